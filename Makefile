@@ -1,0 +1,40 @@
+# The two commands: `make demo` runs the main job on this machine, `make test` runs every test.
+# Both make .venv with the pinned versions of constraints.txt; a second call finds it ready.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check soak pins clean
+
+$(READY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Sureline needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pinned packages into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)
+	@bash examples/demo.sh $(BIN)/sureline
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-timings
+
+test: check
+	$(BIN)/pytest -n 2 -m 'not soak'
+
+soak: $(READY)
+	$(BIN)/pytest -m soak -s
+
+# Resolve the pins anew from pyproject.toml; records versions and hashes, no addresses.
+pins: $(READY)
+	$(PYTHON) tools/pins.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

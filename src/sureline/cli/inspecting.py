@@ -1,0 +1,313 @@
+"""Commands that look at runs: runs, show, logs."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from sureline.cli import console
+from sureline.cli.options import Directory, Json, RunSelector, working_directory
+from sureline.workflow.mistakes import UserError
+
+if TYPE_CHECKING:
+    from sureline.journal.events import TaskEnded
+    from sureline.journal.store import Journal, RunSummary
+    from sureline.journal.views import RunView, TaskView
+
+
+def _journal(directory: Path) -> Journal:
+    from sureline.compose import HOME
+    from sureline.journal.store import Journal
+
+    return Journal.open(working_directory(directory) / HOME, create=False, read_only=True)
+
+
+def runs(
+    *,
+    limit: Annotated[int, Parameter(help="Show so many of the newest; 0 for all.")] = 20,
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """List the runs of this directory, the newest last.
+
+    Example: sureline runs --limit 5
+    """
+    from sureline.journal.errors import NoJournal
+
+    if limit < 0:
+        raise UserError(f"--limit {limit} is negative; give 0 for all runs")
+    try:
+        with _journal(directory) as journal:
+            found = journal.runs()[-limit:] if limit else journal.runs()
+            rows = [_summary(journal, summary) for summary in found]
+    except NoJournal:
+        rows = []
+    if json:
+        console.print_json({"runs": rows})
+    elif not rows:
+        console.say("no runs here yet; start one with: sureline run FILE")
+    else:
+        _table(rows)
+    return 0
+
+
+def _summary(journal: Journal, summary: RunSummary) -> dict[str, Any]:
+    from sureline.journal.locks import RunLock
+
+    alive = RunLock.held_elsewhere(journal.work_directory(summary.run))
+    return {
+        "run": summary.run,
+        "name": summary.name,
+        "state": summary.seen(alive),
+        "submitted": _when(summary.created),
+        "ended": None if summary.ended is None else _when(summary.ended),
+        "tasks": {
+            "total": summary.total,
+            "succeeded": summary.succeeded,
+            "reused": summary.reused,
+            "failed": summary.failed,
+            "cancelled": summary.cancelled,
+        },
+        "source": summary.source,
+    }
+
+
+def _when(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    head = ("RUN", "STATE", "SUBMITTED", "DONE", "FAILED", "TOTAL")
+    lines = [head] + [
+        (
+            row["run"],
+            row["state"],
+            row["submitted"][:19].replace("T", " "),
+            str(row["tasks"]["succeeded"] + row["tasks"]["reused"]),
+            str(row["tasks"]["failed"]),
+            str(row["tasks"]["total"]),
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if k < 3 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        console.say("  ".join(cells).rstrip())
+
+
+def show(
+    run: RunSelector = "last",
+    task: Annotated[str | None, Parameter(help="One task, in detail.")] = None,
+    /,
+    *,
+    tasks: Annotated[
+        bool, Parameter(negative="", help="List every task, not only those that failed or run.")
+    ] = False,
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """Show a run: its state, its counts, what runs and what failed; or one task of it.
+
+    Works while the run goes on, from any terminal.
+
+    Example: sureline show last count:00
+    """
+    from sureline.journal.locks import RunLock
+    from sureline.journal.select import select
+    from sureline.journal.views import RunView
+    from sureline.workflow.model import Graph
+
+    with _journal(directory) as journal:
+        name = select(run, journal.runs()).run
+        names = [t.name for t in Graph.from_bytes(journal.graph(name)).tasks]
+        view = RunView.of((entry.event for entry in journal.events(name)), names)
+        alive = RunLock.held_elsewhere(journal.work_directory(name))
+    if task is not None:
+        one = _find_task(view, task)
+        return _show_task(name, task, one, json)
+    shown = [
+        _task_data(key, one)
+        for key, one in view.tasks.items()
+        if tasks or one.state in ("failed", "running", "retrying")
+    ]
+    data = {
+        "run": name,
+        "name": view.name,
+        "state": view.state(alive),
+        "reason": view.reason,
+        "source": view.source,
+        "submitted": None if view.submitted_at is None else _when(view.submitted_at),
+        "elapsed_s": round(view.elapsed_s, 3),
+        "tasks": view.counts,
+        "by_state": view.by_state,
+        "listed": shown,
+    }
+    if json:
+        console.print_json(data)
+    else:
+        _say_run(data, view, shown)
+    return 0
+
+
+def _say_run(data: dict[str, Any], view: RunView, shown: list[dict[str, Any]]) -> None:
+    c = view.counts
+    console.say(f"run {data['run']}: {data['state']}" + _in_brackets(view.reason))
+    console.say(f"  workflow   {view.name}" + _in_brackets(view.source or ""))
+    console.say(f"  submitted  {data['submitted']}")
+    console.say(f"  time spent {console.duration(view.elapsed_s)}")
+    console.say(
+        f"  tasks      {c.total}: "
+        + ", ".join(f"{count} {state}" for state, count in sorted(view.by_state.items()))
+    )
+    for one in shown:
+        line = f"  {one['task']}: {one['state']}"
+        if one["elapsed_s"]:
+            line += f", {console.duration(one['elapsed_s'])}"
+        if one["failures"] and one["state"] != "succeeded":
+            line += f", {one['failures'][-1]['reason']}"
+        console.say(line)
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _find_task(view: RunView, name: str) -> TaskView:
+    import difflib
+
+    found = view.tasks.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, list(view.tasks)[:50_000], 3, cutoff=0.5)
+        hint = f"is it {', '.join(near)}?" if near else "'sureline show --tasks' lists them"
+        raise UserError(f"run {view.run} has no task {name!r}; {hint}")
+    return found
+
+
+def _task_data(name: str, one: TaskView) -> dict[str, Any]:
+    return {
+        "task": name,
+        "state": one.state,
+        "attempts": one.attempts,
+        "peer": one.peer,
+        "started": None if one.started_at is None else _when(one.started_at),
+        "ended": None if one.ended_at is None else _when(one.ended_at),
+        "elapsed_s": round(one.elapsed_s, 3),
+        "from_run": one.from_run or None,
+        "outputs": [{"path": f.path, "size": f.size, "digest": f.digest} for f in one.outputs],
+        "failures": [
+            {
+                "attempt": f.attempt,
+                "outcome": f.outcome,
+                "reason": f.reason,
+                "exit_code": f.exit_code,
+                "signal": f.signal,
+            }
+            for f in one.failures
+        ],
+    }
+
+
+def _show_task(run: str, name: str, one: TaskView, as_json: bool) -> int:
+    data = {"run": run, **_task_data(name, one)}
+    if as_json:
+        console.print_json(data)
+        return 0
+    source = f" (from run {one.from_run})" if one.from_run else ""
+    console.say(f"{name}: {one.state}{source}")
+    if one.attempts:
+        took = f", the last took {console.duration(one.elapsed_s)}" if one.ended_at else ""
+        console.say(f"  attempts  {one.attempts}{took}")
+    if one.peer:
+        console.say(f"  machine   {one.peer}")
+    for file in one.outputs:
+        console.say(f"  output    {file.path} ({console.size(file.size)})")
+    for failure in one.failures:
+        console.say(f"  attempt {failure.attempt} {failure.outcome}: {failure.reason}")
+    return 0
+
+
+def logs(
+    run: RunSelector,
+    task: Annotated[str, Parameter(help="The task.")],
+    /,
+    *,
+    attempt: Annotated[
+        int | None, Parameter(help="Which attempt. Default: the latest that ended.")
+    ] = None,
+    stdout: Annotated[bool, Parameter(negative="", help="Only standard output.")] = False,
+    stderr: Annotated[bool, Parameter(negative="", help="Only standard error.")] = False,
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """Print what a task wrote to its standard output and standard error.
+
+    Example: sureline logs last count:00 --stderr
+    """
+    from sureline.compose import HOME
+    from sureline.journal.events import TaskEnded
+    from sureline.journal.select import select
+
+    with _journal(directory) as journal:
+        name = select(run, journal.runs()).run
+        ends = [
+            entry.event
+            for entry in journal.events(name, task=task)
+            if isinstance(entry.event, TaskEnded)
+        ]
+    if not ends:
+        raise UserError(
+            f"run {name} has no finished attempt of a task {task!r}; "
+            f"'sureline show {name} --tasks' lists its tasks"
+        )
+    chosen = [e for e in ends if attempt is None or e.attempt == attempt]
+    if not chosen:
+        known = ", ".join(str(e.attempt) for e in ends)
+        raise UserError(f"{task} has no attempt {attempt} that ended; there is {known}")
+    root = working_directory(directory) / HOME
+    out = _whole(root, chosen[-1].stdout_file, chosen[-1].stdout)
+    err = _whole(root, chosen[-1].stderr_file, chosen[-1].stderr)
+    if json:
+        console.print_json(
+            {
+                "run": name,
+                "task": task,
+                "attempt": chosen[-1].attempt,
+                "outcome": chosen[-1].outcome,
+                "stdout": out,
+                "stderr": err,
+            }
+        )
+        return 0
+    _print_logs(
+        chosen[-1], out if stdout or not stderr else "", err if stderr or not stdout else ""
+    )
+    return 0
+
+
+def _whole(root: Path, file: str | None, text: str) -> str:
+    """The whole of a log; its tail if the file has been removed since."""
+    if file is None:
+        return text
+    try:
+        return (root / file).read_text(errors="replace")
+    except OSError:
+        return text
+
+
+def _print_logs(ended: TaskEnded, out: str, err: str) -> None:
+    import sys
+
+    sys.stdout.write(out)
+    if out and not out.endswith("\n"):
+        sys.stdout.write("\n")
+    if err:
+        sys.stdout.flush()
+        sys.stderr.write(err if err.endswith("\n") else err + "\n")
+    if ended.reason:
+        console.note(f"({ended.task}, attempt {ended.attempt}: {ended.reason})")

@@ -1,0 +1,95 @@
+"""Options that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sureline.workflow.mistakes import UserError
+
+if TYPE_CHECKING:
+    from sureline.peer.capacity import Capacity
+
+Directory = Annotated[
+    Path,
+    Parameter(
+        name=["--directory", "-C"],
+        help="The working directory: paths in a workflow are relative to it, and it holds "
+        ".sureline/. Default: the current directory.",
+    ),
+]
+Json = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print one JSON document on stdout.")
+]
+Settings = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--set",
+        negative="",
+        consume_multiple=False,
+        help="Override a parameter: --set NAME=VALUE. May be repeated.",
+    ),
+]
+RunSelector = Annotated[
+    str,
+    Parameter(
+        help="Which run: 'last', 'last-failed', a run's name or the start of it, a workflow's "
+        "name (its newest run), or -2 for the one before the last.",
+        allow_leading_hyphen=True,
+    ),
+]
+
+
+def working_directory(directory: Path) -> Path:
+    """The directory as an absolute path; a user's mistake if it is none."""
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a directory; name an existing one with -C")
+    return directory.resolve()
+
+
+def overrides(settings: list[str] | None) -> dict[str, str]:
+    """`--set a=1 --set b=2` as a mapping."""
+    found: dict[str, str] = {}
+    for setting in settings or ():
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise UserError(f"--set {setting!r} has no value; write --set NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def machine(
+    directory: Path,
+    cores: float | None,
+    memory: str | None,
+    gpus: int | None,
+    tags: list[str] | None,
+) -> Capacity:
+    """What a run may use of this machine, as the options say."""
+    from sureline.peer.capacity import this_machine
+    from sureline.workflow.quantities import parse_size
+
+    if cores is not None and not 0 < cores <= 100_000:
+        raise UserError(f"--cores {cores:g} is not a number of cores; give one above 0")
+    if gpus is not None and gpus < 0:
+        raise UserError(f"--gpus {gpus} is negative; give 0 or more")
+    try:
+        memory_bytes = None if memory is None else parse_size(memory)
+    except ValueError as error:
+        raise UserError(f"--memory: {error}") from None
+    return this_machine(
+        directory, cores=cores, memory_bytes=memory_bytes, gpus=gpus, tags=_tags(tags)
+    )
+
+
+def _tags(tags: list[str] | None) -> dict[str, int | None]:
+    """`--tag ssd --tag matlab=2`: a tag without a number is never used up."""
+    found: dict[str, int | None] = {}
+    for tag in tags or ():
+        name, equals, count = tag.partition("=")
+        if not name or (equals and not count.isdigit()):
+            raise UserError(f"--tag {tag!r} is not a tag; write --tag NAME or --tag NAME=COUNT")
+        found[name] = int(count) if equals else None
+    return found

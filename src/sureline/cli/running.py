@@ -1,0 +1,181 @@
+"""Commands that run workflows: run, resume, cancel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sureline.cli import console
+from sureline.cli.options import (
+    Directory,
+    Json,
+    RunSelector,
+    Settings,
+    machine,
+    overrides,
+    working_directory,
+)
+from sureline.workflow.mistakes import UserError, WorkflowError
+
+if TYPE_CHECKING:
+    from sureline.compose import Outcome
+
+Cores = Annotated[float | None, Parameter(help="Cores to use at most. Default: all of them.")]
+Memory = Annotated[
+    str | None, Parameter(help="Memory to use at most, e.g. 8GB. Default: all of it.")
+]
+Gpus = Annotated[int | None, Parameter(help="GPUs to use at most. Default: all of them.")]
+Tags = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--tag",
+        negative="",
+        consume_multiple=False,
+        help="A tag this machine offers: NAME, or NAME=COUNT for a counted one. May be repeated.",
+    ),
+]
+Quiet = Annotated[
+    bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of failures only.")
+]
+
+
+def run(
+    flow: Annotated[str, Parameter(help="A workflow: YAML, or a WfFormat JSON trace.")],
+    /,
+    *,
+    set_: Settings = None,
+    fresh: Annotated[
+        bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
+    ] = False,
+    cores: Cores = None,
+    memory: Memory = None,
+    gpus: Gpus = None,
+    tag: Tags = None,
+    stop_on_failure: Annotated[
+        bool, Parameter(negative="", help="After a failure, start nothing more.")
+    ] = False,
+    retry_delay: Annotated[
+        str, Parameter(help="Wait before a first retry; doubles with each.")
+    ] = "1s",
+    pretend: Annotated[
+        bool, Parameter(negative="", help="Sleep for each task's known duration instead.")
+    ] = False,
+    speed: Annotated[float, Parameter(help="With --pretend: how many times faster.")] = 1.0,
+    quiet: Quiet = False,
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """Run a workflow on this machine, to its end.
+
+    Results appear in the working directory as tasks finish. The first Ctrl-C lets running tasks
+    finish, the second stops them; 'sureline resume' continues either way, and after a crash.
+
+    Example: sureline run wordcount.yaml --set big=other.txt
+    """
+    from sureline.cli.progress import Lines
+    from sureline.compose import run_workflow
+    from sureline.run.submitter import Options
+    from sureline.workflow.check import check_needs
+    from sureline.workflow.quantities import parse_duration
+    from sureline.workflow.read import read_workflow
+
+    where = working_directory(directory)
+    if not 0 < speed < 1e9:
+        raise UserError(f"--speed {speed:g} is not a factor; give a number above 0")
+    if speed != 1.0 and not pretend:
+        raise UserError("--speed goes with --pretend; add --pretend, or leave --speed out")
+    try:
+        delay_s = parse_duration(retry_delay)
+    except ValueError as error:
+        raise UserError(f"--retry-delay: {error}") from None
+    reading = read_workflow(
+        Path(flow), directory=where, overrides=overrides(set_), pretend=pretend, speed=speed
+    )
+    capacity = machine(where, cores, memory, gpus, tag)
+    too_much = check_needs(reading.graph, capacity, reading)
+    if too_much:
+        raise WorkflowError(too_much)
+    options = Options(fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s)
+    outcome = run_workflow(reading.graph, where, capacity, options, Lines(quiet or json))
+    return report(outcome, json)
+
+
+def resume(
+    run: RunSelector = "last",
+    /,
+    *,
+    cores: Cores = None,
+    memory: Memory = None,
+    gpus: Gpus = None,
+    tag: Tags = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """Continue a run that crashed, was cancelled, or failed; finished tasks do not run again.
+
+    Example: sureline resume last
+    """
+    from sureline.cli.progress import Lines
+    from sureline.compose import resume_run
+
+    where = working_directory(directory)
+    capacity = machine(where, cores, memory, gpus, tag)
+    outcome = resume_run(where, run, capacity, Lines(quiet or json))
+    return report(outcome, json)
+
+
+def cancel(
+    run: RunSelector = "last",
+    /,
+    *,
+    drain: Annotated[
+        bool, Parameter(negative="", help="Let running tasks finish; start nothing more.")
+    ] = False,
+    wait: Annotated[
+        bool, Parameter(negative="--no-wait", help="Wait until the run has ended.")
+    ] = True,
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """Stop a run, from any terminal. 'sureline resume' can continue it later.
+
+    Example: sureline cancel last --drain
+    """
+    from sureline.compose import cancel_run
+
+    name, state = cancel_run(working_directory(directory), run, drain=drain, wait=wait)
+    if json:
+        console.print_json({"run": name, "state": state})
+    else:
+        console.say(f"run {name}: {state}")
+    return 0
+
+
+def report(outcome: Outcome, as_json: bool) -> int:
+    """Say how a run ended; the exit code it earned."""
+    if as_json:
+        console.print_json(outcome)
+    else:
+        console.say(_sentence(outcome))
+    return {"succeeded": 0, "cancelled": 130}.get(outcome.state, 1)
+
+
+def _sentence(outcome: Outcome) -> str:
+    t = outcome.tasks
+    parts = [f"{t.succeeded} succeeded"]
+    if t.reused:
+        parts.append(f"{t.reused} reused")
+    if t.failed:
+        parts.append(f"{t.failed} failed")
+    if t.cancelled:
+        parts.append(f"{t.cancelled} not run")
+    told = f"run {outcome.run} {outcome.state}: {', '.join(parts)} of {t.total} tasks in "
+    told += console.duration(outcome.elapsed_s)
+    if outcome.reason:
+        told += f" ({outcome.reason})"
+    if outcome.state != "succeeded":
+        told += f"\ncontinue with: sureline resume {outcome.run}"
+    return told

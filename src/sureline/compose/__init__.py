@@ -1,0 +1,120 @@
+"""The composition root: builds a world out of its parts and runs workflows in it.
+
+Rooms do not construct each other; this package does. `run_workflow` and `resume_run` drive one run
+on this machine from its first event to its last and return how it ended; `cancel_run` stops one
+from another process. `session` is one process's work on one run, `parts` the adapters it needs.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from sureline import __version__
+from sureline.compose.session import Outcome, Session, Watcher, lock_run, opened
+from sureline.journal.events import Opened, RunEnded, Submitted
+from sureline.journal.locks import RunLock, boot_id
+from sureline.journal.select import select
+from sureline.journal.store import Journal
+from sureline.peer import orphans
+from sureline.peer.capacity import Capacity
+from sureline.run.submitter import Options, Past
+from sureline.workflow.check import check_needs
+from sureline.workflow.mistakes import WorkflowError
+from sureline.workflow.model import Graph
+
+__all__ = ["HOME", "Outcome", "Watcher", "cancel_run", "resume_run", "run_workflow"]
+
+HOME = ".sureline"
+
+
+def run_workflow(
+    graph: Graph,
+    directory: Path,
+    machine: Capacity,
+    options: Options | None = None,
+    watcher: Watcher | None = None,
+) -> Outcome:
+    """Submit a workflow and run it to its end on this machine."""
+    options = options or Options()
+
+    def submitted(run: str) -> Submitted:
+        return Submitted(
+            time.time(),
+            run,
+            graph.name,
+            len(graph),
+            graph.source,
+            graph.params,
+            msgspec.to_builtins(options),
+            __version__,
+        )
+
+    with Journal.open(directory / HOME) as journal:
+        run = journal.create_run(graph.name, graph.to_bytes(), submitted)
+        session = Session(journal, run, graph, directory, machine, options, Past(), watcher)
+        return session.drive()
+
+
+def resume_run(
+    directory: Path, selector: str, machine: Capacity, watcher: Watcher | None = None
+) -> Outcome:
+    """Continue a run that another process left; its finished tasks are not run again."""
+    with Journal.open(directory / HOME, create=False) as journal:
+        run = select(selector, journal.runs()).run
+        graph = Graph.from_bytes(journal.graph(run))
+        too_much = check_needs(graph, machine, {})
+        if too_much:
+            raise WorkflowError(too_much)
+        past, options = _past(journal, run)
+        session = Session(journal, run, graph, directory, machine, options, past, watcher)
+        return session.drive()
+
+
+def _past(journal: Journal, run: str) -> tuple[Past, Options]:
+    """What a run's journal says was done, and how it was to be run."""
+    options, boot, attempts = Options(), "", {}
+    for entry in journal.events(run):
+        match entry.event:
+            case Submitted(options=chosen):
+                options = msgspec.convert(chosen, Options)
+            case Opened(boot=at_boot):
+                boot = at_boot
+            case event if hasattr(event, "attempt"):
+                attempts[event.task] = max(attempts.get(event.task, 0), event.attempt)
+    if boot != boot_id():
+        # The machine went down since: what the journal says was synced, the files were not.
+        options = msgspec.structs.replace(options, verify=True)
+    committed = {ended.task: ended for ended in journal.commits(run)}
+    return Past(committed, attempts), options
+
+
+def cancel_run(directory: Path, selector: str, *, drain: bool, wait: bool) -> tuple[str, str]:
+    """Stop a run; returns its name and state. One that no process drives is closed here."""
+    with Journal.open(directory / HOME, create=False) as journal:
+        run = select(selector, journal.runs()).run
+        if journal.summary(run).ended is not None:
+            return run, journal.summary(run).state
+        work = journal.work_directory(run)
+        if RunLock.held_elsewhere(work):
+            journal.ask(run, "drain" if drain else "cancel", time.time())
+            while wait and RunLock.held_elsewhere(work) and journal.summary(run).ended is None:
+                time.sleep(0.05)
+            if not wait:
+                return run, "cancelling"
+        if journal.summary(run).ended is None:
+            _close_abandoned(journal, run)
+        return run, journal.summary(run).state
+
+
+def _close_abandoned(journal: Journal, run: str) -> None:
+    lock = lock_run(journal, run)
+    try:
+        orphans.clear_run(journal.directory, run)
+        writer = journal.take(run, opened)
+        writer.record(RunEnded(time.time(), "cancelled", "cancelled after its process had died"))
+        writer.close()
+    finally:
+        lock.release()

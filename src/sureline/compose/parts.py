@@ -1,0 +1,142 @@
+"""The parts of an embedded world that touch the machine: its recorder and its fetcher."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sureline.journal.events import AnyEvent
+from sureline.journal.store import Journal
+from sureline.journal.writer import RunWriter
+from sureline.peer.jobs import FileReady, UserFile
+from sureline.peer.runner import Runner
+from sureline.peer.store import BlobStore
+from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
+from sureline.world.protocol import Action, AgentId, Fetched, Recordable, Wanted
+
+SYNC_S = 0.05
+SETTLED_NS = 2_000_000_000
+"""A file whose time is more recent than this may still change without its time changing."""
+
+
+class Recorder:
+    """The journal as the world's recorder: events in order, flushed by the world, synced in groups.
+
+    A sync follows the flushes at most SYNC_S later, so that a committed result survives a power
+    cut without anybody waiting for it; whoever must wait calls `sync`.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        writer: RunWriter,
+        heard: Callable[[AnyEvent], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._writer = writer
+        self._heard = heard
+        self._on_failed = on_failed
+        self._sync_due: asyncio.TimerHandle | None = None
+
+    def record(self, event: Recordable) -> None:
+        self._writer.record(event)
+        self._heard(event)
+
+    def flush(self) -> None:
+        self._writer.flush()
+        if self._sync_due is None:
+            self._sync_due = self._loop.call_later(SYNC_S, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync_due = None
+        self.sync(lambda: None)
+
+    def sync(self, on_durable: Action) -> None:
+        self._writer.sync(on_durable, self._loop.call_soon_threadsafe, self._on_failed)
+
+    def put(self, key: str, value: bytes) -> None:
+        self._writer.put(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        return self._writer.get(key)
+
+    def close(self) -> None:
+        if self._sync_due is not None:
+            self._sync_due.cancel()
+        self._writer.close()
+
+
+class Fetcher:
+    """What an embedded world can fetch: the user's files, and results of earlier runs."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        directory: Path,
+        journal: Journal,
+        writer: RunWriter,
+        store: BlobStore,
+        runner: Runner,
+    ) -> None:
+        self._loop = loop
+        self._directory = directory
+        self._journal = journal
+        self._writer = writer
+        self._store = store
+        self._runner = runner
+
+    def fetch(
+        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+    ) -> None:
+        match wanted:
+            case UserFile():
+                self._user_file(wanted, on_done)
+            case PastResult(key=key):
+                self._loop.call_soon(on_done, self._past(key))
+            case KeptFiles(files=files, by_content=by_content):
+                whole = all(self._store.intact(f, by_content=by_content) for f in files)
+                self._loop.call_soon(on_done, KeptAnswer(whole))
+            case _:
+                raise AssertionError(f"nobody fetches {wanted}")
+
+    def _past(self, key: str) -> Fetched:
+        found = self._journal.result(key)
+        if found is None:
+            return PastUnknown()
+        run, ended = found
+        if not all(self._store.intact(file) for file in ended.outputs):
+            return PastUnknown()
+        return PastFound(run, ended.outputs, ended.result, ended.stdout, ended.stderr)
+
+    def _user_file(self, wanted: UserFile, on_done: Callable[[Fetched], None]) -> None:
+        seen = None if wanted.in_place else self._status(wanted.path)
+        if seen is not None:
+            known = self._journal.known_file(
+                wanted.path, seen.st_size, seen.st_mtime_ns, seen.st_ino
+            )
+            if known is not None and self._store.intact(known):
+                self._loop.call_soon(on_done, FileReady(known))
+                return
+
+        def done(fetched: Fetched) -> None:
+            if seen is not None and isinstance(fetched, FileReady):
+                self._remember(seen, fetched)
+            on_done(fetched)
+
+        self._runner.fetch(wanted, done)
+
+    def _status(self, path: str) -> os.stat_result | None:
+        try:
+            status = os.stat(self._directory / path)
+        except OSError:
+            return None  # the runner will say what is wrong with it
+        return status if stat.S_ISREG(status.st_mode) else None
+
+    def _remember(self, seen: os.stat_result, fetched: FileReady) -> None:
+        if time.time_ns() - seen.st_mtime_ns > SETTLED_NS:
+            self._writer.remember_file(seen.st_size, seen.st_mtime_ns, seen.st_ino, fetched.file)

@@ -1,0 +1,268 @@
+"""One process's work on one run on this machine: from taking it over to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from sureline.compose.parts import Fetcher, Recorder
+from sureline.journal.errors import JournalError
+from sureline.journal.events import AnyEvent, Opened, RunEnded
+from sureline.journal.locks import LOCK, RunLock, boot_id
+from sureline.journal.store import Journal
+from sureline.journal.views import Counts, RunView
+from sureline.journal.writer import RunWriter
+from sureline.peer import orphans
+from sureline.peer.capacity import Capacity
+from sureline.peer.content import remove_tree
+from sureline.peer.runner import Runner
+from sureline.peer.store import BlobStore
+from sureline.run.submitter import CancelRun, Options, Past, Submitter
+from sureline.strategies.embedded import embedded
+from sureline.workflow.mistakes import UserError
+from sureline.workflow.model import Graph
+from sureline.world.live import LiveWorld
+
+SUBMITTER = "submitter"
+REQUEST_POLL_S = 0.5
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended; `run --json` prints this."""
+
+    run: str
+    state: str
+    tasks: Counts
+    elapsed_s: float
+    reason: str = ""
+
+
+class Watcher:
+    """What a face hears of a run while it goes on. Override what you need; never raise."""
+
+    def submitted(self, run: str, graph: Graph, notice: str | None, done: int) -> None:
+        """The run exists durably from now on; `done` tasks were committed before."""
+
+    def event(self, event: AnyEvent) -> None:
+        """Something was recorded."""
+
+    def interrupted(self, drain: bool, running: int) -> None:
+        """Asked to stop: running tasks may finish (`drain`), or are being stopped."""
+
+
+def lock_run(journal: Journal, run: str) -> RunLock:
+    lock = RunLock.acquire(journal.work_directory(run))
+    if lock is None:
+        raise UserError(
+            f"run {run} is still running in another process; stop it with: sureline cancel {run}"
+        )
+    return lock
+
+
+def opened(epoch: int) -> Opened:
+    return Opened(time.time(), epoch, platform.node(), os.getpid(), boot_id())
+
+
+class Session:
+    """One process's work on one run: from taking it over to its end."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        run: str,
+        graph: Graph,
+        directory: Path,
+        machine: Capacity,
+        options: Options,
+        past: Past,
+        watcher: Watcher | None,
+    ) -> None:
+        self._journal = journal
+        self._run = run
+        self._graph = graph
+        self._directory = directory
+        self._machine = machine
+        self._options = options
+        self._past = past
+        self._watcher = watcher or Watcher()
+        self._view = RunView()
+        self._interrupts = 0
+        self._requests_seen = 0
+        self._poll: asyncio.TimerHandle | None = None
+        self._error: BaseException | None = None
+        self._lock = lock_run(journal, run)
+
+    def drive(self) -> Outcome:
+        try:
+            _clear_leftovers(self._journal, self._run)
+            writer = self._journal.take(self._run, opened)
+            for entry in self._journal.events(self._run):
+                self._view.apply(entry.event)
+            self._watcher.submitted(
+                self._run,
+                self._graph,
+                self._journal.notice or self._lock.notice,
+                len(self._past.committed),
+            )
+            in_own_thread(lambda: asyncio.run(self._serve(writer)))
+        finally:
+            self._lock.release()
+        if self._error is not None:
+            raise self._error
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        view = self._view
+        return Outcome(
+            self._run,
+            view.state(alive=False),
+            view.counts,
+            round(view.elapsed_s, 3),
+            view.reason,
+        )
+
+    async def _serve(self, writer: RunWriter) -> None:
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        runner = Runner(
+            loop,
+            root=self._journal.directory,
+            directory=self._directory,
+            run=self._run,
+            functions=self._graph.functions,
+            max_slots=_slots(self._machine),
+        )
+        recorder = Recorder(loop, writer, self._heard, self._crashed)
+        store = BlobStore(self._journal.directory, self._directory)
+        fetcher = Fetcher(loop, self._directory, self._journal, writer, store, runner)
+        self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
+        here = platform.node() or "here"
+        self._world.join(embedded.peer(here, self._world.place(here), self._machine))
+        submitter = Submitter(
+            SUBMITTER,
+            self._world.place(SUBMITTER),
+            self._run,
+            self._graph,
+            embedded.placer(),
+            self._options,
+            self._ended,
+            self._past,
+        )
+        self._world.join(submitter)
+        restore = self._listen_to_signals(loop)
+        try:
+            self._watch_requests(loop)
+            self._world.guard(submitter.start, {here: self._machine})
+            await self._over
+            recorder.close()
+        finally:
+            restore()
+            if self._poll is not None:
+                self._poll.cancel()
+            await runner.close()
+
+    def _heard(self, event: AnyEvent) -> None:
+        self._view.apply(event)
+        self._watcher.event(event)
+
+    def _ended(self, ended: RunEnded) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _crashed(self, error: BaseException) -> None:
+        self._error = self._error or error
+        if not self._over.done():
+            self._over.set_result(None)
+
+    # -- being asked to stop -------------------------------------------------------------------
+
+    def _listen_to_signals(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """Ctrl-C drains, then stops, then kills; a request to terminate stops, then kills."""
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
+        loop.add_signal_handler(signal.SIGINT, self._interrupt, 1)
+        loop.add_signal_handler(signal.SIGTERM, self._interrupt, 2)
+        loop.add_signal_handler(signal.SIGHUP, self._interrupt, 2)
+
+        def restore() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+
+        return restore
+
+    def _interrupt(self, urgency: int, reason: str = "interrupted") -> None:
+        self._interrupts = max(self._interrupts + 1, urgency)
+        drain, force = self._interrupts == 1, self._interrupts >= 3
+        self._watcher.interrupted(drain, self._view.by_state.get("running", 0))
+        self._world.post("console", SUBMITTER, CancelRun(drain, force, reason))
+
+    def _watch_requests(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Other processes ask through the journal: that works across machines too."""
+        self._poll = loop.call_later(REQUEST_POLL_S, self._watch_requests, loop)
+        try:
+            requests = self._journal.requests(self._run)
+        except JournalError as error:
+            self._world.crash(error)
+            return
+        for request in requests[self._requests_seen :]:
+            self._interrupt(1 if request.what == "drain" else 2, "cancelled by another process")
+        self._requests_seen = len(requests)
+
+
+def in_own_thread(action: Callable[[], None]) -> None:
+    """Run an event loop of our own; in a thread if this one already runs a loop (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        action()
+        return
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            action()
+        except BaseException as error:  # handed to the caller's thread below
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded, name="sureline")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _slots(machine: Capacity) -> int:
+    """Slot processes at most: tasks may ask for a fraction of a core, and files are moved too."""
+    return max(2, min(1024, int(machine.cores * 4) + 1))
+
+
+def _clear_leftovers(journal: Journal, mine: str) -> None:
+    """End what crashed processes left behind, of this run and of others: jobs and passing files."""
+    work = journal.work_directory(mine).parent
+    for name in os.listdir(work):
+        if name == mine:
+            _clear_own(journal, mine)
+            continue
+        lock = RunLock.acquire(work / name)
+        if lock is not None:
+            orphans.clear_run(journal.directory, name)
+            lock.release()
+
+
+def _clear_own(journal: Journal, run: str) -> None:
+    """As `orphans.clear_run`, but the lock, which we hold, stays."""
+    orphans.kill(orphans.token_of(os.path.abspath(journal.directory), run, ""), prefix=True)
+    with os.scandir(journal.work_directory(run)) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            elif entry.name != LOCK:
+                os.unlink(entry.path)

@@ -1,0 +1,315 @@
+"""Workflows in Python: describe tasks and calls, run them here, read results by handle.
+
+    flow = Workflow("sums")
+    parts = [flow.call(sum, range(k)) for k in range(10)]
+    total = flow.call(sum, parts)
+    print(flow.run()[total])
+
+A call's arguments may hold handles of other calls, also inside lists and dictionaries. Calls are
+journalled like commands: a crash loses nothing, and an unchanged call is not made again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sureline.compose import HOME, Outcome, Watcher, run_workflow
+from sureline.journal.events import COMMITS, TaskEnded
+from sureline.journal.store import Journal
+from sureline.peer.calls import Handle, dump_arguments, dump_function, load_error
+from sureline.peer.capacity import this_machine
+from sureline.peer.store import BlobStore
+from sureline.run.submitter import Options
+from sureline.workflow.check import Draft, check, check_needs
+from sureline.workflow.files import result_path
+from sureline.workflow.mistakes import SurelineError, UserError, WorkflowError
+from sureline.workflow.model import Call, Command, Graph, Needs, Takes, Task
+from sureline.workflow.quantities import parse_duration, parse_size, parse_takes
+
+NEEDS = ("cores", "memory", "disk", "gpus")
+
+
+class RunFailed(SurelineError):
+    """A run that did not succeed. Its cause is the first failed call's exception, if there is one.
+
+    `results` holds what was finished; `results.outcome` says how the run ended.
+    """
+
+    def __init__(self, message: str, results: Results) -> None:
+        super().__init__(message)
+        self.results = results
+
+
+class Workflow:
+    """A workflow in the making. Nothing is checked or run before `run` (or `graph`)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._tasks: list[Task] = []
+        self._names: set[str] = set()
+        self._functions: dict[str, bytes] = {}
+        self._dumped: dict[int, tuple[Callable[..., object], str]] = {}
+        self._calls: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def task(
+        self,
+        name: str,
+        *,
+        run: str,
+        inputs: str | Iterable[str] = (),
+        outputs: str | Iterable[str] = (),
+        after: str | Handle | Iterable[str | Handle] = (),
+        needs: Mapping[str, object] | None = None,
+        takes: str | float | None = None,
+        retries: int = 0,
+        timeout: str | float | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        in_place: bool | Iterable[str] = False,
+    ) -> Handle:
+        """Add a command. The arguments are the keys of a workflow file; see its reference."""
+        read = _paths(inputs)
+        lying = read if in_place is True else () if in_place is False else _paths(in_place)
+        self._add(
+            Task(
+                name,
+                Command(run),
+                read if stdin is None or stdin in read else (*read, stdin),
+                _paths(outputs),
+                stdin=stdin,
+                in_place=lying,
+                **_settings(name, after, needs, takes, retries, timeout, env),
+            )
+        )
+        return Handle(name)
+
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle:
+        """Add a call of `function`. Its result, by handle, may be an argument of later calls."""
+        return self.using().call(function, *args, **kwargs)
+
+    def using(
+        self,
+        *,
+        name: str | None = None,
+        after: str | Handle | Iterable[str | Handle] = (),
+        needs: Mapping[str, object] | None = None,
+        takes: str | float | None = None,
+        retries: int = 0,
+        timeout: str | float | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> _Using:
+        """Settings for a call: `flow.using(retries=2, timeout="5 min").call(f, x)`."""
+        return _Using(self, name, after, needs, takes, retries, timeout, env)
+
+    def graph(self, directory: str | Path = ".") -> Graph:
+        """The checked graph. Raises WorkflowError with every mistake in it."""
+        return check(
+            Draft(self.name, list(self._tasks), functions=self._functions),
+            directory=Path(directory).resolve(),
+        )
+
+    def run(
+        self,
+        directory: str | Path = ".",
+        *,
+        fresh: bool = False,
+        stop_on_failure: bool = False,
+        retry_delay: str | float = 1.0,
+        cores: float | None = None,
+        memory: str | int | None = None,
+        gpus: int | None = None,
+        tags: Mapping[str, int | None] | None = None,
+        watcher: Watcher | None = None,
+    ) -> Results:
+        """Run it on this machine, to its end; its results by handle.
+
+        Raises WorkflowError if it cannot be run, RunFailed if it did not succeed. An interrupted
+        run can be continued with `sureline resume`.
+        """
+        where = Path(directory).resolve()
+        graph = self.graph(where)
+        machine = this_machine(
+            where,
+            cores=cores,
+            memory_bytes=None if memory is None else parse_size(str(memory)),
+            gpus=gpus,
+            tags=tags,
+        )
+        too_much = check_needs(graph, machine, {})
+        if too_much:
+            raise WorkflowError(too_much)
+        options = Options(fresh, stop_on_failure, parse_duration(str(retry_delay)))
+        outcome = run_workflow(graph, where, machine, options, watcher)
+        results = Results(where, outcome)
+        if outcome.state != "succeeded":
+            raise results.failure()
+        return results
+
+    def _add(self, task: Task) -> None:
+        if task.name in self._names:
+            raise UserError(f"there are two tasks called {task.name!r}; give each its own name")
+        self._names.add(task.name)
+        self._tasks.append(task)
+
+    def _function(self, function: Callable[..., object]) -> str:
+        """The digest of a function, pickled once however often it is called."""
+        known = self._dumped.get(id(function))
+        if known is None:
+            digest, data = dump_function(function)
+            self._functions[digest] = data
+            known = self._dumped[id(function)] = (function, digest)
+        return known[1]
+
+    def _free_name(self, kind: str) -> str:
+        while True:
+            number = self._counts.get(kind, 0)
+            self._counts[kind] = number + 1
+            name = f"{kind}:{number}"
+            if name not in self._names:
+                return name
+
+
+class _Using:
+    """Settings, waiting for the call they are for."""
+
+    def __init__(
+        self,
+        flow: Workflow,
+        name: str | None,
+        after: str | Handle | Iterable[str | Handle],
+        needs: Mapping[str, object] | None,
+        takes: str | float | None,
+        retries: int,
+        timeout: str | float | None,
+        env: Mapping[str, str] | None,
+    ) -> None:
+        self._flow = flow
+        self._name = name
+        self._settings = _settings(name or "a call", after, needs, takes, retries, timeout, env)
+
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle:
+        flow = self._flow
+        arguments, uses = dump_arguments(args, kwargs)
+        for used in uses:
+            if used not in flow._calls:
+                raise UserError(
+                    f"{used!r} is not a call of this workflow, so it has no result to pass on; "
+                    f"give using(after={used!r}) and read its files in the call"
+                )
+        kind = _kind(function)
+        name = self._name or flow._free_name(kind)
+        action = Call(flow._function(function), arguments, uses)
+        flow._add(Task(name, action, kind=kind, **self._settings))
+        flow._calls.add(name)
+        return Handle(name)
+
+
+class Results:
+    """Results of a run by handle: a call's value, or the paths of the files a command made."""
+
+    def __init__(self, directory: Path, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._directory = directory
+
+    @property
+    def run(self) -> str:
+        return self.outcome.run
+
+    def __getitem__(self, handle: Handle | str) -> Any:
+        task = handle.task if isinstance(handle, Handle) else handle
+        ended = self._ended(task)
+        if ended is None or ended.outcome not in COMMITS:
+            raise KeyError(f"{task} has no result in run {self.run}")
+        if ended.result is not None:
+            return pickle.loads(ended.result)
+        for file in ended.outputs:
+            if file.path == result_path(task):
+                store = BlobStore(self._directory / HOME, self._directory)
+                return pickle.loads(Path(store.blob_path(file.digest)).read_bytes())
+        return [self._directory / file.path for file in ended.outputs]
+
+    def _ended(self, task: str) -> TaskEnded | None:
+        with Journal.open(self._directory / HOME, create=False, read_only=True) as journal:
+            found = [
+                entry.event
+                for entry in journal.events(self.run, task=task)
+                if isinstance(entry.event, TaskEnded)
+            ]
+        return found[-1] if found else None
+
+    def failure(self) -> RunFailed:
+        """The exception that tells how the run went wrong."""
+        first = self._first_failure()
+        told = f"run {self.run} {self.outcome.state}"
+        if first is not None:
+            told += f": {first.task}: {first.reason}"
+        elif self.outcome.reason:
+            told += f": {self.outcome.reason}"
+        failed = RunFailed(f"{told}; continue it with: sureline resume {self.run}", self)
+        if first is not None and first.error is not None:
+            failed.__cause__ = load_error(first.error)
+        return failed
+
+    def _first_failure(self) -> TaskEnded | None:
+        with Journal.open(self._directory / HOME, create=False, read_only=True) as journal:
+            for entry in journal.events(self.run):
+                event = entry.event
+                if isinstance(event, TaskEnded) and event.outcome in ("failed", "timeout", "lost"):
+                    return event
+        return None
+
+
+def _paths(paths: str | Iterable[str]) -> tuple[str, ...]:
+    return (paths,) if isinstance(paths, str) else tuple(str(path) for path in paths)
+
+
+def _kind(function: Callable[..., object]) -> str:
+    """A task name made of a function's: letters, digits, '_', '.' and '-' only."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in name)
+
+
+def _settings(
+    name: str,
+    after: str | Handle | Iterable[str | Handle],
+    needs: Mapping[str, object] | None,
+    takes: str | float | None,
+    retries: int,
+    timeout: str | float | None,
+    env: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """The fields of a Task that commands and calls share. Raises UserError naming the task."""
+    before = (after,) if isinstance(after, str | Handle) else after
+    try:
+        return {
+            "after": tuple(b.task if isinstance(b, Handle) else b for b in before),
+            "needs": _needs(needs or {}),
+            "takes": _takes(takes),
+            "retries": retries,
+            "timeout_s": None if timeout is None else parse_duration(str(timeout)),
+            "env": {key: str(value) for key, value in (env or {}).items()},
+        }
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None
+
+
+def _takes(takes: str | float | None) -> Takes | None:
+    return None if takes is None else parse_takes(str(takes))
+
+
+def _needs(needs: Mapping[str, object]) -> Needs:
+    tags = {key: value for key, value in needs.items() if key not in NEEDS}
+    for tag, count in tags.items():
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"needs {tag}: {count!r} is not a count; give 1 or more")
+    return Needs(
+        cores=float(str(needs.get("cores", 1))),
+        memory_bytes=parse_size(str(needs.get("memory", 0))),
+        disk_bytes=parse_size(str(needs.get("disk", 0))),
+        gpus=int(str(needs.get("gpus", 0))),
+        tags=tuple(sorted((tag, int(str(count))) for tag, count in tags.items())),
+    )

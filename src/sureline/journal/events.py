@@ -1,0 +1,191 @@
+"""The events of a run.
+
+Adding a field needs a default; renaming or removing one breaks old journals.
+
+Every event carries `at` (seconds since the epoch by the recording world's clock). Events of a
+task carry its name. (origin, sequence) are given by the store when an event is appended.
+A task's result is committed by exactly one `TaskEnded` whose outcome is in COMMITS.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from sureline.workflow.files import FileRecord
+from sureline.world.protocol import Recordable
+
+Outcome = Literal["succeeded", "reused", "failed", "timeout", "cancelled", "lost"]
+RunState = Literal["succeeded", "failed", "cancelled", "interrupted"]
+COMMITS: frozenset[str] = frozenset({"succeeded", "reused"})
+
+
+class Event(Recordable, frozen=True, tag_field="event", omit_defaults=True):
+    at: float
+
+
+class Submitted(Event, frozen=True, tag="submitted"):
+    """The first event of a run. The graph itself is stored beside the events."""
+
+    run: str
+    name: str
+    total: int
+    source: str | None = None
+    params: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
+    options: dict[str, bool | float | str] = {}  # noqa: RUF012 - msgspec copies an empty default
+    version: str = ""
+
+
+class Opened(Event, frozen=True, tag="opened"):
+    """A process took the run over, as its only writer from now on. epoch 1 is the first."""
+
+    epoch: int
+    host: str
+    pid: int
+    boot: str = ""
+    """Which boot of the machine; after another boot, stored files are verified by content."""
+
+
+class PeerJoined(Event, frozen=True, tag="peer joined"):
+    peer: str
+    cores: float
+    memory_bytes: int
+    disk_bytes: int = 0
+    gpus: int = 0
+    tags: dict[str, int] = {}  # noqa: RUF012 - msgspec copies an empty default
+
+
+class PeerLeft(Event, frozen=True, tag="peer left"):
+    peer: str
+    reason: str = ""
+
+
+class TaskEvent(Event, frozen=True):
+    task: str
+
+
+class TaskReady(TaskEvent, frozen=True, tag="task ready"):
+    """All that the task waits for has been committed."""
+
+
+class TaskBound(TaskEvent, frozen=True, tag="task bound"):
+    attempt: int
+    peer: str
+
+
+class TaskStarted(TaskEvent, frozen=True, tag="task started"):
+    attempt: int
+    peer: str
+    pid: int | None = None
+
+
+class TaskProgressed(TaskEvent, frozen=True, tag="task progressed"):
+    attempt: int
+    fraction: float
+
+
+class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
+    """One attempt is over. `attempt` 0 means that nothing ran (reused, or cancelled while waiting).
+
+    `stdout` and `stderr` hold short output whole; longer output lies in a file named by
+    `stdout_file`/`stderr_file`, relative to the journal's directory, and the text is its tail.
+    """
+
+    outcome: Outcome
+    attempt: int = 0
+    peer: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+    memory_peak_bytes: int = 0
+    inputs: tuple[FileRecord, ...] = ()
+    """What it read: recorded on commits only."""
+    outputs: tuple[FileRecord, ...] = ()
+    result: bytes | None = None
+    """A short result of a call, pickled; a long one is the output `files.result_path(task)`."""
+    error: bytes | None = None
+    """A failed call's exception, pickled."""
+    stdout: str = ""
+    stderr: str = ""
+    stdout_file: str | None = None
+    stderr_file: str | None = None
+    key: str = ""
+    """What the result depends on (command, inputs, env), hashed; results are reused by it."""
+    from_run: str = ""
+    """The run that a reused result came from."""
+
+
+class TaskRetried(TaskEvent, frozen=True, tag="task retried"):
+    """A failed attempt will be repeated after `delay_s`."""
+
+    attempt: int
+    delay_s: float
+    reason: str = ""
+
+
+class TaskRevoked(TaskEvent, frozen=True, tag="task revoked"):
+    """A committed result can no longer be had (its stored files are gone): it will be made again.
+
+    Undoes the commit, so that the task may commit once more."""
+
+    reason: str = ""
+
+
+class FileFetched(Event, frozen=True, tag="file fetched"):
+    """A file came into a store. `source` is where from: the user's directory, a peer, storage."""
+
+    file: FileRecord
+    source: Literal["local", "peer", "storage"] = "local"
+    peer: str = ""
+
+
+class CancelAsked(Event, frozen=True, tag="cancel asked"):
+    """The run is to end early. `drain`: running tasks may finish first."""
+
+    drain: bool = False
+    reason: str = ""
+
+
+class RunEnded(Event, frozen=True, tag="run ended"):
+    """The last event, unless the run is resumed. 'interrupted' runs can be resumed."""
+
+    state: RunState
+    reason: str = ""
+
+
+AnyEvent = (
+    Submitted
+    | Opened
+    | PeerJoined
+    | PeerLeft
+    | TaskReady
+    | TaskBound
+    | TaskStarted
+    | TaskProgressed
+    | TaskEnded
+    | TaskRetried
+    | TaskRevoked
+    | FileFetched
+    | CancelAsked
+    | RunEnded
+)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
+
+
+def encode(event: Event) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode(data: bytes) -> AnyEvent:
+    return _decoder.decode(data)
+
+
+def to_json(event: Event) -> str:
+    """The canonical text of an event: sorted keys, no spaces."""
+    return msgspec.json.encode(event, order="sorted").decode()

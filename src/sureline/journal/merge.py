@@ -1,0 +1,97 @@
+"""Merging events that were recorded elsewhere into a journal: idempotent, in any order."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator
+
+from sureline.journal.events import COMMITS, AnyEvent, TaskEnded, TaskEvent, decode, encode
+from sureline.journal.schema import POSITIONS_PER_EPOCH
+from sureline.journal.views import RunView
+from sureline.workflow.mistakes import UserError
+
+
+def merge_run(
+    connection: sqlite3.Connection, run: str, graph: bytes, events: Iterable[tuple[int, AnyEvent]]
+) -> None:
+    """Add what is new. Call it inside a transaction: it raises UserError on a contradiction."""
+    run_id = _run_id(connection, run, graph)
+    for position, event in events:
+        _add(connection, run, run_id, position, event)
+    _summarise(connection, run, run_id)
+
+
+def _run_id(connection: sqlite3.Connection, run: str, graph: bytes) -> int:
+    found = connection.execute("SELECT id FROM runs WHERE run = ?", (run,)).fetchone()
+    if found is None:
+        cursor = connection.execute(
+            "INSERT INTO runs (run, name, state, epoch, sequence, created, total)"
+            " VALUES (?, '', 'submitted', 0, 0, 0, 0)",
+            (run,),
+        )
+        run_id = int(cursor.lastrowid or 0)
+        connection.execute("INSERT INTO graphs VALUES (?, ?)", (run_id, zlib.compress(graph, 1)))
+        return run_id
+    run_id = int(found[0])
+    (body,) = connection.execute("SELECT body FROM graphs WHERE run = ?", (run_id,)).fetchone()
+    if zlib.decompress(body) != graph:
+        raise UserError(f"another run is called {run} here; its graph differs")
+    return run_id
+
+
+def _add(
+    connection: sqlite3.Connection, run: str, run_id: int, position: int, event: AnyEvent
+) -> None:
+    body = encode(event)
+    known = connection.execute(
+        "SELECT body FROM events WHERE run = ? AND position = ?", (run_id, position)
+    ).fetchone()
+    if known is not None:
+        if known[0] != body:
+            number = position % POSITIONS_PER_EPOCH
+            raise UserError(f"event {number} of run {run} differs from the one recorded here")
+        return
+    task = event.task if isinstance(event, TaskEvent) else None
+    connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (run_id, position, task, body))
+    if isinstance(event, TaskEnded) and event.outcome in COMMITS:
+        try:
+            connection.execute("INSERT INTO commits VALUES (?, ?, ?)", (run_id, task, position))
+        except sqlite3.IntegrityError:
+            raise UserError(
+                f"task {task} of run {run} has another result here; the runs have parted"
+            ) from None
+
+
+def _summarise(connection: sqlite3.Connection, run: str, run_id: int) -> None:
+    view = RunView.of(_events(connection, run_id))
+    if view.submitted_at is None:
+        raise UserError(f"the events of run {run} lack its submission; export it whole")
+    (last,) = connection.execute(
+        "SELECT max(position) FROM events WHERE run = ?", (run_id,)
+    ).fetchone()
+    counts = view.counts
+    connection.execute(
+        "UPDATE runs SET name = ?, source = ?, state = ?, epoch = ?, sequence = ?, created = ?,"
+        " ended = ?, total = ?, succeeded = ?, reused = ?, failed = ?, cancelled = ? WHERE id = ?",
+        (
+            view.name,
+            view.source,
+            view.ended_state or ("running" if view.epoch else "submitted"),
+            last // POSITIONS_PER_EPOCH,
+            last % POSITIONS_PER_EPOCH,
+            view.submitted_at,
+            view.ended_at,
+            view.total,
+            counts.succeeded,
+            counts.reused,
+            counts.failed,
+            counts.cancelled,
+            run_id,
+        ),
+    )
+
+
+def _events(connection: sqlite3.Connection, run_id: int) -> Iterator[AnyEvent]:
+    query = "SELECT body FROM events WHERE run = ? ORDER BY position"
+    return (decode(body) for (body,) in connection.execute(query, (run_id,)))

@@ -1,0 +1,193 @@
+"""Python calls as bytes: functions, arguments, results and exceptions, and back.
+
+Plain pickle is tried first because it is fast; what it cannot carry, or would carry only by the
+name `__main__`, goes by value with cloudpickle. A `Handle` inside arguments stands for another
+task's result: it travels as a persistent id, the task's name.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sureline.peer.fingerprint import fingerprint
+from sureline.workflow.mistakes import SurelineError
+
+__all__ = [
+    "CallFailed",
+    "Handle",
+    "dump_arguments",
+    "dump_error",
+    "dump_function",
+    "dump_value",
+    "fingerprint",
+    "load_arguments",
+    "load_error",
+]
+
+_PROTOCOL = 5
+_MAX_ERROR_BYTES = 1 << 20
+
+
+class Handle:
+    """Stands for the result of the task it names, wherever it occurs in a call's arguments."""
+
+    __slots__ = ("task",)
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"<result of {self.task}>"
+
+
+class CallFailed(SurelineError):  # noqa: N818 - users read it as a sentence
+    """A call's exception that could not travel itself: its type, message and traceback."""
+
+    def __init__(self, type_name: str, message: str, trace: str) -> None:
+        super().__init__(f"{type_name}: {message}" if message else type_name)
+        self.type_name = type_name
+        self.message = message
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[type[CallFailed], tuple[str, str, str]]:
+        return CallFailed, (self.type_name, self.message, self.trace)
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - it is shown as a heading
+    """Where an exception was raised in the slot process; shown as its cause."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.trace}"""'
+
+
+def dump_value(value: object) -> bytes:
+    """Pickle a value. Raises what pickling raises if it cannot travel at all."""
+    try:
+        data = pickle.dumps(value, _PROTOCOL)
+    except Exception:
+        return _cloud().dumps(value, _PROTOCOL)  # type: ignore[no-any-return]  # it is untyped
+    return data if b"__main__" not in data else _cloud().dumps(value, _PROTOCOL)
+
+
+def dump_function(function: Callable[..., object]) -> tuple[str, bytes]:
+    """A function's digest (its fingerprint) and its bytes."""
+    return fingerprint(function), _cloud().dumps(function, _PROTOCOL)
+
+
+def dump_arguments(
+    args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> tuple[bytes, tuple[str, ...]]:
+    """Arguments as bytes, and the tasks whose handles occur in them, in order of first use."""
+    uses: dict[str, None] = {}
+    both = (args, dict(kwargs))
+    try:
+        data = _dump(_PlainPickler, both, uses)
+    except Exception:
+        data = b"__main__"
+    if b"__main__" in data:
+        uses.clear()
+        data = _dump(_by_value_pickler(), both, uses)
+    return data, tuple(uses)
+
+
+def _dump(pickler: type[pickle.Pickler], value: object, uses: dict[str, None]) -> bytes:
+    buffer = io.BytesIO()
+    made = pickler(buffer, _PROTOCOL)
+    made.uses = uses  # type: ignore[attr-defined]  # both picklers note handles there
+    made.dump(value)
+    return buffer.getvalue()
+
+
+def _note_handle(pickler: Any, value: object) -> str | None:
+    if not isinstance(value, Handle):
+        return None
+    pickler.uses[value.task] = None
+    return value.task
+
+
+class _PlainPickler(pickle.Pickler):
+    def persistent_id(self, obj: object) -> str | None:
+        return _note_handle(self, obj)
+
+
+def _by_value_pickler() -> type[pickle.Pickler]:
+    class ByValuePickler(_cloud().Pickler):  # type: ignore[misc]  # it is untyped
+        def persistent_id(self, obj: object) -> str | None:
+            return _note_handle(self, obj)
+
+    return ByValuePickler
+
+
+def load_arguments(
+    data: bytes, result_of: Callable[[str], object]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, each handle replaced by `result_of(task)`, asked for once per task."""
+    loader = _Unpickler(io.BytesIO(data))
+    loader.result_of = result_of
+    args, kwargs = loader.load()
+    return args, kwargs
+
+
+class _Unpickler(pickle.Unpickler):
+    result_of: Callable[[str], object]
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._results: dict[str, object] = {}
+
+    def persistent_load(self, pid: str) -> object:
+        if pid not in self._results:
+            self._results[pid] = self.result_of(pid)
+        return self._results[pid]
+
+
+def dump_error(error: BaseException) -> bytes:
+    """An exception as bytes that `load_error` surely understands."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        data = pickle.dumps((dump_value(error), trace), _PROTOCOL)
+        # many exceptions pickle well and fail to load: their constructors want other arguments
+        load_error(data)
+        if len(data) <= _MAX_ERROR_BYTES:
+            return data
+    except Exception:
+        pass
+    failed = CallFailed(type(error).__qualname__, _text(error)[:10_000], trace[-100_000:])
+    return pickle.dumps((dump_value(failed), trace[-100_000:]), _PROTOCOL)
+
+
+def load_error(data: bytes) -> BaseException:
+    """The exception, with the remote traceback as its cause."""
+    inner, trace = pickle.loads(data)
+    error: BaseException = pickle.loads(inner)
+    if not isinstance(error, BaseException):
+        raise TypeError("not an exception")
+    error.__cause__ = RemoteTraceback(trace)
+    return error
+
+
+def describe(error: BaseException) -> str:
+    """One sentence for the report."""
+    message = _text(error).strip().split("\n", 1)[0][:300]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def _cloud() -> Any:
+    import cloudpickle
+
+    return cloudpickle

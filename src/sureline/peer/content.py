@@ -1,0 +1,161 @@
+"""The content of files: hashing it, copying it, comparing it. Nothing here knows of the store."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from blake3 import blake3
+
+_CHUNK_BYTES = 1 << 20
+_THREADS_FROM_BYTES = 8 << 20
+"""Below this, starting threads costs more than they save."""
+_FICLONE = 0x40049409
+
+NO_LINK = frozenset({errno.EMLINK, errno.EXDEV, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP})
+"""What `link` may answer where a copy still works."""
+
+_no_reflinks: set[int] = set()
+"""Devices that have refused a reflink; asking again for every file would cost a call each."""
+
+
+def hash_bytes(data: bytes) -> str:
+    digest: str = blake3(data).hexdigest()
+    return digest
+
+
+def hash_open_file(fd: int, size: int) -> tuple[str, int]:
+    """The digest of what can be read from `fd`, and how many bytes that was.
+
+    `size` is only a hint of what to expect: the file is read to its end.
+    """
+    if size <= _CHUNK_BYTES:
+        data = os.read(fd, size + 1)
+        if len(data) == size and (size == 0 or not os.read(fd, 1)):
+            return hash_bytes(data), size
+        os.lseek(fd, 0, os.SEEK_SET)
+    threads = blake3.AUTO if size >= _THREADS_FROM_BYTES else 1
+    hasher = blake3(max_threads=threads)
+    step = _CHUNK_BYTES if threads == 1 else _THREADS_FROM_BYTES
+    total = 0
+    while chunk := os.read(fd, step):
+        hasher.update(chunk)
+        total += len(chunk)
+    return hasher.hexdigest(), total
+
+
+def hash_file(path: str) -> tuple[str, int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return hash_open_file(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def reflink(source: int, target: int, device: int) -> bool:
+    """Share the content of `source` with the empty file `target`, if the file system can."""
+    if device in _no_reflinks:
+        return False
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS):
+            _no_reflinks.add(device)
+        return False
+    return True
+
+
+def copy_open_file(source: int, target: int, size: int, device: int) -> None:
+    """Copy all of `source` into the empty file `target`, sharing blocks where possible."""
+    if reflink(source, target, device):
+        return
+    if size <= _CHUNK_BYTES:
+        _copy_by_reading(source, target)
+        return
+    try:
+        while os.copy_file_range(source, target, 1 << 30):
+            pass
+    except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        os.lseek(source, 0, os.SEEK_SET)
+        os.lseek(target, 0, os.SEEK_SET)
+        os.ftruncate(target, 0)
+        _copy_by_reading(source, target)
+
+
+def _copy_by_reading(source: int, target: int) -> None:
+    while chunk := os.read(source, _CHUNK_BYTES):
+        write_all(target, chunk)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def copy_file(source: str, target: str, mode: int) -> None:
+    """Copy to a new file; `target` must not exist. `mode` is subject to the umask."""
+    read = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(read)
+        write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            copy_open_file(read, write, status.st_size, status.st_dev)
+        finally:
+            os.close(write)
+    finally:
+        os.close(read)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and all in it, also from directories that forbid it. Not finding
+    something is no error: that is what was wanted."""
+    empty_directory(path)
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+
+
+def empty_directory(path: str) -> None:
+    """Remove all that is in a directory, but not the directory. Links are not followed."""
+    try:
+        entries = _entries(path)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                os.unlink(entry.path)
+        except FileNotFoundError:
+            pass
+        except PermissionError:
+            os.chmod(path, 0o700)
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path)
+            else:
+                os.unlink(entry.path)
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as found:
+            return list(found)
+    except PermissionError:
+        os.chmod(path, 0o700)
+        with os.scandir(path) as found:
+            return list(found)
+
+
+def is_plain_directory(path: str) -> bool:
+    """Whether `path` is a directory itself, not a link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,96 @@
+"""What the runner and a slot process say to each other, and how it is framed.
+
+A frame is four bytes of length (big-endian) and MessagePack. `serial` numbers the jobs of a
+runner, so that a late message about one job is never taken for one about the next.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sureline.peer.jobs import (
+    CallJob,
+    CommandJob,
+    FileMissing,
+    FileReady,
+    JobEnded,
+    JobProgressed,
+    JobStarted,
+    PublishJob,
+    UserFile,
+)
+
+MAX_FRAME_BYTES = 64 << 20
+_HEADER_BYTES = 4
+
+SlotJob = CommandJob | CallJob | PublishJob | UserFile
+Report = JobStarted | JobProgressed | JobEnded | FileReady | FileMissing
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+    serial: int
+    job: SlotJob
+    function: bytes | None = None
+    """The function of a call, the first time this slot meets it."""
+
+
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+    serial: int
+    force: bool = False
+
+
+class Said(msgspec.Struct, frozen=True, array_like=True):
+    """A slot's report about one job."""
+
+    serial: int
+    report: Report
+
+
+class FrameTooLongError(ValueError):
+    """More than MAX_FRAME_BYTES in one message."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+decode_order = msgspec.msgpack.Decoder(Run | Stop).decode
+decode_said = msgspec.msgpack.Decoder(Said).decode
+
+
+def encode(message: Run | Stop | Said) -> bytearray:
+    buffer = bytearray(_HEADER_BYTES)
+    _encoder.encode_into(message, buffer, _HEADER_BYTES)
+    length = len(buffer) - _HEADER_BYTES
+    if length > MAX_FRAME_BYTES:
+        raise FrameTooLongError(f"{length} bytes")
+    buffer[:_HEADER_BYTES] = length.to_bytes(_HEADER_BYTES, "big")
+    return buffer
+
+
+class Frames:
+    """Bytes in, whole frames out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that `data` completes. Raises FrameTooLongError for one past the bound."""
+        if not self._buffer and len(data) > _HEADER_BYTES:
+            length = int.from_bytes(data[:_HEADER_BYTES], "big")
+            if len(data) == length + _HEADER_BYTES:
+                return [data[_HEADER_BYTES:]]
+        self._buffer += data
+        return self._split()
+
+    def _split(self) -> list[bytes]:
+        found = []
+        start = 0
+        while len(self._buffer) - start >= _HEADER_BYTES:
+            body = start + _HEADER_BYTES
+            length = int.from_bytes(self._buffer[start:body], "big")
+            if length > MAX_FRAME_BYTES:
+                raise FrameTooLongError(f"{length} bytes")
+            if len(self._buffer) < body + length:
+                break
+            found.append(bytes(self._buffer[body : body + length]))
+            start = body + length
+        del self._buffer[:start]
+        return found

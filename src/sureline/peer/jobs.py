@@ -1,0 +1,104 @@
+"""What a machine can be asked to run, and what comes back. These also travel to slot processes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sureline.workflow.files import FileRecord
+from sureline.world.protocol import Fetched, Job, JobEvent, Wanted
+
+
+class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
+    """Run a command in a fresh directory that holds `inputs` and is kept out of the user's way.
+
+    `label` ("TASK-INDEX.ATTEMPT", unique in a run) names directories and log files.
+    `outputs` must exist afterwards; they are moved into the store.
+    """
+
+    label: str
+    task: str
+    attempt: int
+    run: str
+    inputs: tuple[FileRecord, ...] = ()
+    outputs: tuple[str, ...] = ()
+    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
+    stdin: str | None = None
+    timeout_s: float | None = None
+    cores: float = 1
+
+
+class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
+    """Call a pickled function. `results` holds the pickled results its arguments refer to."""
+
+    label: str
+    task: str
+    attempt: int
+    function: str
+    """Digest; the slot process is given the bytes once."""
+    arguments: bytes
+    results: dict[str, bytes] = {}  # noqa: RUF012 - msgspec copies an empty default
+    """Short results, by task name."""
+    files: dict[str, FileRecord] = {}  # noqa: RUF012 - msgspec copies an empty default
+    """Long results, in the store, by task name."""
+    env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
+    timeout_s: float | None = None
+    cores: float = 1
+
+
+class PauseJob(Job, frozen=True, omit_defaults=True, tag="pause"):
+    """Pretend: end after `seconds`."""
+
+    label: str
+    task: str
+    attempt: int
+    seconds: float
+
+
+class PublishJob(Job, frozen=True, omit_defaults=True, tag="publish"):
+    """Put stored files into the user's directory, atomically, unless they are there already."""
+
+    label: str
+    files: tuple[FileRecord, ...]
+
+
+class JobStarted(JobEvent, frozen=True, omit_defaults=True, tag="started"):
+    pid: int | None = None
+
+
+class JobProgressed(JobEvent, frozen=True, omit_defaults=True, tag="progressed"):
+    fraction: float
+
+
+class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
+    """`lost`: the slot process died under the job. `reason` is one sentence, '' on success."""
+
+    outcome: Literal["succeeded", "failed", "timeout", "cancelled", "lost"]
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+    memory_peak_bytes: int = 0
+    outputs: tuple[FileRecord, ...] = ()
+    result: bytes | None = None
+    error: bytes | None = None
+    stdout: str = ""
+    stderr: str = ""
+    stdout_file: str | None = None
+    stderr_file: str | None = None
+
+
+class UserFile(Wanted, frozen=True, tag="user file"):
+    """A file or directory of the user's, relative to the working directory."""
+
+    path: str
+    in_place: bool = False
+
+
+class FileReady(Fetched, frozen=True, tag="ready"):
+    file: FileRecord
+
+
+class FileMissing(Fetched, frozen=True, tag="missing"):
+    path: str
+    reason: str

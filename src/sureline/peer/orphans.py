@@ -1,0 +1,97 @@
+"""Finding processes by what they were started for.
+
+Every job's process carries TOKEN=`ROOT:RUN/LABEL` in its environment, and so do its descendants,
+also those that left its session. Where there is no /proc, nothing is found; then only process
+groups can be killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sureline.peer.content import remove_tree
+
+TOKEN = "SURELINE_JOB"
+_ROUNDS = 50
+"""A process that forks faster than we kill is met by repetition; this many rounds at most."""
+_ROUND_S = 0.02
+
+
+def token_of(root: str, run: str, label: str) -> str:
+    """What identifies the processes of one job; an empty label gives the prefix of a run's."""
+    return f"{root}:{run}/{label}"
+
+
+def find(token: str, *, prefix: bool = False) -> list[int]:
+    """The living processes that carry the token (or one that begins with it), never our own."""
+    wanted = f"{TOKEN}={token}".encode("utf-8", "surrogateescape")
+    if not prefix:
+        wanted += b"\0"
+    me = os.getpid()
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    return [
+        int(name) for name in names if name.isdigit() and int(name) != me and _carries(name, wanted)
+    ]
+
+
+def _carries(pid: str, wanted: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environ = file.read()
+    except OSError:  # ended meanwhile, or somebody else's
+        return False
+    return environ.startswith(wanted) or b"\0" + wanted in environ
+
+
+def kill(token: str, *, prefix: bool = False) -> int:
+    """SIGKILL all that carry the token, until none is left; how many there were."""
+    return kill_all(lambda: find(token, prefix=prefix))
+
+
+def kill_all(find_targets: Callable[[], list[int]]) -> int:
+    """SIGKILL what `find_targets` finds until it finds nothing; how many there were.
+
+    A killed process may stay visible for a moment, so rounds after the first wait a little.
+    """
+    killed: set[int] = set()
+    for _ in range(_ROUNDS):
+        targets = find_targets()
+        if not targets:
+            break
+        for pid in targets:
+            kill_quietly(pid)
+        killed.update(targets)
+        time.sleep(_ROUND_S if killed.issuperset(targets) and len(killed) > 1 else 0.002)
+    return len(killed)
+
+
+def kill_quietly(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def kill_group(leader: int, number: int = signal.SIGKILL) -> None:
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def clear_run(root: Path, run: str) -> int:
+    """End what a dead run left: its processes and its working files. How many processes.
+
+    The caller has made sure that the process which drove the run is gone.
+    """
+    top = os.path.abspath(root)
+    killed = kill(token_of(top, run, ""), prefix=True)
+    remove_tree(f"{top}/work/{run}")
+    return killed

@@ -1,0 +1,207 @@
+"""Putting stored files into the user's directory: atomically, and nothing of the user's is lost.
+
+A file appears by rename, a directory by two (the old one out of the way, the new one in).
+Whatever a crash leaves behind begins with PREFIX. What stands at the path already is replaced if
+it is of the same kind, or a link, or an empty directory; anything else is a StoreError.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from typing import Protocol
+
+from sureline.peer.content import NO_LINK, copy_file, hash_file, remove_tree
+from sureline.peer.tree import Entry, StoreError, walk
+from sureline.workflow.files import FileRecord
+
+PREFIX = ".sureline-tmp-"
+LINK_FROM_BYTES = 32 << 20
+"""A file of this size or more is not copied but linked, if it cannot be shared block by block."""
+
+_serial = itertools.count()
+
+
+class Blobs(Protocol):
+    def blob_path(self, digest: str, executable: bool = False) -> str: ...
+
+    def entries(self, record: FileRecord) -> list[Entry]: ...
+
+
+def publish(store: Blobs, record: FileRecord, user_path: str, directory: str) -> None:
+    """Make `user_path` (absolute, below `directory`) hold what `record` says.
+
+    Does nothing if it does already, or if the record is of a file used in place. Published files
+    are the user's own (writable), except big ones, which stay linked to the store, read-only.
+    """
+    if record.in_place:
+        return
+    parent = os.path.dirname(user_path)
+    if parent != directory:
+        _make_parent(parent, directory)
+    try:
+        status: os.stat_result | None = os.lstat(user_path)
+    except FileNotFoundError:
+        status = None
+    if record.directory:
+        _publish_directory(store, record, user_path, status)
+    else:
+        _publish_file(store, record, user_path, status)
+
+
+def _make_parent(parent: str, directory: str) -> None:
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise StoreError(f"{parent} is in the way: it must be a directory") from None
+    top = os.path.realpath(directory)
+    if not (os.path.realpath(parent) + "/").startswith(top + "/"):
+        raise StoreError(
+            f"{parent} lies behind a symbolic link that leaves the working directory; "
+            "nothing is written there"
+        )
+
+
+def _publish_file(
+    store: Blobs, record: FileRecord, user_path: str, status: os.stat_result | None
+) -> None:
+    blob = store.blob_path(record.digest, record.executable)
+    if status is not None:
+        if stat.S_ISREG(status.st_mode) and _same_file(status, user_path, blob, record):
+            return
+        if stat.S_ISDIR(status.st_mode):
+            _remove_empty(user_path, "a file")
+    temporary = _beside(user_path)
+    try:
+        _put_file(blob, temporary, record.size, record.executable)
+        os.rename(temporary, user_path)
+    except OSError:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def _same_file(status: os.stat_result, user_path: str, blob: str, record: FileRecord) -> bool:
+    if status.st_size != record.size or bool(status.st_mode & 0o100) != record.executable:
+        return False
+    try:
+        stored = os.stat(blob)
+    except FileNotFoundError:
+        stored = None
+    if stored is not None and os.path.samestat(status, stored):
+        return True
+    try:
+        return hash_file(user_path)[0] == record.digest
+    except PermissionError:
+        return False
+
+
+def _put_file(blob: str, dest: str, size: int, executable: bool) -> None:
+    if size >= LINK_FROM_BYTES and not _can_reflink(blob, dest):
+        try:
+            os.link(blob, dest)
+            return
+        except OSError as error:
+            if error.errno not in NO_LINK:
+                raise
+    try:
+        copy_file(blob, dest, 0o777 if executable else 0o666)
+    except FileNotFoundError as error:
+        if not os.path.lexists(blob):
+            raise StoreError(f"the stored copy of {dest} is gone") from error
+        raise
+
+
+def _can_reflink(blob: str, dest: str) -> bool:
+    """Try it on a file that is thrown away: the answer costs two calls, a copy might cost GBs."""
+    from sureline.peer.content import reflink
+
+    read = os.open(blob, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        write = os.open(dest, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            return reflink(read, write, os.fstat(read).st_dev)
+        finally:
+            os.close(write)
+            os.unlink(dest)
+    finally:
+        os.close(read)
+
+
+def _publish_directory(
+    store: Blobs, record: FileRecord, user_path: str, status: os.stat_result | None
+) -> None:
+    entries = store.entries(record)
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        if _same_directory(user_path, entries):
+            return
+    elif status is not None and not stat.S_ISLNK(status.st_mode):
+        raise StoreError(f"{user_path} is a file, where a directory is due; move it away")
+    temporary, old = _beside(user_path), _beside(user_path)
+    try:
+        _build(store, entries, temporary)
+        if status is not None:
+            os.rename(user_path, old)
+        os.rename(temporary, user_path)
+    except OSError:
+        if os.path.lexists(old) and not os.path.lexists(user_path):
+            os.rename(old, user_path)
+        remove_tree(temporary)
+        raise
+    if status is not None:
+        if stat.S_ISLNK(status.st_mode):
+            os.unlink(old)
+        else:
+            remove_tree(old)
+
+
+def _build(store: Blobs, entries: list[Entry], top: str) -> None:
+    os.mkdir(top)
+    for entry in entries:
+        path = f"{top}/{entry.path}"
+        if entry.kind == "directory":
+            os.mkdir(path)
+        elif entry.kind == "link":
+            os.symlink(entry.what, path)
+        else:
+            program = entry.kind == "program"
+            _put_file(store.blob_path(entry.what, program), path, entry.size, program)
+
+
+def _same_directory(user_path: str, entries: list[Entry]) -> bool:
+    wanted = {entry.path: entry for entry in entries}
+    seen = 0
+    for path, status in walk(user_path):
+        entry = wanted.get(path)
+        seen += 1
+        if entry is None or not _same_entry(f"{user_path}/{path}", status, entry):
+            return False
+    return seen == len(wanted)
+
+
+def _same_entry(path: str, status: os.stat_result, entry: Entry) -> bool:
+    if entry.kind == "directory":
+        return stat.S_ISDIR(status.st_mode)
+    if entry.kind == "link":
+        return stat.S_ISLNK(status.st_mode) and os.readlink(path) == entry.what
+    return (
+        stat.S_ISREG(status.st_mode)
+        and status.st_size == entry.size
+        and bool(status.st_mode & 0o100) == (entry.kind == "program")
+        and hash_file(path)[0] == entry.what
+    )
+
+
+def _remove_empty(user_path: str, due: str) -> None:
+    try:
+        os.rmdir(user_path)
+    except OSError:
+        raise StoreError(
+            f"{user_path} is a directory with files in it, where {due} is due; move it away"
+        ) from None
+
+
+def _beside(user_path: str) -> str:
+    parent, name = os.path.split(user_path)
+    return f"{parent}/{PREFIX}{os.getpid()}-{next(_serial)}-{name[:100]}"

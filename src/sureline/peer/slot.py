@@ -1,0 +1,137 @@
+"""The slot process: runs one job at a time for the runner at the other end of a socket.
+
+It ends when that end closes. While a command runs the slot watches the socket itself, so that it
+can kill the command's processes first; at all other times (a Python call may never come back) the
+kernel kills the slot's process group when the runner's end of the lifeline pipe closes.
+
+It is started often, so it imports little; what only some jobs need is imported by them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sureline.peer.frames import Run
+from sureline.peer.jobs import (
+    CallJob,
+    CommandJob,
+    FileMissing,
+    FileReady,
+    JobEnded,
+    PublishJob,
+    UserFile,
+)
+from sureline.peer.slot_capture import Capture
+from sureline.peer.slot_channel import Channel, Lifeline
+from sureline.peer.slot_command import Commands, Place
+from sureline.peer.store import BlobStore, StoreError
+from sureline.workflow.files import FileRecord
+
+if TYPE_CHECKING:
+    from sureline.peer.slot_call import Calls
+
+MAX_REASONS = 5
+
+
+class Slot:
+    def __init__(
+        self, channel: Channel, lifeline: Lifeline, place: Place, store: BlobStore
+    ) -> None:
+        self._channel = channel
+        self._place = place
+        self._store = store
+        self._capture = Capture(place.root, place.work, place.name, place.run)
+        self._commands = Commands(store, self._capture, channel, lifeline, place)
+        self._calls: Calls | None = None
+
+    def serve(self) -> None:
+        """Run what is asked for until the runner is gone."""
+        while (order := self._channel.receive()) is not None:
+            if isinstance(order, Run):
+                self._serve(order)
+            # a Stop outside a command is too late (or the runner kills this process)
+
+    def _serve(self, order: Run) -> None:
+        job = order.job
+        report: JobEnded | FileReady | FileMissing
+        try:
+            if isinstance(job, CommandJob):
+                report = self._commands.run(order.serial, job)
+            elif isinstance(job, CallJob):
+                report = self._calls_ready().run(job, order.function)
+            elif isinstance(job, PublishJob):
+                report = self._publish(job.files)
+            else:
+                report = self._fetch(job)
+        except Exception as error:
+            # whatever goes wrong here (a full disk, a directory without permission) is this
+            # job's failure, not the slot's end
+            report = _failed(job, explain(error))
+        self._channel.say(order.serial, report)
+
+    def _calls_ready(self) -> Calls:
+        if self._calls is None:
+            from sureline.peer.slot_call import Calls
+
+            self._calls = Calls(self._store, self._capture, self._place.directory)
+        self._commands.note_foreign_code()
+        return self._calls
+
+    def _publish(self, files: tuple[FileRecord, ...]) -> JobEnded:
+        reasons = []
+        for record in files:
+            try:
+                self._store.publish(record, f"{self._place.directory}/{record.path}")
+            except (OSError, StoreError) as error:
+                reasons.append(f"{record.path} could not be published: {explain(error)}")
+        if not reasons:
+            return JobEnded("succeeded")
+        more = len(reasons) - MAX_REASONS
+        shown = "; ".join(reasons[:MAX_REASONS]) + (f"; and {more} more" if more > 0 else "")
+        return JobEnded("failed", reason=shown)
+
+    def _fetch(self, wanted: UserFile) -> FileReady | FileMissing:
+        try:
+            if wanted.in_place:
+                return FileReady(self._store.in_place(wanted.path))
+            return FileReady(
+                self._store.ingest(f"{self._place.directory}/{wanted.path}", wanted.path)
+            )
+        except FileNotFoundError:
+            return FileMissing(wanted.path, f"{wanted.path} does not exist")
+        except (OSError, StoreError) as error:
+            return FileMissing(wanted.path, explain(error))
+
+
+def _failed(job: object, reason: str) -> JobEnded | FileMissing:
+    if isinstance(job, UserFile):
+        return FileMissing(job.path, reason)
+    return JobEnded("failed", reason=reason)
+
+
+def explain(error: Exception) -> str:
+    """An error as one sentence for the user."""
+    if isinstance(error, StoreError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + (f": {error.filename}" if error.filename else "")
+    return f"unexpected {type(error).__name__}: {error}"
+
+
+def main(arguments: list[str]) -> None:
+    """`arguments`: socket fd, lifeline fd, root, user's directory, run, slot's name, grace."""
+    sock_fd, lifeline_fd, root, directory, run, name, grace_s = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(int(sock_fd), False)
+    os.set_inheritable(int(lifeline_fd), False)
+    sys.argv = [""]
+    place = Place(root, directory, run, name, float(grace_s))
+    store = BlobStore(Path(root), Path(directory), Path(place.work))
+    lifeline = Lifeline(int(lifeline_fd))
+    lifeline.arm()
+    Slot(Channel(socket.socket(fileno=int(sock_fd))), lifeline, place, store).serve()

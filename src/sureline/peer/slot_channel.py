@@ -1,0 +1,112 @@
+"""The slot's ends of what ties it to its runner: the socket it talks on, and the lifeline."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+from collections import deque
+
+from sureline.peer.frames import Frames, Run, Said, Stop, decode_order, encode
+from sureline.peer.jobs import FileMissing, FileReady, JobEnded, JobStarted
+
+_RECEIVE_BYTES = 1 << 18
+
+
+class Channel:
+    """Orders in, reports out."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._frames = Frames()
+        self._orders: deque[Run | Stop] = deque()
+        self._held = bytearray()
+        self.fd = sock.fileno()
+
+    def receive(self) -> Run | Stop | None:
+        """The next order; None when the runner is gone."""
+        while not self._orders:
+            if not self.pump():
+                return None
+        return self._orders.popleft()
+
+    def pump(self) -> bool:
+        """Read what there is, waiting for something; False when the runner is gone."""
+        try:
+            data = self._sock.recv(_RECEIVE_BYTES)
+        except ConnectionError:
+            return False
+        for frame in self._frames.feed(data):
+            self._orders.append(decode_order(frame))
+        return bool(data)
+
+    def stop_for(self, serial: int) -> Stop | None:
+        """The strongest pending stop of this job, taken out of the queue."""
+        found: Stop | None = None
+        for order in [o for o in self._orders if isinstance(o, Stop)]:
+            self._orders.remove(order)
+            if order.serial == serial and (found is None or order.force):
+                found = order
+        return found
+
+    def say_later(self, serial: int, report: JobStarted) -> None:
+        """Report together with what is said next: one message wakes the runner once."""
+        self._held += encode(Said(serial, report))
+
+    def say(self, serial: int, report: JobStarted | JobEnded | FileReady | FileMissing) -> None:
+        """Report; a runner that is gone is noticed by the next `receive`."""
+        data = self._held + encode(Said(serial, report))
+        self._held.clear()
+        try:
+            self._sock.sendall(data)
+        except ConnectionError:
+            pass
+
+
+class Lifeline:
+    """A pipe whose other end only the runner holds: when it closes, the runner is dead.
+
+    Armed, the kernel then kills this process's whole group; no code of ours need run for it.
+    Elsewhere than on Linux a thread waits for it instead.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._armed = False
+        self._flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        self._by_kernel = hasattr(fcntl, "F_SETSIG")
+        if self._by_kernel:
+            fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
+            fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
+        else:  # pragma: no cover - not on Linux
+            import _thread
+
+            _thread.start_new_thread(self._watch, ())
+
+    def arm(self) -> None:
+        if self._by_kernel:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, self._flags | os.O_ASYNC)
+        self._armed = True
+        if self._gone(0):
+            orphan_self()
+
+    def disarm(self) -> None:
+        self._armed = False
+        if self._by_kernel:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, self._flags & ~os.O_ASYNC)
+
+    def _gone(self, timeout_ms: int | None) -> bool:
+        poller = select.poll()
+        poller.register(self._fd, 0)
+        return bool(poller.poll(timeout_ms))
+
+    def _watch(self) -> None:  # pragma: no cover - not on Linux
+        if self._gone(None) and self._armed:
+            orphan_self()
+
+
+def orphan_self() -> None:
+    """End this process and all in its group."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)

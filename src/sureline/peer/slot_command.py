@@ -1,0 +1,320 @@
+"""Running one command in a slot: start it, wait for it, stop it in time, and account for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from typing import Literal
+
+import msgspec
+
+from sureline.peer import orphans
+from sureline.peer.commands import SHELL, argv_of, find_program
+from sureline.peer.jobs import CommandJob, JobEnded, JobStarted
+from sureline.peer.slot_capture import Capture
+from sureline.peer.slot_channel import Channel, Lifeline
+from sureline.peer.slot_sandbox import Sandbox
+from sureline.peer.store import BlobStore, StoreError
+
+_ANNOUNCE_AFTER_S = 0.005
+"""A job that ends sooner is announced together with its end: one message, not two."""
+_PR_SET_CHILD_SUBREAPER = 36
+_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+_RESET = (
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+"""Signals that this process or its caller may ignore; the job starts with the defaults."""
+
+How = Literal["ended", "timeout", "cancelled"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a slot works, and for whom."""
+
+    root: str
+    directory: str
+    run: str
+    name: str
+    grace_s: float
+
+    @property
+    def work(self) -> str:
+        return f"{self.root}/work/{self.run}"
+
+
+class Commands:
+    def __init__(
+        self, store: BlobStore, capture: Capture, channel: Channel, lifeline: Lifeline, place: Place
+    ) -> None:
+        self._capture = capture
+        self._channel = channel
+        self._lifeline = lifeline
+        self._place = place
+        self._sandbox = Sandbox(store, place.work, place.name)
+        self._environment = dict(os.environ)
+        self._children = Children()
+        self._wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._watching = False
+        self._poller = select.poll()
+        self._poller.register(channel.fd, select.POLLIN)
+        self._poller.register(self._wake, select.POLLIN)
+
+    def note_foreign_code(self) -> None:
+        """A user's code runs in this process now: it may have children and handlers of its own."""
+        self._children.foreign = True
+        self._watching = False
+
+    def run(self, serial: int, job: CommandJob) -> JobEnded:
+        if not self._watching:
+            self._watch_children()
+        started = time.monotonic()
+        self._children.begin()
+        usable = False
+        try:
+            self._sandbox.prepare(job)
+            self._lifeline.disarm()
+            try:
+                ended = self._run(serial, job, started)
+            finally:
+                self._lifeline.arm()
+            usable = self._children.none_left()
+        finally:
+            self._sandbox.clean(reusable=usable)
+            if not usable:
+                self._capture.renew()
+        return ended
+
+    def _watch_children(self) -> None:
+        """Have SIGCHLD wake the poll."""
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._watching = True
+
+    def _run(self, serial: int, job: CommandJob, started: float) -> JobEnded:
+        token = orphans.token_of(self._place.root, self._place.run, job.label)
+        environment = {
+            **self._environment,
+            **job.env,
+            "SURELINE_TASK": job.task,
+            "SURELINE_ATTEMPT": str(job.attempt),
+            "SURELINE_CORES": f"{job.cores:g}",
+            orphans.TOKEN: token,
+        }
+        own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            pid = self._spawn(job, environment)
+        except OSError as error:
+            return _not_started(job, error)
+        how = self._wait(pid, serial, job, started, token)
+        orphans.kill_group(pid)
+        _, status, usage = os.wait4(pid, 0)
+        if how != "ended":
+            self._children.kill_descendants(token)
+        elapsed_s = time.monotonic() - started
+        code = os.waitstatus_to_exitcode(status)
+        captured = self._capture.collect(job.label)
+        ended = JobEnded(
+            "succeeded",
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            elapsed_s=elapsed_s,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            # exec hands the peak of the process that spawned on to the new program, so a value
+            # that is no higher than ours says nothing
+            memory_peak_bytes=(
+                usage.ru_maxrss * _RSS_UNIT_BYTES if usage.ru_maxrss > own_peak else 0
+            ),
+            stdout=captured.stdout,
+            stderr=captured.stderr,
+            stdout_file=captured.stdout_file,
+            stderr_file=captured.stderr_file,
+        )
+        return self._judge(job, how, code, ended)
+
+    def _judge(self, job: CommandJob, how: How, code: int, ended: JobEnded) -> JobEnded:
+        damaged = self._sandbox.damaged_inputs(job)
+        if how == "timeout":
+            reason = f"took longer than its timeout of {job.timeout_s:g} s"
+            return msgspec.structs.replace(ended, outcome="timeout", reason=reason)
+        if how == "cancelled":
+            return msgspec.structs.replace(ended, outcome="cancelled", reason="was stopped")
+        if damaged:
+            reason = f"changed its input {', '.join(damaged)}; inputs are read-only"
+        elif code != 0:
+            reason = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
+        elif job.outputs:
+            try:
+                return msgspec.structs.replace(ended, outputs=self._sandbox.take_outputs(job))
+            except StoreError as error:
+                reason = str(error)
+        else:
+            return ended
+        return msgspec.structs.replace(ended, outcome="failed", reason=reason)
+
+    def _spawn(self, job: CommandJob, environment: dict[str, str]) -> int:
+        path = environment.get("PATH")
+        argv = argv_of(job.run, path)
+        program = find_program(argv[0], path) or argv[0]
+        actions = []
+        if job.stdin is not None:
+            actions.append((os.POSIX_SPAWN_OPEN, 0, job.stdin, os.O_RDONLY, 0))
+        try:
+            return _posix_spawn(program, argv, environment, actions)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # a script without a "#!" line: the shell runs such files itself
+            return _posix_spawn(SHELL, [SHELL, "-ec", job.run], environment, actions)
+
+    def _wait(self, pid: int, serial: int, job: CommandJob, started: float, token: str) -> How:
+        """Wait until the main process has ended (it is not reaped yet), stopping it if asked to
+        or if its time is up."""
+        how: How = "ended"
+        announce_at: float | None = started + _ANNOUNCE_AFTER_S
+        act_at = None if job.timeout_s is None else started + job.timeout_s
+        while not _has_ended(pid):
+            soonest = min((t for t in (announce_at, act_at) if t is not None), default=None)
+            now = time.monotonic()
+            wait_ms = None if soonest is None else max(0.0, soonest - now) * 1000
+            for fd, _ in self._poller.poll(wait_ms):
+                if fd == self._wake:
+                    _drain(fd)
+                elif not self._channel.pump():
+                    self._die_with(pid, token)
+            now = time.monotonic()
+            stop = self._channel.stop_for(serial)
+            if announce_at is not None and now >= announce_at:
+                self._channel.say(serial, JobStarted(pid))
+                announce_at = None
+            if stop is not None:
+                orphans.kill_group(pid, signal.SIGKILL if stop.force else signal.SIGTERM)
+                if how == "ended":
+                    how = "cancelled"
+                    act_at = now + self._place.grace_s
+            elif act_at is not None and now >= act_at:
+                if how == "ended":
+                    how = "timeout"
+                    orphans.kill_group(pid, signal.SIGTERM)
+                    act_at = now + self._place.grace_s
+                else:
+                    orphans.kill_group(pid, signal.SIGKILL)
+                    act_at = None
+        if announce_at is not None:
+            self._channel.say_later(serial, JobStarted(pid))
+        return how
+
+    def _die_with(self, pid: int, token: str) -> None:
+        """The runner is gone: leave nothing running."""
+        orphans.kill_group(pid)
+        self._children.kill_descendants(token)
+        os._exit(0)
+
+
+class Children:
+    """The descendants of a job, also those that left its session.
+
+    Where the system allows, this process adopts orphans, so that "no child" means "nothing is
+    left of the job". `foreign`: this process also has children that no job started.
+    """
+
+    def __init__(self) -> None:
+        self.foreign = False
+        self._adopts: bool | None = None
+        self._alone = False
+
+    def begin(self) -> None:
+        """A job is about to start; what is left of earlier ones is not its doing."""
+        if self._adopts is None:
+            self._adopts = _adopt_orphans()
+        self._alone = self.none_left()
+
+    def none_left(self) -> bool:
+        """Whether provably no process of a job is left; reaps those that have ended."""
+        if self.foreign or not self._adopts:
+            return False
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return True
+        return False
+
+    def kill_descendants(self, token: str) -> None:
+        """SIGKILL all that is left of a job that was cut short."""
+        orphans.kill_all(lambda: self._descendants(token))
+
+    def _descendants(self, token: str) -> list[int]:
+        if not self._alone:
+            return orphans.find(token)
+        return [] if self.none_left() else _children_of_this_process()
+
+
+def _children_of_this_process() -> list[int]:
+    """Adopted ones too; their own children follow when they are killed."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _adopt_orphans() -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def _posix_spawn(
+    program: str,
+    argv: list[str],
+    environment: dict[str, str],
+    actions: list[tuple[int, int, str, int, int]],
+) -> int:
+    return os.posix_spawn(
+        program,
+        argv,
+        environment,
+        file_actions=actions,
+        setsid=True,
+        setsigmask=(),
+        setsigdef=_RESET,
+    )
+
+
+def _has_ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _drain(fd: int) -> None:
+    try:
+        os.read(fd, 512)
+    except BlockingIOError:
+        pass
+
+
+def _not_started(job: CommandJob, error: OSError) -> JobEnded:
+    word = job.run.split()[0] if job.run.split() else job.run
+    code = 127 if error.errno == errno.ENOENT else 126
+    return JobEnded("failed", exit_code=code, reason=f"cannot run {word!r}: {error.strerror}")
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

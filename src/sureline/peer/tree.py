@@ -1,0 +1,114 @@
+"""Directories as content: a manifest names all that is in one, so that its hash names it too.
+
+A manifest is JSON, entries sorted by path; it holds nothing that differs between two equal
+directories (no times, no owners).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from sureline.workflow.mistakes import SurelineError
+
+MAX_ENTRIES = 1_000_000
+"""A directory with more than this is refused: its manifest alone would be a burden."""
+
+
+class StoreError(SurelineError):
+    """A file that cannot be stored or put in its place; the message says which and why."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """`what` is the digest of a file, the target of a link, '' for a directory."""
+
+    path: str
+    kind: Literal["file", "program", "link", "directory"]
+    what: str = ""
+    size: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[Entry]).decode
+
+
+def to_manifest(entries: list[Entry]) -> bytes:
+    return _encode(sorted(entries, key=lambda entry: entry.path))
+
+
+def from_manifest(data: bytes) -> list[Entry]:
+    """Parents come before what is in them."""
+    return _decode(data)
+
+
+def walk(top: str) -> Iterator[tuple[str, os.stat_result]]:
+    """All below `top`, as paths relative to it with what `lstat` says; parents first.
+
+    Raises StoreError past MAX_ENTRIES.
+    """
+    waiting = [""]
+    seen = 0
+    while waiting:
+        parent = waiting.pop()
+        with os.scandir(f"{top}/{parent}") as found:
+            names = sorted(entry.name for entry in found)
+        for name in names:
+            seen += 1
+            if seen > MAX_ENTRIES:
+                raise StoreError(f"{top} holds more than {MAX_ENTRIES} files")
+            path = f"{parent}{name}"
+            status = os.lstat(f"{top}/{path}")
+            yield path, status
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append(f"{path}/")
+
+
+def entries_of(
+    top: str,
+    shown: str,
+    store_file: Callable[[str, str], Entry],
+    on_leaving_link: Callable[[str, str], Entry],
+) -> list[Entry]:
+    """Describe a directory. `store_file(full, relative)` stores one file and describes it;
+    `on_leaving_link` decides about a link that points out of the directory. `shown` is the name
+    for messages."""
+    found: list[Entry] = []
+    for path, status in walk(top):
+        full = f"{top}/{path}"
+        if stat.S_ISREG(status.st_mode):
+            found.append(store_file(full, path))
+        elif stat.S_ISDIR(status.st_mode):
+            found.append(Entry(path, "directory"))
+        elif stat.S_ISLNK(status.st_mode):
+            target = os.readlink(full)
+            if stays_inside(path, target):
+                found.append(Entry(path, "link", target))
+            else:
+                found.append(on_leaving_link(full, path))
+        else:
+            raise StoreError(f"{shown}/{path} is a {special_name(status.st_mode)}, not a file")
+    return found
+
+
+def stays_inside(path: str, target: str) -> bool:
+    """Whether a link at `path` (relative to the top) with this target stays below the top."""
+    if os.path.isabs(target):
+        return False
+    reached = os.path.normpath(os.path.join(os.path.dirname(path), target))
+    return reached != ".." and not reached.startswith("../")
+
+
+def special_name(mode: int) -> str:
+    kinds = (
+        (stat.S_ISFIFO, "named pipe"),
+        (stat.S_ISSOCK, "socket"),
+        (stat.S_ISBLK, "block device"),
+        (stat.S_ISCHR, "character device"),
+        (stat.S_ISLNK, "symbolic link"),
+        (stat.S_ISDIR, "directory"),
+    )
+    return next((name for test, name in kinds if test(mode)), "special file")

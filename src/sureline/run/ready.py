@@ -1,0 +1,76 @@
+"""Ready tasks in the order in which they should start.
+
+Tasks that need the same of a machine form a class with one heap, so that a pick looks at the head
+of each class, never at every task: the most urgent head that fits is taken. A task that does not
+fit may be overtaken by smaller ones (a machine should not idle), but only PATIENCE times in a row:
+then everything waits until it fits, so that large tasks do not starve.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from sureline.peer.capacity import Ledger
+from sureline.workflow.model import Needs
+
+PATIENCE = 200
+HEADS_MAX = 64
+
+Entry = tuple[float, int]
+"""(-urgency, task): the smallest is the most urgent; ties go to the earlier task."""
+
+
+class ReadyQueue:
+    def __init__(self) -> None:
+        self._classes: dict[Needs, list[Entry]] = {}
+        self._heads: list[tuple[Entry, int, Needs]] = []
+        """Heads of classes; an entry that is no longer its class's head is stale and dropped."""
+        self._size = 0
+        self._overtaken = 0
+        self._pushes = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, task: int, needs: Needs, urgency: float) -> None:
+        entry = (-urgency, task)
+        heap = self._classes.setdefault(needs, [])
+        heapq.heappush(heap, entry)
+        self._size += 1
+        if heap[0] == entry:
+            self._push_head(entry, needs)
+
+    def _push_head(self, entry: Entry, needs: Needs) -> None:
+        self._pushes += 1  # keeps Needs, which have no order, out of the comparison
+        heapq.heappush(self._heads, (entry, self._pushes, needs))
+
+    def pop_fitting(self, ledger: Ledger) -> tuple[int, Needs] | None:
+        """Remove the most urgent task that fits; that task and its needs, or None."""
+        passed: list[tuple[Entry, int, Needs]] = []
+        found: tuple[int, Needs] | None = None
+        while self._heads and len(passed) < HEADS_MAX:
+            head = heapq.heappop(self._heads)
+            entry, _, needs = head
+            heap = self._classes.get(needs)
+            if not heap or heap[0] != entry:
+                continue  # stale
+            if ledger.fits(needs):
+                found = (self._take(needs, heap), needs)
+                break
+            passed.append(head)
+            if self._overtaken >= PATIENCE:
+                break
+        for head in passed:
+            heapq.heappush(self._heads, head)
+        if found is not None:
+            self._overtaken = self._overtaken + 1 if passed else 0
+        return found
+
+    def _take(self, needs: Needs, heap: list[Entry]) -> int:
+        _, task = heapq.heappop(heap)
+        self._size -= 1
+        if heap:
+            self._push_head(heap[0], needs)
+        else:
+            del self._classes[needs]
+        return task

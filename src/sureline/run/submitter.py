@@ -1,0 +1,575 @@
+"""The agent that drives one run: the only writer of its journal.
+
+A task moves through these states; every arrow is a method here, and an event in the journal
+wherever the outside can see it:
+
+    waiting -> staging -> queued -> bound -> committed
+                  |          ^        |
+                  |          |        +-> retrying -> queued     (attempts left)
+                  |          |        +-> failed                 (none left)
+                  |          +--------+   refused, or withdrawn by a cancel
+                  +-> committed                                  (a past result is reused)
+                  +-> failed                                     (an input cannot be had)
+
+`staging` finds the inputs' identities and looks for a past result; it is bounded by STAGING_MAX.
+A result commits once: the first attempt that ends well wins, whatever ends later is discarded.
+Children start as soon as their parents are recorded, before that record is synced: the journal
+survives a crash as a prefix, so a child's durable result implies its parents'.
+The run is over when nothing is staging, queued, bound or retrying: then all that is left waits
+for something that failed. The end is announced only when it is durable.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+
+import msgspec
+
+from sureline.journal.events import (
+    COMMITS,
+    CancelAsked,
+    FileFetched,
+    PeerJoined,
+    RunEnded,
+    RunState,
+    TaskBound,
+    TaskEnded,
+    TaskProgressed,
+    TaskReady,
+    TaskRetried,
+    TaskRevoked,
+    TaskStarted,
+)
+from sureline.peer.capacity import Capacity
+from sureline.peer.jobs import (
+    CallJob,
+    CommandJob,
+    FileMissing,
+    FileReady,
+    JobEnded,
+    PauseJob,
+    UserFile,
+)
+from sureline.peer.messages import (
+    Attempt,
+    Bind,
+    Finished,
+    Progressed,
+    Refused,
+    Started,
+    TaskJob,
+    Withdraw,
+)
+from sureline.run.keys import digest_of, result_key
+from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult
+from sureline.run.publisher import Publisher
+from sureline.run.strategy import Placer
+from sureline.workflow.files import FileRecord, result_path
+from sureline.workflow.model import Call, Command, Graph, Pause
+from sureline.workflow.shapes import upward_ranks
+from sureline.world.agent import Agent, handles
+from sureline.world.protocol import AgentId, Fetched, Message, World
+
+STAGING_MAX = 64
+RETRY_DELAY_MAX_S = 300.0
+REFUSALS_MAX = 5
+
+
+class State(IntEnum):
+    WAITING = 0
+    STAGING = 1
+    QUEUED = 2
+    BOUND = 3
+    RETRYING = 4
+    COMMITTED = 5
+    FAILED = 6
+
+
+OPEN = frozenset({State.STAGING, State.QUEUED, State.BOUND, State.RETRYING})
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How a run behaves. All of it is kept in the journal, so that `resume` behaves alike."""
+
+    fresh: bool = False
+    """Run every task, whatever past results there are."""
+    stop_on_failure: bool = False
+    """After a task failed for good, start nothing more."""
+    retry_delay_s: float = 1.0
+    """Before the first retry; doubles with each, with jitter."""
+    verify: bool = False
+    """Hash the stored files of committed tasks again before relying on them."""
+
+
+class CancelRun(Message, frozen=True):
+    """End the run early. `drain`: what runs may finish. `force`: kill at once."""
+
+    drain: bool = False
+    force: bool = False
+    reason: str = ""
+
+
+class Past(msgspec.Struct):
+    """What an earlier process already did for this run, read from its journal."""
+
+    committed: dict[str, TaskEnded] = {}
+    attempts: dict[str, int] = {}
+
+
+class Submitter(Agent):
+    def __init__(
+        self,
+        me: AgentId,
+        world: World,
+        run: str,
+        graph: Graph,
+        placer: Placer,
+        options: Options,
+        on_end: Callable[[RunEnded], None],
+        past: Past | None = None,
+    ) -> None:
+        super().__init__(me, world)
+        self.run = run
+        self.graph = graph
+        self._placer = placer
+        self._options = options
+        self._on_end = on_end
+        self._past = past or Past()
+        count = len(graph)
+        self._state = [State.WAITING] * count
+        self._missing_parents = [len(p) for p in graph.parents]
+        self._waiting_children = [len(c) for c in graph.children]
+        self._attempt = [self._past.attempts.get(t.name, 0) for t in graph.tasks]
+        self._failures = [0] * count
+        self._refusals = [0] * count
+        self._urgency = upward_ranks(graph)
+        self._keys: dict[int, str] = {}
+        self._peer_of: dict[int, AgentId] = {}
+        self._files: dict[str, FileRecord] = {}
+        self._in_place = {p for t in graph.tasks for p in t.in_place}
+        self._results: dict[int, bytes] = {}
+        self._to_stage: list[tuple[float, int]] = []
+        self._fetching: dict[str, list[int]] = {}
+        self._unfetched: dict[int, int] = {}
+        self._staging = 0
+        self._open = 0
+        self._checking = 0
+        self._failed = 0
+        self._cancel: CancelRun | None = None
+        self._reason = ""
+        self._over = False
+        self._publisher = Publisher(world, self._finish_if_over)
+
+    # -- starting ------------------------------------------------------------------------------
+
+    def start(self, peers: Mapping[AgentId, Capacity]) -> None:
+        """Begin, or go on after an earlier process. Called once."""
+        for peer, capacity in peers.items():
+            self._placer.peer_joined(peer, capacity)
+            self.world.record(_joined(self.world.now(), peer, capacity))
+        self._checking = 1  # holds off the end until every committed task was looked at
+        for name, ended in self._past.committed.items():
+            self._check_kept(self.graph.index[name], ended)
+        self._checked()
+
+    def _check_kept(self, task: int, ended: TaskEnded) -> None:
+        if not ended.outputs:
+            self._restore(task, ended)
+            return
+        self._checking += 1
+
+        def answer(fetched: Fetched) -> None:
+            if isinstance(fetched, KeptAnswer) and fetched.whole:
+                self._restore(task, ended)
+            else:
+                reason = "its stored files are gone or damaged"
+                self.world.record(TaskRevoked(self.world.now(), ended.task, reason))
+            self._checked()
+
+        self.world.fetch(KeptFiles(ended.outputs, self._options.verify), (), answer)
+
+    def _restore(self, task: int, ended: TaskEnded) -> None:
+        self._state[task] = State.COMMITTED
+        self._keep_result(task, ended.outputs, ended.result)
+        for child in self.graph.children[task]:
+            self._missing_parents[child] -= 1
+
+    def _checked(self) -> None:
+        self._checking -= 1
+        if self._checking:
+            return
+        for task, state in enumerate(self._state):
+            if state is State.COMMITTED:
+                self._parents_used(task)
+            elif not self._missing_parents[task]:
+                self._ready(task)
+        self._pump()
+        self._finish_if_over()
+
+    # -- waiting -> staging -> queued ----------------------------------------------------------
+
+    def _ready(self, task: int) -> None:
+        self.world.record(TaskReady(self.world.now(), self.graph.tasks[task].name))
+        self._set(task, State.STAGING)
+        heapq.heappush(self._to_stage, (-self._urgency[task], task))
+
+    def _stage_more(self) -> None:
+        while self._to_stage and self._staging < STAGING_MAX:
+            _, task = heapq.heappop(self._to_stage)
+            self._staging += 1
+            self._stage(task)
+
+    def _stage(self, task: int) -> None:
+        wanted = [
+            path
+            for path in self.graph.tasks[task].inputs
+            if path not in self._files and self.graph.maker(path) is None
+        ]
+        if not wanted:
+            self._staged(task)
+            return
+        self._unfetched[task] = len(wanted)
+        for path in wanted:
+            waiters = self._fetching.get(path)
+            if waiters is not None:
+                waiters.append(task)
+                continue
+            self._fetching[path] = [task]
+            self.world.fetch(UserFile(path, path in self._in_place), (), self._fetched)
+
+    def _fetched(self, fetched: Fetched) -> None:
+        if isinstance(fetched, FileReady):
+            record = fetched.file
+            self._files[record.path] = record
+            self.world.record(FileFetched(self.world.now(), record))
+            for task in self._fetching.pop(record.path):
+                if self._state[task] is not State.STAGING:
+                    continue
+                self._unfetched[task] -= 1
+                if not self._unfetched[task]:
+                    del self._unfetched[task]
+                    self._staged(task)
+        elif isinstance(fetched, FileMissing):
+            for task in self._fetching.pop(fetched.path):
+                if self._state[task] is State.STAGING:
+                    self._unfetched.pop(task, None)
+                    self._staging -= 1
+                    self._fail(task, TaskEnded(0.0, "", "failed", reason=fetched.reason))
+        self._pump()
+        self._finish_if_over()
+
+    def _staged(self, task: int) -> None:
+        """All inputs have identities: look for a past result, unless told not to."""
+        key = self._key(task)
+        if key:
+            self._keys[task] = key
+        if not key or self._options.fresh:
+            self._staging -= 1
+            self._queue(task)
+            return
+        self.world.fetch(PastResult(key), (), lambda fetched: self._looked_up(task, fetched))
+
+    def _looked_up(self, task: int, fetched: Fetched) -> None:
+        self._staging -= 1
+        if self._state[task] is not State.STAGING:
+            return  # the run was cancelled meanwhile
+        if isinstance(fetched, PastFound):
+            self._commit(
+                task,
+                TaskEnded(
+                    self.world.now(),
+                    self.graph.tasks[task].name,
+                    "reused",
+                    outputs=fetched.outputs,
+                    result=fetched.result,
+                    stdout=fetched.stdout,
+                    stderr=fetched.stderr,
+                    from_run=fetched.run,
+                    key=self._keys.pop(task),
+                ),
+            )
+        else:
+            self._queue(task)
+        self._pump()
+        self._finish_if_over()
+
+    def _key(self, task: int) -> str:
+        described = self.graph.tasks[task]
+        results: list[tuple[str, str]] = []
+        if isinstance(described.action, Call):
+            for name in described.action.uses:
+                inline = self._results.get(self.graph.index[name])
+                if inline is not None:
+                    results.append((name, digest_of(inline)))
+                else:
+                    results.append((name, self._files[result_path(name)].digest))
+        return result_key(described, self._inputs(task), results)
+
+    def _inputs(self, task: int) -> tuple[FileRecord, ...]:
+        """Identities of what the task reads; a part of a made directory counts as all of it."""
+        found: dict[str, FileRecord] = {}
+        for path in self.graph.tasks[task].inputs:
+            maker = self.graph.maker(path)
+            whole = path
+            while maker is not None and whole not in self._files and "/" in whole:
+                whole = whole.rsplit("/", 1)[0]
+            record = self._files[whole]
+            found[record.path] = record
+        return tuple(found.values())
+
+    def _queue(self, task: int) -> None:
+        self._set(task, State.QUEUED)
+        self._placer.ready(task, self.graph.tasks[task].needs, self._urgency[task])
+
+    # -- queued -> bound -----------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        if self._cancel is not None or self._checking:
+            return
+        self._stage_more()
+        for task, peer in self._placer.place():
+            self._bind(task, peer)
+
+    def _bind(self, task: int, peer: AgentId) -> None:
+        described = self.graph.tasks[task]
+        self._attempt[task] += 1
+        attempt = self._attempt[task]
+        self._set(task, State.BOUND)
+        self._peer_of[task] = peer
+        self.world.record(TaskBound(self.world.now(), described.name, attempt, peer))
+        job = self._job(task, attempt)
+        self.world.send(peer, Bind(self.run, described.name, attempt, job, described.needs))
+
+    def _job(self, task: int, attempt: int) -> TaskJob:
+        t = self.graph.tasks[task]
+        label = f"{task}.{attempt}"
+        match t.action:
+            case Command(run=run):
+                return CommandJob(
+                    label,
+                    t.name,
+                    attempt,
+                    run,
+                    self._inputs(task),
+                    t.outputs,
+                    t.env,
+                    t.stdin,
+                    t.timeout_s,
+                    t.needs.cores,
+                )
+            case Call(function=function, arguments=arguments, uses=uses):
+                inline = {n: r for n in uses if (r := self._results.get(self.graph.index[n]))}
+                files = {n: self._files[result_path(n)] for n in uses if n not in inline}
+                return CallJob(
+                    label,
+                    t.name,
+                    attempt,
+                    function,
+                    arguments,
+                    inline,
+                    files,
+                    t.env,
+                    t.timeout_s,
+                    t.needs.cores,
+                )
+            case Pause(seconds=seconds):
+                return PauseJob(label, t.name, attempt, seconds)
+
+    @handles(Started)
+    def on_started(self, sender: AgentId, message: Started) -> None:
+        self.world.record(
+            TaskStarted(self.world.now(), message.task, message.attempt, sender, message.pid)
+        )
+
+    @handles(Progressed)
+    def on_progressed(self, sender: AgentId, message: Progressed) -> None:
+        self.world.record(
+            TaskProgressed(self.world.now(), message.task, message.attempt, message.fraction)
+        )
+
+    @handles(Refused)
+    def on_refused(self, sender: AgentId, message: Refused) -> None:
+        task = self._release(sender, message)
+        if task is None:
+            return
+        self._refusals[task] += 1
+        if self._refusals[task] < REFUSALS_MAX:
+            self._queue(task)
+        else:
+            self._fail(task, TaskEnded(0.0, "", "failed", message.attempt, reason=message.reason))
+        self._pump()
+        self._finish_if_over()
+
+    def _release(self, peer: AgentId, message: Attempt) -> int | None:
+        """The task whose attempt is over; None if that attempt is not the one under way."""
+        task = self.graph.index.get(message.task)
+        if task is None or self._peer_of.get(task) != peer:
+            return None
+        if message.attempt != self._attempt[task]:
+            return None
+        del self._peer_of[task]
+        self._placer.released(task, self.graph.tasks[task].needs, peer)
+        return task
+
+    # -- bound -> committed, retrying or failed ------------------------------------------------
+
+    @handles(Finished)
+    def on_finished(self, sender: AgentId, message: Finished) -> None:
+        task = self._release(sender, message)
+        if task is None:
+            return
+        ended = self._as_event(task, sender, message)
+        if ended.outcome in COMMITS:
+            self._commit(task, ended)
+        elif ended.outcome == "cancelled":
+            self.world.record(ended)
+            self._set(task, State.WAITING)
+        else:
+            self._failures[task] += 1
+            if self._failures[task] <= self.graph.tasks[task].retries and self._cancel is None:
+                self._retry(task, ended)
+            else:
+                self._fail(task, ended)
+        self._pump()
+        self._finish_if_over()
+
+    def _as_event(self, task: int, peer: AgentId, message: Finished) -> TaskEnded:
+        e: JobEnded = message.ended
+        good = e.outcome == "succeeded"
+        return TaskEnded(
+            self.world.now(),
+            message.task,
+            e.outcome,
+            message.attempt,
+            peer,
+            e.exit_code,
+            e.signal,
+            e.reason,
+            e.elapsed_s,
+            e.cpu_s,
+            e.memory_peak_bytes,
+            self._inputs(task) if good else (),
+            e.outputs,
+            e.result,
+            e.error,
+            e.stdout,
+            e.stderr,
+            e.stdout_file,
+            e.stderr_file,
+            self._keys.pop(task, "") if good else "",
+        )
+
+    def _commit(self, task: int, ended: TaskEnded) -> None:
+        self.world.record(ended)
+        self._set(task, State.COMMITTED)
+        self._keep_result(task, ended.outputs, ended.result)
+        self._parents_used(task)
+        for child in self.graph.children[task]:
+            self._missing_parents[child] -= 1
+            if not self._missing_parents[child] and self._cancel is None:
+                self._ready(child)
+
+    def _keep_result(
+        self, task: int, outputs: tuple[FileRecord, ...], result: bytes | None
+    ) -> None:
+        hidden = result_path(self.graph.tasks[task].name)
+        for record in outputs:
+            self._files[record.path] = record
+        if result is not None and self.graph.children[task]:
+            self._results[task] = result
+        self._publisher.add(r for r in outputs if r.path != hidden)
+
+    def _parents_used(self, task: int) -> None:
+        """A result in memory is dropped once its last reader has committed."""
+        for parent in self.graph.parents[task]:
+            self._waiting_children[parent] -= 1
+            if not self._waiting_children[parent]:
+                self._results.pop(parent, None)
+
+    def _retry(self, task: int, ended: TaskEnded) -> None:
+        self.world.record(ended)
+        base = self._options.retry_delay_s * 2 ** (self._failures[task] - 1)
+        delay = min(RETRY_DELAY_MAX_S, base) * (0.75 + 0.5 * self.world.random.random())
+        self.world.record(
+            TaskRetried(self.world.now(), ended.task, ended.attempt, delay, ended.reason)
+        )
+        self._set(task, State.RETRYING)
+
+        def again() -> None:
+            if self._state[task] is State.RETRYING and self._cancel is None:
+                self._queue(task)
+                self._pump()
+
+        self.world.after(delay, again)
+
+    def _fail(self, task: int, ended: TaskEnded) -> None:
+        name = self.graph.tasks[task].name
+        self.world.record(msgspec.structs.replace(ended, at=self.world.now(), task=name))
+        self._set(task, State.FAILED)
+        self._failed += 1
+        if self._options.stop_on_failure and self._cancel is None:
+            self._on_cancel(CancelRun(drain=True, reason=f"{name} failed"))
+
+    # -- ending --------------------------------------------------------------------------------
+
+    @handles(CancelRun)
+    def on_cancel(self, sender: AgentId, message: CancelRun) -> None:
+        self._on_cancel(message)
+        self._finish_if_over()
+
+    def _on_cancel(self, message: CancelRun) -> None:
+        if self._over:
+            return
+        first = self._cancel is None
+        self._cancel = message
+        self._reason = self._reason or message.reason
+        self.world.record(CancelAsked(self.world.now(), message.drain, message.reason))
+        if first:
+            for task, state in enumerate(self._state):
+                if state in OPEN and state is not State.BOUND:
+                    self._set(task, State.WAITING)
+            self._to_stage.clear()
+        if not message.drain:
+            for task, peer in self._peer_of.items():
+                self.world.send(
+                    peer,
+                    Withdraw(
+                        self.run, self.graph.tasks[task].name, self._attempt[task], message.force
+                    ),
+                )
+
+    def _set(self, task: int, state: State) -> None:
+        self._open += (state in OPEN) - (self._state[task] in OPEN)
+        self._state[task] = state
+
+    def _finish_if_over(self) -> None:
+        if self._over or self._open or self._checking or self._publisher.busy:
+            return
+        self._over = True
+        ended = RunEnded(self.world.now(), *self._verdict())
+        self.world.record(ended)
+        self.world.sync(lambda: self._on_end(ended))
+
+    def _verdict(self) -> tuple[RunState, str]:
+        if self._failed:
+            return "failed", self._reason
+        if self._publisher.failures:
+            return "failed", self._publisher.failures[0]
+        if all(state is State.COMMITTED for state in self._state):
+            return "succeeded", ""
+        return "cancelled", self._reason
+
+
+def _joined(at: float, peer: AgentId, capacity: Capacity) -> PeerJoined:
+    tags = {tag: -1 if count is None else count for tag, count in capacity.tags.items()}
+    return PeerJoined(
+        at,
+        peer,
+        capacity.cores,
+        capacity.memory_bytes,
+        capacity.disk_bytes,
+        capacity.gpus,
+        tags,
+    )

@@ -1,0 +1,31 @@
+"""What a file is, apart from where it lies: its identity and what a store must know of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class FileRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One file or directory as a task read or made it.
+
+    `digest` is the blake3 hash (hex) of the content; of a directory, that of its manifest. A file
+    used in place has the digest `stat:SIZE:MTIME_NS`, because its content was never read.
+    `mtime_ns` is the stored copy's own modification time: if it or the size has changed, somebody
+    wrote into the store and the copy may not be used.
+    """
+
+    path: str
+    digest: str
+    size: int
+    mtime_ns: int = 0
+    executable: bool = False
+    directory: bool = False
+
+    @property
+    def in_place(self) -> bool:
+        return self.digest.startswith("stat:")
+
+
+def result_path(task: str) -> str:
+    """The path under which a call's long result is recorded; never published to the user."""
+    return f".sureline/results/{task}"

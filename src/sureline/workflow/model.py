@@ -1,0 +1,208 @@
+"""The model of a workflow: immutable tasks, and the graph that their files imply.
+
+A `Task` says what to run, which files it reads and which it makes. A `Graph` is a set of tasks
+that has passed `check`: names are unique, every path is relative to the working directory and in
+normal form, globs are gone (inputs name files), and there is no cycle. The engine runs graphs;
+it never sees YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+
+class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task holds of a machine while it runs. `tags` are counted, like licences."""
+
+    cores: float = 1
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    gpus: int = 0
+    tags: tuple[tuple[str, int], ...] = ()
+
+
+class Takes(msgspec.Struct, frozen=True):
+    """The user's estimate of a duration, in seconds."""
+
+    optimistic_s: float
+    likely_s: float
+    pessimistic_s: float
+
+
+class Command(msgspec.Struct, frozen=True, tag="command"):
+    """A command line, run by exec or by the shell (see `peer.commands`)."""
+
+    run: str
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """A Python call. `function` and `arguments` are pickled; `function` is a digest into
+    `Graph.functions`. A `Handle(task)` inside the arguments stands for that task's result."""
+
+    function: str
+    arguments: bytes
+    uses: tuple[str, ...] = ()
+    """Names of the tasks whose results stand in the arguments, in order of first use."""
+
+
+class Pause(msgspec.Struct, frozen=True, tag="pause"):
+    """A pretended task: nothing but its duration."""
+
+    seconds: float
+
+
+Action = Command | Call | Pause
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One task. Paths are relative to the working directory, normalised, '/'-separated."""
+
+    name: str
+    action: Action
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    """Names of tasks that must have ended, beyond those that files imply."""
+    needs: Needs = Needs()
+    takes: Takes | None = None
+    retries: int = 0
+    timeout_s: float | None = None
+    env: dict[str, str] = {}
+    stdin: str | None = None
+    """A path that is also among `inputs`."""
+    in_place: tuple[str, ...] = ()
+    """The inputs that are used where they lie and identified by size and time."""
+    kind: str = ""
+    """What alike tasks share; '' means the name with numeric suffixes stripped."""
+
+    @property
+    def kind_name(self) -> str:
+        return self.kind or kind_of(self.name)
+
+
+_SUFFIX = re.compile(r"([_.:-]?(ID)?\d+)+$")
+
+
+def kind_of(name: str) -> str:
+    """The kind a task's name implies: loop values and suffixes such as `_ID000012` stripped.
+
+    >>> kind_of("blastall_ID000012"), kind_of("count:00"), kind_of("merge"), kind_of("42")
+    ('blastall', 'count', 'merge', '42')
+    """
+    base = name.split(":", 1)[0]
+    return _SUFFIX.sub("", base) or base
+
+
+class Graph:
+    """Tasks in the order they were described, and who waits for whom (by index)."""
+
+    def __init__(
+        self,
+        name: str,
+        tasks: Iterable[Task],
+        *,
+        params: Mapping[str, str] | None = None,
+        functions: Mapping[str, bytes] | None = None,
+        file_sizes: Mapping[str, int] | None = None,
+        source: str | None = None,
+    ) -> None:
+        self.name = name
+        self.tasks: tuple[Task, ...] = tuple(tasks)
+        self.params = dict(params or {})
+        self.functions = dict(functions or {})
+        """Pickled functions of `Call`s, by digest."""
+        self.file_sizes = dict(file_sizes or {})
+        """Sizes in bytes that the description states (traces do), by path."""
+        self.source = source
+        """The file it was read from, as the user named it; None for one made in Python."""
+        self.index: dict[str, int] = {t.name: i for i, t in enumerate(self.tasks)}
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @cached_property
+    def producer(self) -> dict[str, int]:
+        """Which task makes a path."""
+        return {path: i for i, t in enumerate(self.tasks) for path in t.outputs}
+
+    @cached_property
+    def parents(self) -> list[tuple[int, ...]]:
+        """For every task, the tasks that must have succeeded before it may start."""
+        return [self._parents_of(t) for t in self.tasks]
+
+    def _parents_of(self, task: Task) -> tuple[int, ...]:
+        found: dict[int, None] = {}
+        for path in task.inputs:
+            maker = self.maker(path)
+            if maker is not None:
+                found[maker] = None
+        for name in task.after:
+            found[self.index[name]] = None
+        if isinstance(task.action, Call):
+            for name in task.action.uses:
+                found[self.index[name]] = None
+        return tuple(found)
+
+    def maker(self, path: str) -> int | None:
+        """The task that makes `path`, itself or as part of a directory it makes."""
+        found = self.producer.get(path)
+        while found is None and "/" in path:
+            path = path.rsplit("/", 1)[0]
+            found = self.producer.get(path)
+        return found
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in self.tasks]
+        for i, parents in enumerate(self.parents):
+            for parent in parents:
+                found[parent].append(i)
+        return found
+
+    @cached_property
+    def external(self) -> tuple[str, ...]:
+        """Inputs that no task makes, in order of first use: the user's own files."""
+        found: dict[str, None] = {}
+        for task in self.tasks:
+            for path in task.inputs:
+                if self.maker(path) is None:
+                    found[path] = None
+        return tuple(found)
+
+    def to_bytes(self) -> bytes:
+        """A snapshot from which `from_bytes` makes an equal graph."""
+        return msgspec.msgpack.encode(
+            _Snapshot(
+                self.name,
+                self.tasks,
+                self.params,
+                self.functions,
+                self.file_sizes,
+                self.source,
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Graph:
+        s = msgspec.msgpack.decode(data, type=_Snapshot)
+        return cls(
+            s.name,
+            s.tasks,
+            params=s.params,
+            functions=s.functions,
+            file_sizes=s.file_sizes,
+            source=s.source,
+        )
+
+
+class _Snapshot(msgspec.Struct):
+    name: str
+    tasks: Sequence[Task]
+    params: dict[str, str]
+    functions: dict[str, bytes]
+    file_sizes: dict[str, int]
+    source: str | None

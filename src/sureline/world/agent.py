@@ -1,0 +1,54 @@
+"""Agents: plain state plus typed handlers.
+
+A subclass marks its handlers with `@handles(MessageType)`; `receive` finds the handler by the
+message's type in a table made once per class. A message without a handler is a programming
+error in the sender, not a reason to crash the receiver: it is counted and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from sureline.world.protocol import AgentId, Message, World
+
+M = TypeVar("M", bound=Message)
+A = TypeVar("A", bound="Agent")
+Handler = Callable[[A, AgentId, M], None]
+
+
+def handles(message: type[M]) -> Callable[[Handler[A, M]], Handler[A, M]]:
+    """Mark a method as the handler of one type of message."""
+
+    def mark(method: Handler[A, M]) -> Handler[A, M]:
+        method._handles = message  # type: ignore[attr-defined]  # a mark that __init_subclass__ reads
+        return method
+
+    return mark
+
+
+class Agent:
+    """Base of all agents. `me` is the agent's address."""
+
+    _table: ClassVar[dict[type[Message], Callable[[Any, AgentId, Any], None]]] = {}
+
+    def __init__(self, me: AgentId, world: World) -> None:
+        self.me = me
+        self.world = world
+        self.unhandled = 0
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        table = dict(cls._table)
+        for value in vars(cls).values():
+            message = getattr(value, "_handles", None)
+            if message is not None:
+                table[message] = value
+        cls._table = table
+
+    def receive(self, sender: AgentId, message: Message) -> None:
+        handler = self._table.get(type(message))
+        if handler is None:
+            self.unhandled += 1
+        else:
+            handler(self, sender, message)

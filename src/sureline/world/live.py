@@ -1,0 +1,184 @@
+"""The live world: real time, real processes, one event loop; messages in memory.
+
+`LiveWorld` is shared by the agents of one process; `place(me)` gives each agent its World. What
+touches the machine is injected: a `Runner` of jobs, a `Fetcher` of files, a `Recorder` of events.
+All of it must be called, and calls back, on the loop's own thread.
+
+Records are handed to the recorder at once and flushed in groups: at most FLUSH_S apart, or when a
+`sync` asks. That is the only buffering: whatever survives a crash is a prefix of what was recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from sureline.world.agent import Agent
+from sureline.world.protocol import (
+    Action,
+    AgentId,
+    Fetched,
+    Job,
+    JobEvent,
+    JobHandle,
+    Message,
+    Recordable,
+    Timer,
+    Wanted,
+    World,
+)
+
+FLUSH_S = 0.01
+DELIVERIES_PER_TURN = 256
+
+
+class Runner(Protocol):
+    def start(self, job: Job, on_event: Callable[[JobEvent], None]) -> JobHandle: ...
+    def stop(self, handle: JobHandle, *, force: bool = False) -> None: ...
+
+
+class Fetcher(Protocol):
+    def fetch(
+        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+    ) -> None: ...
+
+
+class Recorder(Protocol):
+    def record(self, event: Recordable) -> None: ...
+    def flush(self) -> None: ...
+    def sync(self, on_durable: Action) -> None: ...
+    def put(self, key: str, value: bytes) -> None: ...
+    def get(self, key: str) -> bytes | None: ...
+
+
+class LiveWorld:
+    """Delivers messages, keeps time, groups flushes. `on_crash` hears of any exception that an
+    agent or an injected part lets out; the world stops delivering after the first."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        runner: Runner,
+        fetcher: Fetcher,
+        recorder: Recorder,
+        *,
+        on_crash: Callable[[BaseException], None],
+        random: Random | None = None,
+    ) -> None:
+        self.loop = loop
+        self.runner = runner
+        self.fetcher = fetcher
+        self.recorder = recorder
+        self.random = random or Random()
+        self._on_crash = on_crash
+        self._agents: dict[AgentId, Agent] = {}
+        self._mail: deque[tuple[AgentId, AgentId, Message]] = deque()
+        self._delivering = False
+        self._flush_due: asyncio.TimerHandle | None = None
+        self._crashed = False
+
+    def place(self, me: AgentId) -> World:
+        """The World of the agent at address `me`."""
+        return _Place(self, me)
+
+    def join(self, agent: Agent) -> None:
+        """From now on messages to `agent.me` reach it."""
+        self._agents[agent.me] = agent
+
+    def leave(self, me: AgentId) -> None:
+        self._agents.pop(me, None)
+
+    def guard(self, action: Callable[..., None], *args: object) -> None:
+        """Run an action; an exception ends this world, once, and reaches `on_crash`."""
+        if self._crashed:
+            return
+        try:
+            action(*args)
+        except Exception as error:
+            self.crash(error)
+
+    def crash(self, error: BaseException) -> None:
+        if not self._crashed:
+            self._crashed = True
+            self._mail.clear()
+            self._on_crash(error)
+
+    def post(self, sender: AgentId, to: AgentId, message: Message) -> None:
+        self._mail.append((sender, to, message))
+        if not self._delivering:
+            self._delivering = True
+            self.loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        for _ in range(min(len(self._mail), DELIVERIES_PER_TURN)):
+            sender, to, message = self._mail.popleft()
+            agent = self._agents.get(to)
+            if agent is not None:
+                self.guard(agent.receive, sender, message)
+            if self._crashed:
+                return
+        if self._mail:
+            self.loop.call_soon(self._deliver)
+        else:
+            self._delivering = False
+
+    def record(self, event: Recordable) -> None:
+        self.recorder.record(event)
+        if self._flush_due is None:
+            self._flush_due = self.loop.call_later(FLUSH_S, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = None
+        self.guard(self.recorder.flush)
+
+
+class _Place:
+    """One agent's World. See `protocol.World` for the contract."""
+
+    __slots__ = ("_live", "_me", "random")
+
+    def __init__(self, live: LiveWorld, me: AgentId) -> None:
+        self._live = live
+        self._me = me
+        self.random = live.random
+
+    def now(self) -> float:
+        return time.time()
+
+    def send(self, to: AgentId, message: Message) -> None:
+        self._live.post(self._me, to, message)
+
+    def after(self, seconds: float, action: Action) -> Timer:
+        return self._live.loop.call_later(max(0.0, seconds), self._live.guard, action)
+
+    def start(self, job: Job, on_event: Callable[[JobEvent], None]) -> JobHandle:
+        guard = self._live.guard
+        return self._live.runner.start(job, lambda event: guard(on_event, event))
+
+    def stop(self, handle: JobHandle, *, force: bool = False) -> None:
+        self._live.runner.stop(handle, force=force)
+
+    def fetch(
+        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+    ) -> None:
+        guard = self._live.guard
+        self._live.fetcher.fetch(wanted, sources, lambda fetched: guard(on_done, fetched))
+
+    def record(self, event: Recordable) -> None:
+        self._live.record(event)
+
+    def sync(self, on_durable: Action) -> None:
+        self._live.recorder.sync(lambda: self._live.guard(on_durable))
+
+    def put(self, key: str, value: bytes) -> None:
+        self._live.recorder.put(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        return self._live.recorder.get(key)
+
+    def busy(self, seconds: float) -> None:
+        """A live handler has already cost what it costs."""

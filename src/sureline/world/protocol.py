@@ -1,0 +1,92 @@
+"""The World protocol: all that an agent may do, in any world.
+
+Contract, for every world:
+- Handlers and actions run one at a time; none is ever re-entered.
+- `send` never blocks, never raises, and never delivers before the current handler has returned.
+  Messages between two agents keep their order; a message to nobody is dropped.
+- `after` runs its action once, no earlier than asked, unless cancelled first; a cancelled timer
+  never fires, also when it was due in the same instant.
+- `start` reports events of a job in order: at most one `JobStarted`, any `JobProgressed`, exactly
+  one `JobEnded`, the last. `stop` only asks; the `JobEnded` still comes.
+- `record` keeps order. What was recorded before a `sync` is durable once its action runs.
+- `put` is visible to `get` at once and durable after the next `sync`.
+- The same inputs, times and random draws give the same behaviour: agents read no clock but
+  `now()` and draw from no source but `random`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+AgentId = str
+Action = Callable[[], None]
+
+
+class Message(msgspec.Struct, frozen=True):
+    """Base of everything agents say to each other."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Base of what a machine can be asked to run; `peer.jobs` has the real ones."""
+
+
+class JobEvent(msgspec.Struct, frozen=True):
+    """Base of what a job reports; see JobStarted, JobProgressed, JobEnded in `peer.jobs`."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Base of what can be fetched into this machine's store; `peer.jobs` has the real ones."""
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """Base of what a fetch reports."""
+
+
+class Recordable(msgspec.Struct, frozen=True):
+    """Base of what can be recorded; `journal.events` has the real ones."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None:
+        """Make sure the action does not run (any more). Idempotent."""
+
+
+class JobHandle(Protocol):
+    """A job under way."""
+
+
+class World(Protocol):
+    random: Random
+
+    def now(self) -> float:
+        """Seconds since the epoch, by this machine's clock."""
+
+    def send(self, to: AgentId, message: Message) -> None: ...
+
+    def after(self, seconds: float, action: Action) -> Timer: ...
+
+    def start(self, job: Job, on_event: Callable[[JobEvent], None]) -> JobHandle: ...
+
+    def stop(self, handle: JobHandle, *, force: bool = False) -> None:
+        """Ask a job to end; with `force`, at once. Stopping an ended job does nothing."""
+
+    def fetch(
+        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+    ) -> None:
+        """Bring a file into this machine's store."""
+
+    def record(self, event: Recordable) -> None: ...
+
+    def sync(self, on_durable: Action) -> None:
+        """Run the action once everything recorded and put so far is durable."""
+
+    def put(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def busy(self, seconds: float) -> None:
+        """What this handler costs; only the simulator charges it."""

@@ -1,0 +1,268 @@
+"""The engine of a run, in the toy world: order, capacity, commit once, retries, reuse, cancel."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_world import ToyWorld, succeed
+
+from sureline.journal.events import RunEnded, TaskEnded, TaskReady, TaskRetried, TaskRevoked
+from sureline.peer.agent import PeerAgent
+from sureline.peer.capacity import Capacity
+from sureline.peer.jobs import CommandJob, JobEnded
+from sureline.run.past import PastFound
+from sureline.run.submitter import CancelRun, Options, Past, Submitter
+from sureline.strategies.embedded import EmbeddedPlacer
+from sureline.workflow.files import FileRecord
+from sureline.workflow.model import Command, Graph, Needs, Task
+
+BIG = Capacity(cores=4, memory_bytes=1000)
+
+
+def drive(graph, world, capacity=BIG, options=None, past=None, during=None):
+    """Run a graph in the toy world; the RunEnded it announced."""
+    ends: list[RunEnded] = []
+    submitter = Submitter(
+        "submitter",
+        world.place("submitter"),
+        "run-1",
+        graph,
+        EmbeddedPlacer(),
+        options or Options(),
+        ends.append,
+        past,
+    )
+    world.join(submitter)
+    world.join(PeerAgent("here", world.place("here"), capacity))
+    submitter.start({"here": capacity})
+    if during is not None:
+        during(submitter)
+    world.run()
+    assert len(ends) == 1
+    assert world.records[-1] == ends[0]
+    assert not world.running
+    return ends[0]
+
+
+def chain(length, **extra):
+    return Graph(
+        "chain",
+        [
+            Task(
+                f"t{i}",
+                Command(f"make {i}"),
+                inputs=(f"f{i - 1}",) if i else ("source",),
+                outputs=(f"f{i}",),
+                **extra,
+            )
+            for i in range(length)
+        ],
+    )
+
+
+def ended(world):
+    return [e for e in world.records if isinstance(e, TaskEnded)]
+
+
+@st.composite
+def graphs(draw):
+    """Random graphs: each task reads outputs of earlier ones and needs something of a machine."""
+    size = draw(st.integers(1, 25))
+    tasks = []
+    for i in range(size):
+        parents = draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set()
+        after = draw(st.sets(st.integers(0, i - 1), max_size=1)) if i else set()
+        tasks.append(
+            Task(
+                f"t{i}",
+                Command("x"),
+                inputs=tuple(f"f{p}" for p in sorted(parents)),
+                outputs=(f"f{i}",),
+                after=tuple(f"t{p}" for p in sorted(after)),
+                needs=Needs(
+                    cores=draw(st.sampled_from([0.5, 1, 2, 4])),
+                    memory_bytes=draw(st.sampled_from([0, 300, 1000])),
+                ),
+            )
+        )
+    return Graph("random", tasks)
+
+
+@given(graphs(), st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_order_and_capacity_hold_for_random_graphs(graph, seed):
+    world = ToyWorld(seed)
+    world.duration = lambda job: world.random.choice([0.1, 1.0, 1.0, 5.0])
+    assert drive(graph, world).state == "succeeded"
+    finish = {e.task: e.at for e in ended(world)}
+    start = {job.task: at for at, job in world.started}
+    assert Counter(e.task for e in ended(world)) == Counter(t.name for t in graph.tasks)
+    for i, task in enumerate(graph.tasks):
+        for parent in graph.parents[i]:
+            assert finish[graph.tasks[parent].name] <= start[task.name]
+    moments = sorted({at for at, _ in world.started})
+    for moment in moments:
+        live = [t for t in graph.tasks if start[t.name] <= moment < finish[t.name]]
+        assert sum(t.needs.cores for t in live) <= BIG.cores
+        assert sum(t.needs.memory_bytes for t in live) <= BIG.memory_bytes
+
+
+def test_a_failure_stops_only_what_depends_on_it():
+    tasks = [*chain(3).tasks, Task("other", Command("y"), outputs=("o",))]
+    world = ToyWorld(
+        outcome=lambda job: (
+            JobEnded("failed", 1, reason="exit code 1") if job.task == "t1" else succeed(job)
+        )
+    )
+    assert drive(Graph("g", tasks), world).state == "failed"
+    assert {e.task: e.outcome for e in ended(world)} == {
+        "t0": "succeeded",
+        "t1": "failed",
+        "other": "succeeded",
+    }
+
+
+def test_retries_wait_longer_each_time_and_then_give_up():
+    world = ToyWorld(outcome=lambda job: JobEnded("failed", 1, reason="exit code 1"))
+    end = drive(chain(1, retries=3), world, options=Options(retry_delay_s=1.0))
+    assert end.state == "failed"
+    assert [e.attempt for e in ended(world)] == [1, 2, 3, 4]
+    delays = [e.delay_s for e in world.records if isinstance(e, TaskRetried)]
+    assert len(delays) == 3
+    for k, delay in enumerate(delays):
+        assert 0.75 * 2**k <= delay <= 1.25 * 2**k
+
+
+def test_a_retry_that_works_commits_once():
+    tries: Counter[str] = Counter()
+
+    def outcome(job):
+        tries[job.task] += 1
+        return JobEnded("lost", reason="killed") if tries[job.task] < 3 else succeed(job)
+
+    world = ToyWorld(outcome=outcome)
+    assert drive(chain(2, retries=2), world).state == "succeeded"
+    assert [e.task for e in ended(world) if e.outcome == "succeeded"] == ["t0", "t1"]
+
+
+def test_stop_on_failure_starts_nothing_more():
+    tasks = [Task(f"t{i}", Command("x"), needs=Needs(cores=4)) for i in range(10)]
+    world = ToyWorld(outcome=lambda job: JobEnded("failed", 1, reason="no"))
+    end = drive(Graph("g", tasks), world, options=Options(stop_on_failure=True))
+    assert end.state == "failed"
+    assert len(world.started) == 1
+
+
+def test_a_past_result_is_reused_and_its_children_see_it():
+    class AllPast(dict):
+        def get(self, key, default=None):
+            return PastFound("run-0", (FileRecord("f0", "old", 1),)) if first else default
+
+    first = True
+    world = ToyWorld()
+    world.past = AllPast()
+    world.duration = lambda job: 1.0
+    graph = chain(2)
+
+    def during(submitter):
+        original = submitter._looked_up
+
+        def once(task, fetched):
+            nonlocal first
+            first = False
+            original(task, fetched)
+
+        submitter._looked_up = once
+
+    assert drive(graph, world, during=during).state == "succeeded"
+    assert [(e.task, e.outcome) for e in ended(world)] == [("t0", "reused"), ("t1", "succeeded")]
+    (_, job) = world.started[0]
+    assert isinstance(job, CommandJob)
+    assert job.inputs == (FileRecord("f0", "old", 1),)
+
+
+def test_fresh_looks_for_no_past_result():
+    class Forbidden(dict):
+        def get(self, key, default=None):
+            raise AssertionError("looked for a past result")
+
+    world = ToyWorld()
+    world.past = Forbidden()
+    assert drive(chain(2), world, options=Options(fresh=True)).state == "succeeded"
+
+
+def test_an_input_that_vanished_fails_the_tasks_that_read_it():
+    world = ToyWorld()
+    world.missing_files = {"source"}
+    assert drive(chain(2), world).state == "failed"
+    assert [(e.task, e.outcome, e.reason) for e in ended(world)] == [
+        ("t0", "failed", "source is gone")
+    ]
+
+
+def past_of(graph, names):
+    return Past(
+        committed={
+            n: TaskEnded(0.0, n, "succeeded", 1, outputs=(FileRecord(f"f{n[1:]}", "kept", 1),))
+            for n in names
+        },
+        attempts=dict.fromkeys(names, 1),
+    )
+
+
+def test_resuming_runs_only_what_is_left_and_publishes_again():
+    world = ToyWorld()
+    graph = chain(4)
+    assert drive(graph, world, past=past_of(graph, ["t0", "t1"])).state == "succeeded"
+    assert [job.task for _, job in world.started] == ["t2", "t3"]
+    assert {f.path for f in world.published} == {"f0", "f1", "f2", "f3"}
+
+
+def test_resuming_makes_damaged_results_again():
+    world = ToyWorld()
+    world.kept = False
+    graph = chain(2)
+    assert drive(graph, world, past=past_of(graph, ["t0"])).state == "succeeded"
+    assert [e.task for e in world.records if isinstance(e, TaskRevoked)] == ["t0"]
+    assert [job.label for _, job in world.started] == ["0.2", "1.1"]
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_cancelling(drain):
+    world = ToyWorld(duration=lambda job: 10.0)
+    tasks = [Task(f"t{i}", Command("x")) for i in range(20)]
+
+    def during(submitter):
+        world.after(5.0, lambda: submitter.receive("console", CancelRun(drain=drain)))
+
+    assert drive(Graph("g", tasks), world, during=during).state == "cancelled"
+    expected = "succeeded" if drain else "cancelled"
+    assert Counter(e.outcome for e in ended(world)) == {expected: 4}
+    assert world.time == pytest.approx(10.0)  # the cancelled jobs' own timers still run out
+
+
+def test_cancelling_twice_stops_what_drained():
+    world = ToyWorld(duration=lambda job: 10.0)
+
+    def during(submitter):
+        world.after(1.0, lambda: submitter.receive("console", CancelRun(drain=True)))
+        world.after(2.0, lambda: submitter.receive("console", CancelRun(force=True)))
+
+    end = drive(chain(3), world, during=during)
+    assert end.state == "cancelled"
+    assert end.at < 10.0
+
+
+def test_every_task_is_announced_ready_once():
+    world = ToyWorld()
+    graph = chain(30)
+    drive(graph, world)
+    ready = Counter(e.task for e in world.records if isinstance(e, TaskReady))
+    assert ready == Counter(t.name for t in graph.tasks)
+
+
+def test_an_empty_graph_succeeds():
+    assert drive(Graph("empty", []), ToyWorld()).state == "succeeded"
