@@ -60,7 +60,7 @@ def _ends(draw: st.DrawFn, at: float, task: str, committed: bool) -> TaskEnded:
     return TaskEnded(
         at,
         task,
-        draw(st.sampled_from(outcomes)),  # type: ignore[arg-type]  # each one is an Outcome
+        draw(st.sampled_from(outcomes)),
         draw(_numbers),
         exit_code=draw(st.none() | st.integers(0, 255)),
         reason=draw(_texts),
@@ -115,7 +115,7 @@ def histories(draw: st.DrawFn) -> History:
             session.append(event)
         if draw(st.booleans()):
             states = st.sampled_from(["succeeded", "failed", "cancelled", "interrupted"])
-            session.append(RunEnded(at, draw(states)))  # type: ignore[arg-type]  # a RunState
+            session.append(RunEnded(at, draw(states)))
         sessions.append(session)
     return sessions
 

@@ -35,7 +35,7 @@ def runs(
 
     Example: sureline runs --limit 5
     """
-    from sureline.journal.errors import NoJournal
+    from sureline.journal.errors import NoJournalError
 
     if limit < 0:
         raise UserError(f"--limit {limit} is negative; give 0 for all runs")
@@ -43,7 +43,7 @@ def runs(
         with _journal(directory) as journal:
             found = journal.runs()[-limit:] if limit else journal.runs()
             rows = [_summary(journal, summary) for summary in found]
-    except NoJournal:
+    except NoJournalError:
         rows = []
     if json:
         console.print_json({"runs": rows})

@@ -16,7 +16,7 @@ app = cyclopts.App(
     name="sureline",
     version=__version__,
     version_flags=["--version"],
-    help_format="plaintext",
+    help_format="markdown",
     help="""Run workflows that finish on time, on machines nobody controls centrally.
 
     A workflow is a YAML file of commands and the files they read and make. Start with

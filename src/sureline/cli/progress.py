@@ -12,7 +12,7 @@ from sureline.cli import console
 from sureline.compose import Watcher
 from sureline.journal.events import (
     COMMITS,
-    AnyEvent,
+    Event,
     TaskEnded,
     TaskRetried,
     TaskRevoked,
@@ -44,7 +44,7 @@ class Lines(Watcher):
             rest = f", {done} done before" if done else ""
             console.note(f"run {run}: {len(graph)} tasks{rest}")
 
-    def event(self, event: AnyEvent) -> None:
+    def event(self, event: Event) -> None:
         match event:
             case TaskStarted():
                 self._running += 1

@@ -94,7 +94,7 @@ def run(
         Path(flow), directory=where, overrides=overrides(set_), pretend=pretend, speed=speed
     )
     capacity = machine(where, cores, memory, gpus, tag)
-    too_much = check_needs(reading.graph, capacity, reading)
+    too_much = check_needs(reading.graph, capacity, reading.lines)
     if too_much:
         raise WorkflowError(too_much)
     options = Options(fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s)

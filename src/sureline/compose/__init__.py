@@ -14,7 +14,7 @@ import msgspec
 
 from sureline import __version__
 from sureline.compose.session import Outcome, Session, Watcher, lock_run, opened
-from sureline.journal.events import Opened, RunEnded, Submitted
+from sureline.journal.events import Opened, RunEnded, Submitted, TaskBound
 from sureline.journal.locks import RunLock, boot_id
 from sureline.journal.select import select
 from sureline.journal.store import Journal
@@ -75,15 +75,16 @@ def resume_run(
 
 def _past(journal: Journal, run: str) -> tuple[Past, Options]:
     """What a run's journal says was done, and how it was to be run."""
-    options, boot, attempts = Options(), "", {}
+    options, boot = Options(), ""
+    attempts: dict[str, int] = {}
     for entry in journal.events(run):
         match entry.event:
             case Submitted(options=chosen):
                 options = msgspec.convert(chosen, Options)
             case Opened(boot=at_boot):
                 boot = at_boot
-            case event if hasattr(event, "attempt"):
-                attempts[event.task] = max(attempts.get(event.task, 0), event.attempt)
+            case TaskBound(task=task, attempt=attempt):
+                attempts[task] = max(attempts.get(task, 0), attempt)
     if boot != boot_id():
         # The machine went down since: what the journal says was synced, the files were not.
         options = msgspec.structs.replace(options, verify=True)

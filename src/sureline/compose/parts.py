@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sureline.journal.events import AnyEvent
+from sureline.journal.events import Event
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.peer.jobs import FileReady, UserFile
@@ -34,7 +34,7 @@ class Recorder:
         self,
         loop: asyncio.AbstractEventLoop,
         writer: RunWriter,
-        heard: Callable[[AnyEvent], None],
+        heard: Callable[[Event], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
@@ -44,6 +44,7 @@ class Recorder:
         self._sync_due: asyncio.TimerHandle | None = None
 
     def record(self, event: Recordable) -> None:
+        assert isinstance(event, Event), f"only events can be recorded, not {event!r}"
         self._writer.record(event)
         self._heard(event)
 

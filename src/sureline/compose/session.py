@@ -15,7 +15,7 @@ import msgspec
 
 from sureline.compose.parts import Fetcher, Recorder
 from sureline.journal.errors import JournalError
-from sureline.journal.events import AnyEvent, Opened, RunEnded
+from sureline.journal.events import Event, Opened, RunEnded
 from sureline.journal.locks import LOCK, RunLock, boot_id
 from sureline.journal.store import Journal
 from sureline.journal.views import Counts, RunView
@@ -51,7 +51,7 @@ class Watcher:
     def submitted(self, run: str, graph: Graph, notice: str | None, done: int) -> None:
         """The run exists durably from now on; `done` tasks were committed before."""
 
-    def event(self, event: AnyEvent) -> None:
+    def event(self, event: Event) -> None:
         """Something was recorded."""
 
     def interrupted(self, drain: bool, running: int) -> None:
@@ -169,7 +169,7 @@ class Session:
                 self._poll.cancel()
             await runner.close()
 
-    def _heard(self, event: AnyEvent) -> None:
+    def _heard(self, event: Event) -> None:
         self._view.apply(event)
         self._watcher.event(event)
 

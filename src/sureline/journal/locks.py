@@ -96,6 +96,7 @@ class RunLock:
         """Idempotent. The file stays, empty: if it were removed, two processes could hold it."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
+            _lock(self._descriptor, fcntl.LOCK_UN)
             self._forget()
 
     def _forget(self) -> None:

@@ -119,7 +119,8 @@ def explain(error: Exception) -> str:
     if isinstance(error, StoreError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror + (f": {error.filename}" if error.filename else "")
+        files = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        return error.strerror + (f": {' -> '.join(files)}" if files else "")
     return f"unexpected {type(error).__name__}: {error}"
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import resource
-import sys
 import time
 from collections.abc import Callable
 
 from sureline.peer.calls import describe, dump_error, dump_value, load_arguments
 from sureline.peer.jobs import CallJob, JobEnded
-from sureline.peer.slot_capture import Capture, flush_python
+from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture, flush_python
 from sureline.peer.store import BlobStore
 from sureline.workflow.files import FileRecord, result_path
 
@@ -19,7 +18,6 @@ INLINE_RESULT_BYTES = 64 << 10
 """Longer results go into the store."""
 MAX_FUNCTIONS = 1024
 """How many functions a slot keeps; the runner counts the same way."""
-_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 class Calls:
@@ -27,6 +25,8 @@ class Calls:
         self._store = store
         self._capture = capture
         self._directory = directory
+        self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        """A new process starts with the peak of the one that spawned it."""
         self._packed: dict[str, bytes] = {}
         self._loaded: dict[str, Callable[..., object]] = {}
 
@@ -66,7 +66,7 @@ class Calls:
             reason="" if error is None else describe(error),
             elapsed_s=time.monotonic() - started,
             cpu_s=time.process_time() - cpu_started,
-            memory_peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT_BYTES,
+            memory_peak_bytes=self._peak_bytes(),
             outputs=outputs,
             result=result,
             error=None if error is None else dump_error(error),
@@ -75,6 +75,11 @@ class Calls:
             stdout_file=captured.stdout_file,
             stderr_file=captured.stderr_file,
         )
+
+    def _peak_bytes(self) -> int:
+        """This process's peak so far; 0 if it cannot be told."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak * RSS_UNIT_BYTES if peak > self._inherited_peak else 0
 
     def _call(self, job: CallJob) -> bytes:
         function = self._loaded.get(job.function)

@@ -14,6 +14,9 @@ import msgspec
 INLINE_BYTES = 4096
 """Output up to this length is reported whole; of more, the tail, and the file is kept."""
 
+RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+"""What `ru_maxrss` counts in."""
+
 _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 _STREAMS = ((1, "out"), (2, "err"))
 

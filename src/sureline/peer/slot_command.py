@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import select
 import signal
 import sys
@@ -16,7 +15,7 @@ import msgspec
 from sureline.peer import orphans
 from sureline.peer.commands import SHELL, argv_of, find_program
 from sureline.peer.jobs import CommandJob, JobEnded, JobStarted
-from sureline.peer.slot_capture import Capture
+from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture
 from sureline.peer.slot_channel import Channel, Lifeline
 from sureline.peer.slot_sandbox import Sandbox
 from sureline.peer.store import BlobStore, StoreError
@@ -24,7 +23,6 @@ from sureline.peer.store import BlobStore, StoreError
 _ANNOUNCE_AFTER_S = 0.005
 """A job that ends sooner is announced together with its end: one message, not two."""
 _PR_SET_CHILD_SUBREAPER = 36
-_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 _RESET = (
     signal.SIGINT,
     signal.SIGQUIT,
@@ -66,6 +64,7 @@ class Commands:
         self._sandbox = Sandbox(store, place.work, place.name)
         self._environment = dict(os.environ)
         self._children = Children()
+        self._memory = Memory()
         self._wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watching = False
         self._poller = select.poll()
@@ -113,7 +112,6 @@ class Commands:
             "SURELINE_CORES": f"{job.cores:g}",
             orphans.TOKEN: token,
         }
-        own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             pid = self._spawn(job, environment)
         except OSError as error:
@@ -132,11 +130,7 @@ class Commands:
             signal=-code if code < 0 else None,
             elapsed_s=elapsed_s,
             cpu_s=usage.ru_utime + usage.ru_stime,
-            # exec hands the peak of the process that spawned on to the new program, so a value
-            # that is no higher than ours says nothing
-            memory_peak_bytes=(
-                usage.ru_maxrss * _RSS_UNIT_BYTES if usage.ru_maxrss > own_peak else 0
-            ),
+            memory_peak_bytes=self._memory.peak_bytes(usage.ru_maxrss),
             stdout=captured.stdout,
             stderr=captured.stderr,
             stdout_file=captured.stdout_file,
@@ -260,6 +254,29 @@ class Children:
         if not self._alone:
             return orphans.find(token)
         return [] if self.none_left() else _children_of_this_process()
+
+
+class Memory:
+    """Peaks of memory. Exec hands the peak of the process that spawned on to the new program, so
+    a value that is no higher than this process's own says nothing."""
+
+    def __init__(self) -> None:
+        self._own = 0
+
+    def peak_bytes(self, measured: int) -> int:
+        """What a child reached, from its `ru_maxrss`; 0 if it cannot be told."""
+        if measured > self._own:
+            self._own = _own_peak()
+        return measured * RSS_UNIT_BYTES if measured > self._own else 0
+
+
+def _own_peak() -> int:
+    """In the unit of `ru_maxrss`."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return 0
 
 
 def _children_of_this_process() -> list[int]:

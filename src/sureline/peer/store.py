@@ -129,8 +129,10 @@ class BlobStore:
         try:
             os.link(path, blob)
         except FileNotFoundError:
+            if os.path.isdir(os.path.dirname(blob)):
+                raise
             os.makedirs(os.path.dirname(blob), exist_ok=True)
-            return self._place(path, digest, executable, mtime_ns) if os.path.exists(path) else 0
+            return self._place(path, digest, executable, mtime_ns)
         except FileExistsError:
             return self._replace(path, blob)
         except OSError as error:

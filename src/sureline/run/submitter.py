@@ -67,7 +67,7 @@ from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult
 from sureline.run.publisher import Publisher
 from sureline.run.strategy import Placer
 from sureline.workflow.files import FileRecord, result_path
-from sureline.workflow.model import Call, Command, Graph, Pause
+from sureline.workflow.model import Call, Command, Graph, Pause, Task
 from sureline.workflow.shapes import upward_ranks
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Fetched, Message, World
@@ -144,7 +144,7 @@ class Submitter(Agent):
         self._attempt = [self._past.attempts.get(t.name, 0) for t in graph.tasks]
         self._failures = [0] * count
         self._refusals = [0] * count
-        self._urgency = upward_ranks(graph)
+        self._urgency = upward_ranks(graph, [_likely_s(t) for t in graph.tasks])
         self._keys: dict[int, str] = {}
         self._peer_of: dict[int, AgentId] = {}
         self._files: dict[str, FileRecord] = {}
@@ -560,6 +560,11 @@ class Submitter(Agent):
         if all(state is State.COMMITTED for state in self._state):
             return "succeeded", ""
         return "cancelled", self._reason
+
+
+def _likely_s(task: Task) -> float:
+    """How long a task is likely to take, for the order of starting; a second if nobody said."""
+    return task.takes.likely_s if task.takes is not None else 1.0
 
 
 def _joined(at: float, peer: AgentId, capacity: Capacity) -> PeerJoined:

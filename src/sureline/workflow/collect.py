@@ -55,7 +55,7 @@ class Collector:
     def mistakes(self) -> list[Mistake]:
         """In the order of lines; those without one first, what was folded last."""
         folds = [
-            Mistake(f"and {count:,} more {sort} in this task", "", self.file, line)
+            Mistake(f"and {count:,} more {sort} in this block", "", self.file, line)
             for (sort, line), count in self._folded_lines.items()
         ]
         found = sorted(self._kept + folds, key=lambda mistake: mistake.line or 0)

@@ -12,9 +12,9 @@ import rustworkx as rx
 from sureline.workflow.model import Graph
 
 
-def digraph(graph: Graph) -> rx.PyDiGraph[int, None]:
+def digraph(graph: Graph) -> rx.PyDiGraph[int | None, None]:
     """The graph for rustworkx: nodes are task indices, edges go from a parent to its child."""
-    directed: rx.PyDiGraph[int, None] = rx.PyDiGraph(multigraph=False)
+    directed: rx.PyDiGraph[int | None, None] = rx.PyDiGraph(multigraph=False)
     directed.add_nodes_from(range(len(graph)))
     directed.extend_from_edge_list([(p, i) for i, ps in enumerate(graph.parents) for p in ps])
     return directed

@@ -8,20 +8,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from sureline.workflow.collect import Collector, did_you_mean, nearest
+from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.model import Command, Needs, Takes, Task
 from sureline.workflow.quantities import (
     IntRange,
     QuantityError,
     looks_like_range,
-    parse_cores,
     parse_count,
     parse_duration,
     parse_range,
-    parse_size,
     parse_takes,
 )
 from sureline.workflow.templates import Scope, Template, TemplateError, compile_template
+from sureline.workflow.yaml_needs import NEEDS_KEYS, flat_needs, is_close_to_known, parse_needs
 from sureline.workflow.yaml_tree import Items, Node, Pairs, Text
 
 T = TypeVar("T")
@@ -44,12 +43,10 @@ TASK_KEYS = (
     "description",
 )
 DEFAULT_KEYS = ("needs", "retries", "timeout", "env")
-NEEDS_KEYS = ("cores", "memory", "disk", "gpus", "tags")
 TASKS_MAX = 2_000_000
 
 _BLOCK_NAME = re.compile(r"[\w.-]+")
 _LOOP_NAME = re.compile(r"[\w-]+")
-_CLOSE = 0.75  # how alike a key must be to a known one to be taken for a typing error
 
 
 class Texts:
@@ -247,76 +244,24 @@ class BlockReader:
             hint = "write names and amounts, such as `needs: {cores: 2, memory: 1GB}`"
             self.add("wrong types", f"{where} is {_sort(node)}", hint, node.line)
             return None
-        flat = dict(self._flat_needs(where, node))
-        templates = {key: self.template(where, value, scope) for key, value in flat.items()}
+        for key in node.pairs:
+            if key not in NEEDS_KEYS and is_close_to_known(key):
+                hint = f"{did_you_mean(key, NEEDS_KEYS)} (a tag goes under `tags:`)"
+                self.add("unknown keys", f"{where}: unknown key '{key}'", hint, node.line)
+        templates = {k: self.template(where, v, scope) for k, v in flat_needs(node)}
         good = {key: template for key, template in templates.items() if template is not None}
-        keys = tuple(good)
-        report = self._reporter(where, node.line)
-        return Quantity(
-            Texts(list(good.values())), lambda texts: self._parse_needs(keys, texts), _NEEDS, report
-        )
+        keys, report = tuple(good), self._reporter(where, node.line)
 
-    def _flat_needs(self, where: str, node: Pairs) -> Iterator[tuple[str, Node]]:
-        """(key, amount); a tag's key is written 'tags NAME', which no key of a file can be."""
-        for key, value in node.pairs.items():
-            if key == "tags":
-                if isinstance(value, Pairs):
-                    yield from ((f"tags {tag}", count) for tag, count in value.pairs.items())
-                else:
-                    items = value.items if isinstance(value, Items) else [value]
-                    for item in items:
-                        if isinstance(item, Text):
-                            yield f"tags {item.value}", Text("1", item.line, True)
-                        else:
-                            yield "tags ", item
-            elif key in NEEDS_KEYS:
-                yield key, value
-            elif is_close_to_known(key):
-                what = f"{where}: unknown key '{key}'"
-                hint = did_you_mean(key, NEEDS_KEYS)
-                self.add("unknown keys", what, f"{hint} (a tag goes under `tags:`)", value.line)
-            else:
-                yield f"tags {key}", value
+        def parse(texts: Values) -> Needs:
+            known = self._needs.get((keys, texts))
+            if known is None:
+                known = self._needs[keys, texts] = parse_needs(keys, texts, report)
+            return known
 
-    def _parse_needs(self, keys: tuple[str, ...], texts: Values) -> Needs:
-        known = self._needs.get((keys, texts))
-        if known is None:
-            known = self._needs[keys, texts] = _parse_needs(dict(zip(keys, texts, strict=True)))
-        return known
+        return Quantity(Texts(list(good.values())), parse, _NEEDS, report)
 
     def add(self, sort: str, what: str, hint: str, line: int) -> None:
         self._found.add(sort, what, hint, line)
-
-
-def is_close_to_known(key: str) -> bool:
-    """Whether a key of `needs` looks like a known one mistyped, rather than like a tag."""
-    return nearest(key, NEEDS_KEYS, _CLOSE) is not None
-
-
-def _parse_needs(amounts: Mapping[str, str]) -> Needs:
-    tags = [
-        (key.removeprefix("tags "), _parse_tag(key.removeprefix("tags "), text))
-        for key, text in amounts.items()
-        if key.startswith("tags ")
-    ]
-    return Needs(
-        cores=parse_cores(amounts.get("cores", "1")),
-        memory_bytes=parse_size(amounts.get("memory", "0")),
-        disk_bytes=parse_size(amounts.get("disk", "0")),
-        gpus=parse_count(amounts.get("gpus", "0")),
-        tags=tuple(tags),
-    )
-
-
-def _parse_tag(tag: str, text: str) -> int:
-    if text.strip().lower() in ("true", "yes"):
-        return 1
-    try:
-        return parse_count(text, least=1)
-    except QuantityError as error:
-        known = nearest(tag, NEEDS_KEYS, 0.5)
-        hint = f"did you mean '{known}'?" if known else "a tag takes a whole number or `true`"
-        raise QuantityError(f"'{tag}': {error.what}", hint) from None
 
 
 _NEEDS = Needs()

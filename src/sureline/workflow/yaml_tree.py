@@ -96,7 +96,7 @@ def load_tree(text: str, found: Collector) -> Node | None:
         finally:
             parser.dispose()
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error) from None
+        raise _syntax_error(error, text) from None
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
         what = f"a character is not allowed in YAML ({error.reason})"
@@ -106,15 +106,16 @@ def load_tree(text: str, found: Collector) -> Node | None:
     return builder.root
 
 
-def _syntax_error(error: yaml.MarkedYAMLError) -> TreeError:
+def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> TreeError:
     mark = error.problem_mark or error.context_mark
-    problem = error.problem or error.context or "it cannot be parsed"
+    line = mark.line + 1 if mark else None
     hint = "check quotes, colons and indentation here and just above"
+    problem = error.problem or error.context or "it cannot be parsed"
     if "cannot start any token" in problem:
-        hint = "put the value in quotes" if "'\\t'" not in problem else "indent with spaces"
-    elif "undefined alias" in problem:
-        hint = "define the anchor (&name) before the alias (*name), or put the value in quotes"
-    return TreeError(f"not valid YAML: {problem}", hint, mark.line + 1 if mark else None)
+        written = text.split("\n", mark.line + 1)[mark.line] if mark else ""
+        tabbed = "\t" in written[: len(written) - len(written.lstrip())]
+        hint = "indent with spaces, not with tabs" if tabbed else "put the value in quotes"
+    return TreeError(f"not valid YAML: {problem}", hint, line)
 
 
 def _line(event: Event) -> int:

@@ -14,7 +14,7 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Command, Graph, Needs, Task
 from sureline.workflow.quantities import format_cores, format_duration, format_size, format_takes
 from sureline.workflow.templates import escape
-from sureline.workflow.yaml_blocks import NEEDS_KEYS, is_close_to_known
+from sureline.workflow.yaml_needs import NEEDS_KEYS, is_close_to_known
 
 _LINE_LENGTH = 100
 # text that YAML reads as itself without quotes, also inside [] and {}
