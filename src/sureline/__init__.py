@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sureline.executor import Executor
-    from sureline.flow import Results, RunFailed, Workflow
+    from sureline.flow import Results, RunFailedError, Workflow
     from sureline.peer.calls import Handle
 
 __version__ = "0.1.0"
-__all__ = ["Executor", "Handle", "Results", "RunFailed", "Workflow"]
+__all__ = ["Executor", "Handle", "Results", "RunFailedError", "Workflow"]
 
 _HOMES = {
     "Executor": "sureline.executor",
     "Handle": "sureline.peer.calls",
     "Results": "sureline.flow",
-    "RunFailed": "sureline.flow",
+    "RunFailedError": "sureline.flow",
     "Workflow": "sureline.flow",
 }
 

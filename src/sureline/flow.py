@@ -32,7 +32,7 @@ from sureline.workflow.quantities import parse_duration, parse_size, parse_takes
 NEEDS = ("cores", "memory", "disk", "gpus")
 
 
-class RunFailed(SurelineError):
+class RunFailedError(SurelineError):
     """A run that did not succeed. Its cause is the first failed call's exception, if there is one.
 
     `results` holds what was finished; `results.outcome` says how the run ended.
@@ -127,7 +127,7 @@ class Workflow:
     ) -> Results:
         """Run it on this machine, to its end; its results by handle.
 
-        Raises WorkflowError if it cannot be run, RunFailed if it did not succeed. An interrupted
+        Raises WorkflowError if it cannot be run, RunFailedError if it did not succeed. An interrupted
         run can be continued with `sureline resume`.
         """
         where = Path(directory).resolve()
@@ -241,7 +241,7 @@ class Results:
             ]
         return found[-1] if found else None
 
-    def failure(self) -> RunFailed:
+    def failure(self) -> RunFailedError:
         """The exception that tells how the run went wrong."""
         first = self._first_failure()
         told = f"run {self.run} {self.outcome.state}"
@@ -249,7 +249,7 @@ class Results:
             told += f": {first.task}: {first.reason}"
         elif self.outcome.reason:
             told += f": {self.outcome.reason}"
-        failed = RunFailed(f"{told}; continue it with: sureline resume {self.run}", self)
+        failed = RunFailedError(f"{told}; continue it with: sureline resume {self.run}", self)
         if first is not None and first.error is not None:
             failed.__cause__ = load_error(first.error)
         return failed

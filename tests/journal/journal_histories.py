@@ -18,6 +18,7 @@ from sureline.journal.events import (
     TaskProgressed,
     TaskReady,
     TaskRetried,
+    TaskRevoked,
     TaskStarted,
 )
 from sureline.journal.store import Journal
@@ -74,7 +75,7 @@ def _ends(draw: st.DrawFn, at: float, task: str, committed: bool) -> TaskEnded:
 @st.composite
 def _steps(draw: st.DrawFn, at: float, committed: frozenset[str]) -> AnyEvent:
     task = draw(_names)
-    kind = draw(st.integers(0, 9))
+    kind = draw(st.integers(0, 10))
     if kind <= 3:
         return draw(_ends(at, task, task in committed))
     if kind == 4:
@@ -87,6 +88,8 @@ def _steps(draw: st.DrawFn, at: float, committed: frozenset[str]) -> AnyEvent:
         return TaskProgressed(at, task, draw(_numbers), draw(st.floats(0, 1)))
     if kind == 8:
         return TaskRetried(at, task, draw(_numbers), 0.5, draw(_texts))
+    if kind == 9:
+        return TaskRevoked(at, task, "its files are gone")
     return draw(
         st.sampled_from(
             [
@@ -112,6 +115,8 @@ def histories(draw: st.DrawFn) -> History:
             event = draw(_steps(at, frozenset(committed)))
             if isinstance(event, TaskEnded) and event.outcome in ("succeeded", "reused"):
                 committed.add(event.task)
+            elif isinstance(event, TaskRevoked):
+                committed.discard(event.task)
             session.append(event)
         if draw(st.booleans()):
             states = st.sampled_from(["succeeded", "failed", "cancelled", "interrupted"])

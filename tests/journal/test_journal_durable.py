@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from journal_histories import new_run, succeeded, take
@@ -78,7 +81,7 @@ def test_creating_syncs_the_directory_and_submitting_syncs_the_log(
     assert ".sureline" in disk.files
     disk.files.clear()
     run = new_run(slow)
-    assert disk.files[0] == "journal.db-wal"
+    assert disk.files == ["journal.db-wal", ".sureline"]  # the log is a new file
     disk.files.clear()
     take(slow, run)
     assert disk.files == ["journal.db-wal"]
@@ -179,6 +182,48 @@ def test_the_log_stays_short_under_a_writer_without_pause(
         assert os.path.getsize(f"{journal.path}-wal") < 3_000_000
         assert sum(1 for _ in journal.commits(run)) == 600
         assert journal.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize(("frames_max", "modes"), [(10**6, ["PASSIVE"]), (1, None)])
+def test_only_a_long_log_makes_writers_wait(
+    slow: Journal, monkeypatch: pytest.MonkeyPatch, frames_max: int, modes: list[str] | None
+) -> None:
+    statements: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    new_run(slow)
+    monkeypatch.setattr(durable.sqlite3, "connect", traced)
+    monkeypatch.setattr(durable, "_LOG_FRAMES_MAX", frames_max)
+    syncer = durable.Syncer(slow.path, os.fsync)
+    syncer.note_written(durable.CHECKPOINT_AFTER_BYTES)
+    syncer.close()
+    called = [text[len("PRAGMA wal_checkpoint(") : -1] for text in statements if "(" in text]
+    assert called == (modes or ["PASSIVE", "RESTART"])
+    # Each checkpoint comes right after a write of its own.
+    for number, text in enumerate(statements):
+        if "wal_checkpoint(" in text:
+            assert "UPDATE checkpoints" in "".join(statements[max(0, number - 3) : number])
+
+
+def test_checkpoints_exclude_each_other(slow: Journal, tmp_path: Path) -> None:
+    new_run(slow)
+
+    def checkpoints() -> int:
+        syncer = durable.Syncer(slow.path, os.fsync)
+        syncer.note_written(durable.CHECKPOINT_AFTER_BYTES)
+        syncer.close()
+        return int(slow.connection.execute("SELECT number FROM checkpoints").fetchone()[0])
+
+    assert checkpoints() == 1
+    with open(tmp_path / ".sureline" / "journal.checkpoint") as elsewhere:
+        fcntl.flock(elsewhere, fcntl.LOCK_EX)
+        assert checkpoints() == 1
+    assert checkpoints() == 2
 
 
 _CHILD = """

@@ -104,6 +104,29 @@ def test_a_journal_that_had_a_log_moves_to_a_network(tmp_path: Path, network: Pa
         assert journal.summary(run).run == run
 
 
+def test_choosing_the_log_waits_for_readers_of_the_old_mode(
+    tmp_path: Path, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Journal.open(tmp_path, mountinfo=network).close()
+    reader = sqlite3.connect(tmp_path / "journal.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM runs").fetchall()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            reader.execute("COMMIT")
+
+    monkeypatch.setattr(schema, "BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(schema.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(schema.time, "sleep", wait)
+    with Journal.open(tmp_path) as journal:
+        assert journal.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert len(waits) == 3
+    reader.close()
+
+
 def test_a_place_where_sqlite_refuses_the_log(tmp_path: Path) -> None:
     """This way of locking has no shared memory, as on file systems that cannot map files."""
     uri = f"file:{tmp_path}/x.db?vfs=unix-dotfile"

@@ -15,7 +15,7 @@ from sureline.journal.errors import (
     JournalError,
     NoJournalError,
 )
-from sureline.journal.events import RunEnded, Submitted, TaskEnded, TaskReady
+from sureline.journal.events import RunEnded, Submitted, TaskEnded, TaskReady, TaskRevoked
 from sureline.journal.store import Journal, Request, slug
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
@@ -142,6 +142,31 @@ def test_a_second_result_is_refused_at_once_and_nothing_else_is_lost(journal: Jo
     sequences = [entry.sequence for entry in journal.events(run)]
     assert sequences == [1, 1, 2, 3, 4]
     assert journal.summary(run).succeeded == 2
+
+
+@pytest.mark.parametrize("same_flush", [True, False])
+def test_a_revoked_result_makes_room_for_another(journal: Journal, same_flush: bool) -> None:
+    run = new_run(journal)
+    writer = take(journal, run)
+    writer.record(succeeded("a", at=1.0))
+    writer.record(TaskEnded(1.0, "b", "reused"))
+    if not same_flush:
+        writer.flush()
+        writer = take(journal, run)
+    writer.record(TaskRevoked(2.0, "a", "its files are gone"))
+    writer.record(TaskRevoked(2.0, "b", "its files are gone"))
+    writer.record(TaskRevoked(2.0, "c", "never had any"))
+    if not same_flush:
+        writer.flush()
+        summary = journal.summary(run)
+        assert (summary.succeeded, summary.reused) == (0, 0)
+        assert list(journal.commits(run)) == []
+    writer.record(succeeded("a", at=3.0))
+    with pytest.raises(AlreadyCommittedError):
+        writer.record(succeeded("a", at=4.0))
+    writer.flush()
+    assert list(journal.commits(run)) == [succeeded("a", at=3.0)]
+    assert (journal.summary(run).succeeded, journal.summary(run).reused) == (1, 0)
 
 
 def test_the_database_itself_refuses_a_second_commit(journal: Journal) -> None:

@@ -22,6 +22,7 @@ from sureline.journal.events import (
     TaskProgressed,
     TaskReady,
     TaskRetried,
+    TaskRevoked,
     TaskStarted,
 )
 from sureline.journal.store import Journal
@@ -75,12 +76,17 @@ def test_the_summary_agrees_with_the_view(shared: Journal, history: History) -> 
 @settings(max_examples=40, deadline=None)
 def test_a_task_commits_once(shared: Journal, history: History) -> None:
     run, events = write(shared, history)
-    commits = [e for e in events if isinstance(e, TaskEnded) and e.outcome in COMMITS]
-    assert sorted(commits, key=lambda e: e.task) == list(shared.commits(run))
+    standing: dict[str, TaskEnded] = {}
+    for event in events:
+        if isinstance(event, TaskRevoked):
+            standing.pop(event.task, None)
+        elif isinstance(event, TaskEnded) and event.outcome in COMMITS:
+            standing[event.task] = event
+    assert [standing[task] for task in sorted(standing)] == list(shared.commits(run))
     writer = take(shared, run)
-    for commit in commits:
+    for task in standing:
         with pytest.raises(AlreadyCommittedError):
-            writer.record(succeeded(commit.task))
+            writer.record(succeeded(task))
 
 
 @given(history=histories())
@@ -122,6 +128,8 @@ ENDED = TaskEnded(20.0, "a", "failed", 1, reason="exit code 3", exit_code=3)
         ([TaskEnded(20.0, "a", "cancelled")], "cancelled"),
         ([TaskEnded(20.0, "a", "reused", from_run="r")], "reused"),
         ([succeeded("a"), ENDED], "succeeded"),
+        ([succeeded("a"), TaskRevoked(30.0, "a")], "waiting"),
+        ([succeeded("a"), TaskRevoked(30.0, "a"), succeeded("a")], "succeeded"),
         ([ENDED, Opened(30.0, 2, "h", 2)], "waiting"),
         ([TaskStarted(12.0, "a", 1, "p"), Opened(30.0, 2, "h", 2)], "waiting"),
         ([succeeded("a"), Opened(30.0, 2, "h", 2)], "succeeded"),
@@ -180,6 +188,15 @@ def test_the_state_of_a_run() -> None:
     view.apply(Opened(14.0, 2, "h", 2))
     assert view.state(alive=True) == "running"
     assert not view.cancelling and view.reason == "" and view.peers == {}
+
+
+def test_tasks_that_never_ran_count_as_cancelled_once_the_run_is_over() -> None:
+    view = _view(ENDED)
+    assert view.counts == Counts(2, 0, 0, 1, 0)
+    view.apply(RunEnded(21.0, "failed"))
+    assert view.counts == Counts(2, 0, 0, 1, 1)
+    view.apply(Opened(30.0, 2, "h", 2))
+    assert view.counts == Counts(2, 0, 0, 0, 0)
 
 
 def test_tasks_unknown_to_the_graph_still_count(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_arguments_with_handles_by_value_and_by_name() -> None:
         assert kwargs == {"k": 2}
 
 
-class Unprintable(Exception):  # noqa: N818 - a stand-in for what users write
+class Unprintable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no")
 

@@ -13,11 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Bench, alive
+from peer_bench import TIMEOUTS_S, Bench, alive, is_written
 
 from sureline.peer import orphans
 from sureline.peer.calls import CallFailed, Handle, dump_arguments, dump_function, load_error
-from sureline.peer.jobs import CallJob, CommandJob, JobEnded, JobStarted, UserFile
+from sureline.peer.jobs import (
+    CallJob,
+    CommandJob,
+    FileMissing,
+    JobEnded,
+    JobStarted,
+    UserFile,
+)
 from sureline.workflow.files import FileRecord
 
 
@@ -174,8 +181,8 @@ def test_calls_and_commands_share_slots(make_bench: Callable[..., Bench]) -> Non
         subprocess.Popen(["sleep", "99"])
 
     for number in range(2):
-        command = CommandJob(f"c{number}", "t", 1, "sh -c 'echo hi; pwd'")
-        assert bench.run(command).stdout.startswith("hi\n")
+        command = CommandJob(f"c{number}", "t", 1, "sleep 0.05; echo hi")
+        assert bench.run(command).stdout == "hi\n"
         assert bench.run(call(bench, meddle)).outcome == "succeeded"
 
 
@@ -190,13 +197,15 @@ def hang(mark: str, fork: bool) -> None:
 @pytest.mark.parametrize("fork", [False, True])
 def test_a_call_that_is_stopped_takes_its_slot_with_it(bench: Bench, way: str, fork: bool) -> None:
     mark = bench.directory / "pid"
-    timeout_s = 0.7 if way == "timeout" else None
-    started = bench.start(call(bench, hang, str(mark), fork, timeout_s=timeout_s))
-    bench.until(lambda: mark.exists() and mark.read_text().endswith("\n"))
-    if way == "stop":
-        assert started.handle is not None
-        bench.runner.stop(started.handle)
-    ended = bench.end(started)
+    for timeout_s in TIMEOUTS_S if way == "timeout" else [None]:
+        started = bench.start(call(bench, hang, str(mark), fork, timeout_s=timeout_s))
+        if timeout_s is None:
+            bench.until(lambda: is_written(mark))
+            assert started.handle is not None
+            bench.runner.stop(started.handle)
+        ended = bench.end(started)
+        if is_written(mark):
+            break
     assert ended.outcome == ("cancelled" if way == "stop" else "timeout")
     assert not alive(int(mark.read_text()))
     assert value(bench.run(call(bench, abs, -1))) == 1
@@ -229,6 +238,29 @@ def test_a_slot_that_dies_loses_its_job_alone(
     gate.touch()
     assert value(bench.end(other)) == "fine"
     assert [value(bench.end(w)) for w in waiting] == [0, 1, 2]
+
+
+def test_a_slot_that_dies_is_noticed_though_its_forked_child_lives(bench: Bench) -> None:
+    def fork_and_die() -> None:
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(99)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert bench.run(call(bench, fork_and_die)).outcome == "lost"
+    assert not orphans.find(orphans.token_of(str(bench.root), "r1", "slot-1"))
+
+
+def test_a_slot_that_cannot_be_started_is_reported(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    started = [bench.start(call(bench, abs, -n)) for n in range(2)]
+    for each in started:
+        ended = bench.end(each)
+        assert ended.outcome == "lost"
+        assert "no process could be started" in ended.reason
+    assert isinstance(bench.fetch(UserFile("a")), FileMissing)
 
 
 def test_what_a_dying_call_wrote_is_reported(bench: Bench) -> None:

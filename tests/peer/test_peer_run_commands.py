@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Bench, alive
+from peer_bench import TIMEOUTS_S, Bench, alive, is_written
 
 from sureline.peer import orphans
 from sureline.peer.jobs import (
@@ -91,12 +91,13 @@ def test_a_job_sees_only_its_inputs_also_in_a_used_slot(bench: Bench) -> None:
 
 def test_the_next_job_is_not_disturbed_by_a_process_left_behind(bench: Bench) -> None:
     """A daemon of a successful job neither writes into the next one's directory nor its log."""
-    daemon = (
-        "sh -c 'while ! test -e {0}/go; do sleep 0.01; done; touch junk; echo junk; touch {0}/done'"
+    (bench.directory / "daemon").write_text(
+        "touch up; while ! test -e go; do sleep 0.01; done; cd - ; touch junk; echo junk; touch $1"
     )
-    escaped = f"setsid {daemon.format(bench.directory)} &"
-    assert bench.run(command(escaped)).outcome == "succeeded"
-    go, done = bench.directory / "go", bench.directory / "done"
+    up, go, done = (bench.directory / name for name in ("up", "go", "done"))
+    escape = f"setsid sh -c 'cd {bench.directory}; . ./daemon' x {done} &"
+    script = f"{escape} while ! test -e {up}; do sleep 0.01; done"
+    assert bench.run(command(script)).outcome == "succeeded"
     ended = bench.run(
         command(f"touch {go}; while ! test -e {done}; do sleep 0.01; done; ls -A", "1.1")
     )
@@ -221,9 +222,28 @@ def test_a_task_that_writes_to_its_input_fails_and_the_copy_is_removed(bench: Be
     record = ingest(bench, "a", "good")
     ended = bench.run(command("chmod u+w a; echo evil > a", inputs=(record,)))
     assert ended.outcome == "failed"
-    assert ended.reason == "changed its input a; inputs are read-only"
+    assert ended.reason == "its input a was written to while it ran; inputs are read-only"
     assert not bench.store.intact(record)
     assert (bench.directory / "a").read_text() == "good"
+
+
+def test_a_file_written_to_inside_an_input_directory_is_noticed(bench: Bench) -> None:
+    ingest(bench, "d/a", "good")
+    fetched = bench.fetch(UserFile("d"))
+    assert isinstance(fetched, FileReady)
+    ended = bench.run(command("chmod u+w d/a; printf evil > d/a", inputs=(fetched.file,)))
+    assert ended.outcome == "failed"
+    assert ended.reason.startswith("its input d was written to")
+    assert not bench.store.intact(fetched.file)
+
+
+def test_a_file_and_its_directory_may_both_be_inputs(bench: Bench) -> None:
+    file = ingest(bench, "d/a", "x")
+    directory = bench.fetch(UserFile("d"))
+    assert isinstance(directory, FileReady)
+    for number, inputs in enumerate([(file, directory.file), (directory.file, file)]):
+        ended = bench.run(command("cat d/a", f"{number}.1", inputs=inputs))
+        assert (ended.outcome, ended.stdout) == ("succeeded", "x")
 
 
 def test_a_task_may_replace_or_touch_or_remove_its_input(bench: Bench) -> None:
@@ -271,7 +291,7 @@ CLEARED = "setsid env -i sh -c 'sleep 99 & echo $! > {0}; sleep 99' & sleep 99"
 
 
 def wait_for_pid(bench: Bench, path: Path) -> int:
-    bench.until(lambda: path.exists() and path.read_text().endswith("\n"))
+    bench.until(lambda: is_written(path))
     return int(path.read_text())
 
 
@@ -282,16 +302,19 @@ def test_nothing_survives_being_stopped(
 ) -> None:
     bench = make_bench(grace_s=0.05)
     mark = bench.directory / "pid"
-    timeout_s = 0.5 if way == "timeout" else None
-    started = bench.start(command(script.format(mark), timeout_s=timeout_s))
-    pid = wait_for_pid(bench, mark)
-    if way != "timeout":
-        assert started.handle is not None
-        bench.runner.stop(started.handle, force=way == "force")
-    ended = bench.end(started)
+    for timeout_s in TIMEOUTS_S if way == "timeout" else [None]:
+        started = bench.start(command(script.format(mark), timeout_s=timeout_s))
+        if timeout_s is None:
+            bench.until(lambda: is_written(mark))
+            assert started.handle is not None
+            bench.runner.stop(started.handle, force=way == "force")
+        ended = bench.end(started)
+        if is_written(mark):
+            break
+    pid = int(mark.read_text())
     assert ended.outcome == ("timeout" if way == "timeout" else "cancelled")
     assert ended.reason == (
-        "took longer than its timeout of 0.5 s" if way == "timeout" else "was stopped"
+        f"took longer than its timeout of {timeout_s} s" if timeout_s else "was stopped"
     )
     assert not alive(pid)
     assert not orphans.find(orphans.token_of(str(bench.root), "r1", "0.1"))

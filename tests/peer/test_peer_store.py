@@ -100,7 +100,7 @@ def test_a_link_that_leaves_is_refused(
 ) -> None:
     (tmp_path / "outside").write_text("x")
     (sandbox / "link").symlink_to(target)
-    with pytest.raises(StoreError, match="link .* leaves the task's directory"):
+    with pytest.raises(StoreError, match=r"link .* leaves the task's directory"):
         take(store, sandbox, "link")
 
 

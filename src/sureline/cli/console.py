@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from sureline.workflow.mistakes import Mistake
+from sureline.workflow.mistakes import Mistake, SurelineError
+
+
+class OutputError(SurelineError):
+    """Stdout cannot be written: a full disk, a terminal that is gone."""
+
+
+def open_streams(as_json: bool) -> None:
+    """Make stdin, stdout and stderr usable whatever they are. Call it once, first of all.
+
+    A closed one is opened on nothing: its number must not go to the journal. What an encoding
+    cannot show is escaped, but JSON is UTF-8 everywhere.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            os.set_inheritable(number, True)
+            opened = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115 # to the end
+            setattr(sys, name, opened)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if as_json and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+def drop_output() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(value: object) -> None:
     """One value on stdout, indented; a program reads the whole of stdout as one document."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(text.decode() + "\n")
+    write(text.decode() + "\n")
 
 
 def say(text: str = "") -> None:
-    sys.stdout.write(text + "\n")
+    write(text + "\n")
+
+
+def write(text: str) -> None:
+    """Raises OutputError, or BrokenPipeError if nobody reads on."""
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _cannot_write(error) from None
+
+
+def flush() -> None:
+    """Raises as `write` does."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _cannot_write(error) from None
+
+
+def _cannot_write(error: OSError) -> OutputError:
+    reason = os.strerror(error.errno or 0)
+    return OutputError(f"the output cannot be written ({reason}); send it elsewhere")
 
 
 def note(text: str) -> None:

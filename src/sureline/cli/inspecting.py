@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,13 +121,10 @@ def show(
     """
     from sureline.journal.locks import RunLock
     from sureline.journal.select import select
-    from sureline.journal.views import RunView
-    from sureline.workflow.model import Graph
 
     with _journal(directory) as journal:
         name = select(run, journal.runs()).run
-        names = [t.name for t in Graph.from_bytes(journal.graph(name)).tasks]
-        view = RunView.of((entry.event for entry in journal.events(name)), names)
+        view = _view(journal, name)
         alive = RunLock.held_elsewhere(journal.work_directory(name))
     if task is not None:
         one = _find_task(view, task)
@@ -153,6 +151,21 @@ def show(
     else:
         _say_run(data, view, shown)
     return 0
+
+
+def _view(journal: Journal, run: str) -> RunView:
+    from sureline.journal.views import RunView
+    from sureline.workflow.model import Graph
+
+    names = [task.name for task in Graph.from_bytes(journal.graph(run)).tasks]
+    view = RunView.of((entry.event for entry in journal.events(run)), names)
+    if view.ended_state is not None:
+        # In a run that is over nothing waits any more; `counts` says the same.
+        for task in view.tasks.values():
+            if task.state not in ("succeeded", "reused", "failed"):
+                task.state = "cancelled"
+        view.by_state = dict(Counter(task.state for task in view.tasks.values()))
+    return view
 
 
 def _say_run(data: dict[str, Any], view: RunView, shown: list[dict[str, Any]]) -> None:
@@ -260,11 +273,12 @@ def logs(
             for entry in journal.events(name, task=task)
             if isinstance(entry.event, TaskEnded)
         ]
-    if not ends:
-        raise UserError(
-            f"run {name} has no finished attempt of a task {task!r}; "
-            f"'sureline show {name} --tasks' lists its tasks"
-        )
+        if not ends:
+            state = _find_task(_view(journal, name), task).state
+            raise UserError(
+                f"task {task!r} of run {name} is {state} and has no logs; "
+                "there are some once an attempt has ended"
+            )
     chosen = [e for e in ends if attempt is None or e.attempt == attempt]
     if not chosen:
         known = ", ".join(str(e.attempt) for e in ends)
@@ -301,13 +315,9 @@ def _whole(root: Path, file: str | None, text: str) -> str:
 
 
 def _print_logs(ended: TaskEnded, out: str, err: str) -> None:
-    import sys
-
-    sys.stdout.write(out)
-    if out and not out.endswith("\n"):
-        sys.stdout.write("\n")
+    console.write(out if out.endswith("\n") or not out else out + "\n")
     if err:
-        sys.stdout.flush()
-        sys.stderr.write(err if err.endswith("\n") else err + "\n")
+        console.flush()
+        console.note(err.removesuffix("\n"))
     if ended.reason:
         console.note(f"({ended.task}, attempt {ended.attempt}: {ended.reason})")

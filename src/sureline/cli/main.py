@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ import cyclopts
 
 from sureline import __version__
 from sureline.cli import console
-from sureline.workflow.mistakes import SurelineError, WorkflowError
+from sureline.workflow.mistakes import SurelineError, UserError, WorkflowError
 
 app = cyclopts.App(
     name="sureline",
@@ -44,29 +43,57 @@ _register()
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: never returns, exits with the code the command earned."""
     tokens = list(sys.argv[1:] if argv is None else argv)
+    console.open_streams(as_json="--json" in tokens)
     sys.exit(run_command(tokens))
 
 
 def run_command(tokens: list[str]) -> int:
     as_json = "--json" in tokens
     try:
+        _check_text(tokens)
         code = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
+        console.flush()
     except cyclopts.CycloptsError as error:
-        return console.complain([_one_line(str(error))], as_json, 2, hint="see 'sureline --help'")
+        command = next((f" {t}" for t in tokens[:1] if t in app), "")
+        return console.complain(
+            [_sentence(error)], as_json, 2, hint=f"see 'sureline{command} --help'"
+        )
     except WorkflowError as error:
         return console.complain(error.mistakes, as_json, error.code)
+    except console.OutputError as error:
+        console.drop_output()
+        return console.complain([str(error)], False, error.code)
     except SurelineError as error:
         return console.complain([str(error)], as_json, error.code)
     except BrokenPipeError:
-        # The reader of our output went away (as `| head` does). That is its right; point stdout
-        # at nothing, so that the interpreter's last flush does not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output went away (as `| head` does). That is its right.
+        console.drop_output()
         return 141
     except KeyboardInterrupt:
         return 130
     return code if isinstance(code, int) else 0
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _check_text(tokens: list[str]) -> None:
+    """Journals and JSON hold text, so a name that is no text is refused before anything is done."""
+    for token in tokens:
+        try:
+            token.encode()
+        except UnicodeEncodeError:
+            shown = token.encode(errors="backslashreplace").decode()
+            raise UserError(f"'{shown}' is not UTF-8 text; rename it") from None
+
+
+def _sentence(error: cyclopts.CycloptsError) -> str:
+    """The parser's complaint in the user's words."""
+    if isinstance(error, cyclopts.UnusedCliTokensError):
+        return f"too many arguments: {' '.join(error.unused_tokens or ())}"
+    if isinstance(error, cyclopts.MissingArgumentError) and error.argument is not None:
+        name = error.keyword or error.argument.name
+        command = " ".join(error.command_chain or ())
+        return f"{name} needs a value" if name[0] == "-" else f"'sureline {command}' needs {name}"
+    if isinstance(error, cyclopts.CoercionError) and error.token is not None:
+        sort = {int: "a whole number", float: "a number"}.get(error.target_type or str)
+        if sort:
+            return f"{error.token.keyword or 'the value'} {error.token.value!r} is not {sort}"
+    return " ".join(str(error).split()).rstrip(".")

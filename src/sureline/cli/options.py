@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +47,15 @@ def working_directory(directory: Path) -> Path:
     """The directory as an absolute path; a user's mistake if it is none."""
     if not directory.is_dir():
         raise UserError(f"{directory} is not a directory; name an existing one with -C")
-    return directory.resolve()
+    where = directory.resolve()
+    try:
+        os.fspath(where).encode()
+    except UnicodeEncodeError:
+        shown = os.fspath(where).encode(errors="backslashreplace").decode()
+        raise UserError(
+            f"the directory's name '{shown}' is not UTF-8 text; work in another"
+        ) from None
+    return where
 
 
 def overrides(settings: list[str] | None) -> dict[str, str]:

@@ -148,8 +148,6 @@ class Syncer:
 
     def _sync(self) -> None:
         with self._one_fsync:
-            if self.failure is not None:
-                return
             try:
                 fsync_path(self._log, self._fsync)
                 if self._log_is_new:

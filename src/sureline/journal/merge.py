@@ -6,7 +6,15 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 
-from sureline.journal.events import COMMITS, AnyEvent, TaskEnded, TaskEvent, decode, encode
+from sureline.journal.events import (
+    COMMITS,
+    AnyEvent,
+    TaskEnded,
+    TaskEvent,
+    TaskRevoked,
+    decode,
+    encode,
+)
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.views import RunView
 from sureline.workflow.mistakes import UserError
@@ -19,6 +27,7 @@ def merge_run(
     run_id = _run_id(connection, run, graph)
     for position, event in events:
         _add(connection, run, run_id, position, event)
+    _commit(connection, run_id)
     _summarise(connection, run, run_id)
 
 
@@ -54,17 +63,28 @@ def _add(
         return
     task = event.task if isinstance(event, TaskEvent) else None
     connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (run_id, position, task, body))
-    if isinstance(event, TaskEnded) and event.outcome in COMMITS:
-        try:
-            connection.execute("INSERT INTO commits VALUES (?, ?, ?)", (run_id, task, position))
-        except sqlite3.IntegrityError:
-            raise UserError(
-                f"task {task} of run {run} has another result here; the runs have parted"
-            ) from None
+
+
+def _commit(connection: sqlite3.Connection, run_id: int) -> None:
+    """Make the commits anew: only the events in their order tell which results were revoked.
+
+    A revocation may be among the events still to come: until then, the first result stands.
+    """
+    commits: dict[str, int] = {}
+    for position, event in _events(connection, run_id):
+        if isinstance(event, TaskRevoked):
+            commits.pop(event.task, None)
+        elif isinstance(event, TaskEnded) and event.outcome in COMMITS:
+            commits.setdefault(event.task, position)
+    connection.execute("DELETE FROM commits WHERE run = ?", (run_id,))
+    connection.executemany(
+        "INSERT INTO commits VALUES (?, ?, ?)",
+        [(run_id, task, position) for task, position in commits.items()],
+    )
 
 
 def _summarise(connection: sqlite3.Connection, run: str, run_id: int) -> None:
-    view = RunView.of(_events(connection, run_id))
+    view = RunView.of(event for _, event in _events(connection, run_id))
     if view.submitted_at is None:
         raise UserError(f"the events of run {run} lack its submission; export it whole")
     (last,) = connection.execute(
@@ -92,6 +112,7 @@ def _summarise(connection: sqlite3.Connection, run: str, run_id: int) -> None:
     )
 
 
-def _events(connection: sqlite3.Connection, run_id: int) -> Iterator[AnyEvent]:
-    query = "SELECT body FROM events WHERE run = ? ORDER BY position"
-    return (decode(body) for (body,) in connection.execute(query, (run_id,)))
+def _events(connection: sqlite3.Connection, run_id: int) -> Iterator[tuple[int, AnyEvent]]:
+    query = "SELECT position, body FROM events WHERE run = ? ORDER BY position"
+    rows = connection.execute(query, (run_id,))
+    return ((position, decode(body)) for position, body in rows)

@@ -23,6 +23,8 @@ DATABASE = "journal.db"
 VERSION = 1
 APPLICATION_ID = 0x53757265  # "Sure"
 POSITIONS_PER_EPOCH = 1 << 32
+_IDLE_LOG_BYTES_MAX = 64 * 1024 * 1024
+"""A log that had to grow longer gives the room back when it restarts."""
 
 _TABLES = """
 CREATE TABLE runs (
@@ -164,6 +166,7 @@ def choose_journal_mode(
     elif _use_log(connection):
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint=0")  # the Syncer does it, off the loop
+        connection.execute(f"PRAGMA journal_size_limit={_IDLE_LOG_BYTES_MAX}")
         return True, None
     else:
         notice = f"{directory} does not support a write-ahead log: the journal is slower"

@@ -185,12 +185,12 @@ class Journal:
                 (run_id,),
             )
             self.connection.execute("DELETE FROM requests WHERE run = ?", (run_id,))
-            epoch, succeeded, reused = self.connection.execute(
-                "SELECT epoch, succeeded, reused FROM runs WHERE id = ?", (run_id,)
+            epoch, *counts = self.connection.execute(
+                "SELECT epoch, total, succeeded, reused FROM runs WHERE id = ?", (run_id,)
             ).fetchone()
             tasks = self.connection.execute("SELECT task FROM commits WHERE run = ?", (run_id,))
             committed = {task for (task,) in tasks}
-        writer = RunWriter(self, run, run_id, epoch, committed, Tally(succeeded, reused))
+        writer = RunWriter(self, run, run_id, epoch, committed, Tally(*counts))
         writer.record(opened(epoch))
         writer.close()
         return writer
@@ -245,6 +245,16 @@ class Journal:
             for _, body in rows:
                 yield _decode_ended(body)
             after = rows[-1][0]
+
+    def committed_outcome(self, run_id: int, task: str) -> str:
+        """How the task's committed result came about: 'succeeded' or 'reused'."""
+        ((body,),) = self._rows(
+            "SELECT e.body FROM commits c JOIN events e USING (run, position)"
+            " WHERE c.run = ? AND c.task = ?",
+            run_id,
+            task,
+        )
+        return _decode_ended(body).outcome
 
     def result(self, key: str) -> tuple[str, TaskEnded] | None:
         """The newest result that any run committed under this key, and the run's name."""

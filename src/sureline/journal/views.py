@@ -2,7 +2,8 @@
 
 A view holds no more than the events told it, so folding them in pieces or at once, from the
 database or from memory, gives equal views. The rules:
-- A task's last event decides its state, but a result is final: nothing after it counts.
+- A task's last event decides its state, but a result is final: nothing after it counts, unless
+  it is revoked.
 - When a process takes the run over, every task without a result is waiting again.
 - `elapsed_s` is the time that processes spent on the run: for each, from `Opened` to `RunEnded`,
   or to its last event if it was killed or is at work. Time between two processes does not count.
@@ -31,6 +32,7 @@ from sureline.journal.events import (
     TaskProgressed,
     TaskReady,
     TaskRetried,
+    TaskRevoked,
     TaskStarted,
 )
 from sureline.workflow.files import FileRecord
@@ -79,7 +81,9 @@ class TaskView(msgspec.Struct, omit_defaults=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The tasks of a run by how they ended; what is missing to `total` has not ended."""
+    """The tasks of a run by how they ended; what is missing to `total` has not ended.
+
+    Once the run is over, tasks that never got to run count as cancelled: nothing is missing."""
 
     total: int
     succeeded: int
@@ -141,13 +145,12 @@ class RunView(msgspec.Struct):
     @property
     def counts(self) -> Counts:
         number = self.by_state.get
-        return Counts(
-            max(self.total, len(self.tasks)),
-            number("succeeded", 0),
-            number("reused", 0),
-            number("failed", 0),
-            number("cancelled", 0),
-        )
+        total = max(self.total, len(self.tasks))
+        succeeded, reused, failed = number("succeeded", 0), number("reused", 0), number("failed", 0)
+        cancelled = number("cancelled", 0)
+        if self.ended_state is not None:
+            cancelled = total - succeeded - reused - failed
+        return Counts(total, succeeded, reused, failed, cancelled)
 
     @property
     def elapsed_s(self) -> float:
@@ -164,7 +167,7 @@ class RunView(msgspec.Struct):
         if task is None:
             task = self.tasks[event.task] = TaskView()
             self.by_state["waiting"] = self.by_state.get("waiting", 0) + 1
-        if task.state in COMMITS:
+        if task.state in COMMITS and not isinstance(event, TaskRevoked):
             return
         state = _TASK_HANDLERS[type(event)](task, event)
         if state != task.state:
@@ -251,6 +254,11 @@ def _retried(task: TaskView, event: TaskRetried) -> TaskState:
     return "retrying"
 
 
+def _revoked(task: TaskView, event: TaskRevoked) -> TaskState:
+    task.outputs, task.from_run = (), ""
+    return "waiting"
+
+
 _TASK_HANDLERS: dict[type, Callable[[TaskView, Any], TaskState]] = {
     TaskReady: _ready,
     TaskBound: _bound,
@@ -258,6 +266,7 @@ _TASK_HANDLERS: dict[type, Callable[[TaskView, Any], TaskState]] = {
     TaskProgressed: _progressed,
     TaskEnded: _ended,
     TaskRetried: _retried,
+    TaskRevoked: _revoked,
 }
 _RUN_HANDLERS: dict[type, Callable[[RunView, Any], None]] = {
     Submitted: RunView._submitted,

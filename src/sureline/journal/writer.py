@@ -25,6 +25,7 @@ from sureline.journal.events import (
     TaskEnded,
     TaskEvent,
     TaskProgressed,
+    TaskRevoked,
 )
 from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
 from sureline.workflow.files import FileRecord
@@ -44,9 +45,12 @@ _encode = msgspec.msgpack.Encoder().encode
 class Tally:
     """How many tasks of a run ended how; agrees with the counts of `views.RunView`."""
 
-    def __init__(self, succeeded: int = 0, reused: int = 0) -> None:
+    def __init__(self, total: int = 0, succeeded: int = 0, reused: int = 0) -> None:
+        self.total = total
         self.succeeded = succeeded
         self.reused = reused
+        self.over = False
+        """The run has ended: tasks that never got to run count as cancelled."""
         self._failed: set[str] = set()
         self._cancelled: set[str] = set()
 
@@ -68,9 +72,19 @@ class Tally:
         self._failed.discard(task)
         self._cancelled.discard(task)
 
+    def revoked(self, outcome: str) -> None:
+        """A result that counted as `outcome` does not count any more."""
+        if outcome == "reused":
+            self.reused -= 1
+        else:
+            self.succeeded -= 1
+
     def numbers(self) -> tuple[int, int, int, int]:
         """succeeded, reused, failed, cancelled."""
-        return self.succeeded, self.reused, len(self._failed), len(self._cancelled)
+        failed, cancelled = len(self._failed), len(self._cancelled)
+        if self.over:
+            cancelled = self.total - self.succeeded - self.reused - failed
+        return self.succeeded, self.reused, failed, cancelled
 
 
 class RunWriter:
@@ -93,6 +107,7 @@ class RunWriter:
     def _clear(self) -> None:
         self._events: list[tuple[int, int, str | None, bytes]] = []
         self._commits: list[tuple[int, str, int]] = []
+        self._revoked: list[tuple[int, str]] = []
         self._results: list[tuple[str, int, int]] = []
         self._files: list[tuple[str, int, int, int, bytes]] = []
         self._puts: dict[str, bytes] = {}
@@ -112,6 +127,7 @@ class RunWriter:
             self._note_task(event, position)
         elif isinstance(event, RunEnded):
             self._state, self._ended = event.state, event.at
+            self._tally.over = True
         self._sequence += 1
         self._events.append((self._run_id, position, task, body))
         self._bytes += len(body)
@@ -120,6 +136,8 @@ class RunWriter:
     def _note_task(self, event: TaskEvent, position: int) -> None:
         task = event.task
         if not isinstance(event, TaskEnded):
+            if isinstance(event, TaskRevoked):
+                self._note_revoked(task)
             if not isinstance(event, TaskProgressed):
                 self._tally.going(task)
             return
@@ -134,6 +152,15 @@ class RunWriter:
             self._commits.append((self._run_id, task, position))
             if event.key and event.outcome == "succeeded":
                 self._results.append((event.key, self._run_id, position))
+
+    def _note_revoked(self, task: str) -> None:
+        """Undo a commit. Rare, and of an earlier session: its outcome is read from the journal."""
+        if task not in self._committed:
+            return
+        self.flush()
+        self._tally.revoked(self._journal.committed_outcome(self._run_id, task))
+        self._committed.discard(task)
+        self._revoked.append((self._run_id, task))
 
     def remember_file(self, size: int, mtime_ns: int, inode: int, record: FileRecord) -> None:
         """Remember the digest of a user's file as it was hashed, for `Journal.known_file`.
@@ -215,6 +242,7 @@ class RunWriter:
     def _write(self) -> None:
         connection = self._journal.connection
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", self._events)
+        connection.executemany("DELETE FROM commits WHERE run = ? AND task = ?", self._revoked)
         try:
             connection.executemany("INSERT INTO commits VALUES (?, ?, ?)", self._commits)
         except sqlite3.IntegrityError as error:

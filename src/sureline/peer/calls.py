@@ -44,7 +44,7 @@ class Handle:
         return f"<result of {self.task}>"
 
 
-class CallFailed(SurelineError):  # noqa: N818 - users read it as a sentence
+class CallFailed(SurelineError):
     """A call's exception that could not travel itself: its type, message and traceback."""
 
     def __init__(self, type_name: str, message: str, trace: str) -> None:
@@ -57,7 +57,7 @@ class CallFailed(SurelineError):  # noqa: N818 - users read it as a sentence
         return CallFailed, (self.type_name, self.message, self.trace)
 
 
-class RemoteTraceback(Exception):  # noqa: N818 - it is shown as a heading
+class RemoteTraceback(Exception):
     """Where an exception was raised in the slot process; shown as its cause."""
 
     def __init__(self, trace: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import stat
 
 from blake3 import blake3
 
@@ -151,11 +150,3 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
         os.chmod(path, 0o700)
         with os.scandir(path) as found:
             return list(found)
-
-
-def is_plain_directory(path: str) -> bool:
-    """Whether `path` is a directory itself, not a link to one."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False

@@ -22,6 +22,11 @@ from sureline.peer.jobs import (
 
 MAX_FRAME_BYTES = 64 << 20
 _HEADER_BYTES = 4
+MAX_FUNCTIONS = 1024
+"""How many functions of calls a slot keeps; when there are that many, both sides forget all."""
+
+READY = 0
+"""The serial of a slot's first report: it is up. Jobs are numbered from 1."""
 
 SlotJob = CommandJob | CallJob | PublishJob | UserFile
 Report = JobStarted | JobProgressed | JobEnded | FileReady | FileMissing

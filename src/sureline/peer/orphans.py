@@ -18,6 +18,7 @@ from sureline.peer.content import remove_tree
 TOKEN = "SURELINE_JOB"
 _ROUNDS = 50
 """A process that forks faster than we kill is met by repetition; this many rounds at most."""
+_FIRST_ROUND_S = 0.002
 _ROUND_S = 0.02
 
 
@@ -58,17 +59,17 @@ def kill(token: str, *, prefix: bool = False) -> int:
 def kill_all(find_targets: Callable[[], list[int]]) -> int:
     """SIGKILL what `find_targets` finds until it finds nothing; how many there were.
 
-    A killed process may stay visible for a moment, so rounds after the first wait a little.
+    A killed process stays visible for a moment, so every round waits a little.
     """
     killed: set[int] = set()
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         targets = find_targets()
         if not targets:
             break
         for pid in targets:
             kill_quietly(pid)
         killed.update(targets)
-        time.sleep(_ROUND_S if killed.issuperset(targets) and len(killed) > 1 else 0.002)
+        time.sleep(_ROUND_S if number else _FIRST_ROUND_S)
     return len(killed)
 
 

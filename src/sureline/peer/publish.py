@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Protocol
 
-from sureline.peer.content import NO_LINK, copy_file, hash_file, remove_tree
+from sureline.peer.content import NO_LINK, copy_file, hash_file, reflink, remove_tree
 from sureline.peer.tree import Entry, StoreError, walk
 from sureline.workflow.files import FileRecord
 
@@ -115,8 +115,6 @@ def _put_file(blob: str, dest: str, size: int, executable: bool) -> None:
 
 def _can_reflink(blob: str, dest: str) -> bool:
     """Try it on a file that is thrown away: the answer costs two calls, a copy might cost GBs."""
-    from sureline.peer.content import reflink
-
     read = os.open(blob, os.O_RDONLY | os.O_CLOEXEC)
     try:
         write = os.open(dest, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

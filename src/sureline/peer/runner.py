@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sureline.peer import orphans
 from sureline.peer.content import remove_tree
-from sureline.peer.frames import FrameTooLongError, Run, Said, Stop, encode
+from sureline.peer.frames import READY, FrameTooLongError, Run, Said, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
     CommandJob,
@@ -39,7 +39,7 @@ _QUEUE_LIMIT = 1_000_000
 class _Work:
     """One job or fetch, from `start` to its end."""
 
-    __slots__ = ("cut_short", "done", "force", "job", "on_event", "pid", "serial", "slot", "timer")
+    __slots__ = ("cut_short", "done", "job", "on_event", "pid", "serial", "slot", "timer")
 
     def __init__(
         self, serial: int, job: Job | UserFile, on_event: Callable[[JobEvent | Fetched], None]
@@ -204,14 +204,32 @@ class Runner:
     # -- work in slots ----------------------------------------------------------------------
 
     def _enqueue(self, work: _Work) -> None:
-        if not self._waiting and (slot := self._free_slot()) is not None:
-            self._dispatch(slot, work)
+        if not self._waiting:
+            self._waiting.append(work)
+            self._serve_waiting()
             return
         if len(self._waiting) >= _QUEUE_LIMIT:
             raise RuntimeError(f"more than {_QUEUE_LIMIT} jobs are waiting for a slot")
         self._waiting.append(work)
 
+    def _serve_waiting(self) -> None:
+        """Give waiting jobs to slots that are free or can be started."""
+        while self._waiting:
+            try:
+                slot = self._free_slot()
+            except OSError as error:
+                if self._slots:
+                    return  # one of those will take it
+                work = self._waiting.popleft()
+                work.done = True
+                self._soon(work, _not_run(work, f"no process could be started for it: {error}"))
+                continue
+            if slot is None:
+                return
+            self._dispatch(slot, self._waiting.popleft())
+
     def _free_slot(self) -> SlotProcess | None:
+        """Raises OSError if one is due and cannot be started."""
         if self._idle:
             return self._idle.pop()
         if len(self._slots) >= self._max_slots:
@@ -242,13 +260,14 @@ class Runner:
             reason = f"its arguments and function are too long to pass on ({error})"
             work.done = True
             self._soon(work, JobEnded("failed", reason=reason))
+            self._loop.call_soon(self._serve_waiting)
             return
         if isinstance(job, CallJob):
             slot.has_function(job.function)
             work.pid = slot.pid
             self._soon(work, JobStarted(slot.pid))
-            if job.timeout_s is not None:
-                work.timer = self._loop.call_later(job.timeout_s, self._call_overdue, work)
+            if slot.ready:
+                self._start_clock(work)
         work.slot = slot
         self._at_work[slot] = work
         self._send(slot, frame)
@@ -260,6 +279,11 @@ class Runner:
     def _writable(self, slot: SlotProcess) -> None:
         if not slot.send_rest():
             self._loop.remove_writer(slot.fd)
+
+    def _start_clock(self, work: _Work) -> None:
+        """A call's time runs from when its slot is up: starting one is not the call's doing."""
+        if isinstance(work.job, CallJob) and work.job.timeout_s is not None:
+            work.timer = self._loop.call_later(work.job.timeout_s, self._call_overdue, work)
 
     def _call_overdue(self, work: _Work) -> None:
         assert isinstance(work.job, CallJob)
@@ -285,6 +309,11 @@ class Runner:
 
     def _heard(self, slot: SlotProcess, message: Said) -> None:
         work = self._at_work.get(slot)
+        if message.serial == READY:
+            slot.ready = True
+            if work is not None:
+                self._start_clock(work)
+            return
         if work is None or work.serial != message.serial or self._closed:
             return
         report = message.report
@@ -323,8 +352,7 @@ class Runner:
         if work is not None:
             self._lost(slot, work)
         slot.close()
-        while self._waiting and (free := self._free_slot()) is not None:
-            self._dispatch(free, self._waiting.popleft())
+        self._serve_waiting()
 
     def _lost(self, slot: SlotProcess, work: _Work) -> None:
         """Kill what the job may have left, and report its end."""
@@ -344,6 +372,12 @@ class Runner:
                 stderr=slot.last_words(),
             )
         if isinstance(work.job, UserFile):
-            self._end(work, FileMissing(work.job.path, ended.reason))
+            self._end(work, _not_run(work, ended.reason))
         else:
             self._end(work, ended)
+
+
+def _not_run(work: _Work, reason: str) -> JobEnded | FileMissing:
+    if isinstance(work.job, UserFile):
+        return FileMissing(work.job.path, reason)
+    return JobEnded("lost", reason=reason)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from sureline.peer.frames import Frames, FrameTooLongError, Said, decode_said
+from sureline.peer.frames import MAX_FUNCTIONS, Frames, FrameTooLongError, Said, decode_said
 from sureline.peer.orphans import kill_group
 
 _BOOT = (
@@ -18,8 +18,6 @@ _BOOT = (
 )
 _RECEIVE_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 4096
-MAX_FUNCTIONS = 1024
-"""As in `slot_call`: both sides forget all functions when there are this many."""
 
 
 class SlotProcess:
@@ -36,6 +34,8 @@ class SlotProcess:
         env: Mapping[str, str],
     ) -> None:
         self.name = name
+        self.ready = False
+        """Whether it has said that it is up; it may be sent work before."""
         self._outputs = f"{root}/work/{run}/{name}"
         self._frames = Frames()
         self._unsent = bytearray()

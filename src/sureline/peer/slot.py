@@ -16,13 +16,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sureline.peer.frames import Run
+from sureline.peer.frames import READY, Run
 from sureline.peer.jobs import (
     CallJob,
     CommandJob,
     FileMissing,
     FileReady,
     JobEnded,
+    JobStarted,
     PublishJob,
     UserFile,
 )
@@ -135,4 +136,10 @@ def main(arguments: list[str]) -> None:
     store = BlobStore(Path(root), Path(directory), Path(place.work))
     lifeline = Lifeline(int(lifeline_fd))
     lifeline.arm()
-    Slot(Channel(socket.socket(fileno=int(sock_fd))), lifeline, place, store).serve()
+    channel = Channel(socket.socket(fileno=int(sock_fd)))
+    # what a call forks must not hold on to these, or this process's death would go unnoticed
+    os.register_at_fork(after_in_child=channel.close)
+    os.register_at_fork(after_in_child=lifeline.close)
+    slot = Slot(channel, lifeline, place, store)
+    channel.say(READY, JobStarted(os.getpid()))
+    slot.serve()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from sureline.peer.calls import describe, dump_error, dump_value, load_arguments
+from sureline.peer.frames import MAX_FUNCTIONS
 from sureline.peer.jobs import CallJob, JobEnded
 from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture, flush_python
 from sureline.peer.store import BlobStore
@@ -16,8 +17,6 @@ from sureline.workflow.files import FileRecord, result_path
 
 INLINE_RESULT_BYTES = 64 << 10
 """Longer results go into the store."""
-MAX_FUNCTIONS = 1024
-"""How many functions a slot keeps; the runner counts the same way."""
 
 
 class Calls:

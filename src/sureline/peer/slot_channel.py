@@ -25,6 +25,9 @@ class Channel:
         self._held = bytearray()
         self.fd = sock.fileno()
 
+    def close(self) -> None:
+        self._sock.close()
+
     def receive(self) -> Run | Stop | None:
         """The next order; None when the runner is gone."""
         while not self._orders:
@@ -91,6 +94,9 @@ class Lifeline:
         self._armed = True
         if self._gone(0):
             orphan_self()
+
+    def close(self) -> None:
+        os.close(self._fd)
 
     def disarm(self) -> None:
         self._armed = False

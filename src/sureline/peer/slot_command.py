@@ -146,7 +146,9 @@ class Commands:
         if how == "cancelled":
             return msgspec.structs.replace(ended, outcome="cancelled", reason="was stopped")
         if damaged:
-            reason = f"changed its input {', '.join(damaged)}; inputs are read-only"
+            reason = (
+                f"its input {', '.join(damaged)} was written to while it ran; inputs are read-only"
+            )
         elif code != 0:
             reason = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
         elif job.outputs:

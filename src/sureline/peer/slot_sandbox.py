@@ -42,7 +42,10 @@ class Sandbox:
             self._made = True
         os.chdir(self.path)
         parents: set[str] = set()
+        inside = tuple(f"{record.path}/" for record in job.inputs if record.directory)
         for record in job.inputs:
+            if inside and record.path.startswith(inside):
+                continue  # it comes with its directory
             self._make_parent(record.path, parents)
             self._store.materialise(record, f"{self.path}/{record.path}")
         for output in job.outputs:

@@ -324,20 +324,24 @@ class BlobStore:
         if record.in_place:
             return True
         if not record.directory:
-            return self._unchanged(
-                self.blob_path(record.digest, record.executable), record.size, record.mtime_ns
-            )
+            blob = self.blob_path(record.digest, record.executable)
+            return self._written_at(blob, record.size) == record.mtime_ns
         return all(
-            self._unchanged(self.blob_path(entry.what, entry.kind == "program"), entry.size, None)
+            self._written_at(self.blob_path(entry.what, entry.kind == "program"), entry.size)
+            <= record.mtime_ns
             for entry in self.entries(record)
             if entry.kind in ("file", "program")
         )
 
-    def _unchanged(self, blob: str, size: int, mtime_ns: int | None) -> bool:
-        status = os.stat(blob)
+    def _written_at(self, blob: str, size: int) -> float:
+        """The time of a blob; infinitely late if it is gone or has another size."""
+        try:
+            status = os.stat(blob)
+        except FileNotFoundError:
+            return float("inf")
         if status.st_mode & 0o222:
             os.chmod(blob, status.st_mode & ~0o222 & 0o7777)
-        return status.st_size == size and mtime_ns in (None, status.st_mtime_ns)
+        return status.st_mtime_ns if status.st_size == size else float("inf")
 
     # -- out --------------------------------------------------------------------------------
 

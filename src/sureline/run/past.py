@@ -7,7 +7,7 @@ from sureline.world.protocol import Fetched, Wanted
 
 
 class PastResult(Wanted, frozen=True):
-    """A committed result with this key, all of whose files are still whole."""
+    """A result that an earlier run committed under this key, all of its files still whole."""
 
     key: str
 

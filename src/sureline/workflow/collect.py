@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from sureline.workflow.mistakes import Mistake, WorkflowError
 
 PER_SORT_MAX = 20
-PER_LINE_MAX = 5
+PER_LINE_MAX = 8
 _WORDS_MAX = 2_000
 
 
 class Collector:
     """Mistakes of one file. `sort` names alike ones in the plural ('missing inputs').
 
-    Of one sort, at most 20 are kept, and at most 5 of one line (a `for:` block makes a thousand
+    Of one sort, at most 20 are kept, and at most 8 of one line (a `for:` block makes a thousand
     alike); the rest are counted.
     """
 

@@ -255,7 +255,12 @@ class BlockReader:
         def parse(texts: Values) -> Needs:
             known = self._needs.get((keys, texts))
             if known is None:
-                known = self._needs[keys, texts] = parse_needs(keys, texts, report)
+                wrong: list[QuantityError] = []
+                known = parse_needs(keys, texts, wrong.append)
+                for error in wrong:
+                    report(error)
+                if not wrong:
+                    self._needs[keys, texts] = known
             return known
 
         return Quantity(Texts(list(good.values())), parse, _NEEDS, report)

@@ -23,10 +23,16 @@ def is_close_to_known(key: str) -> bool:
 
 
 def flat_needs(node: Pairs) -> Iterator[tuple[str, Node]]:
-    """(key, amount) for all that a mapping names; tags have keys that `parse_needs` understands."""
+    """(key, amount) for all that a mapping names; tags have keys that `parse_needs` understands.
+
+    Keys that are close to known ones are left out: they are mistakes, not tags.
+    """
     for key, value in node.pairs.items():
-        if key != "tags":
-            yield (key if key in NEEDS_KEYS else _TAG + key), value
+        if key in _PARSERS:
+            yield key, value
+        elif key != "tags":
+            if not is_close_to_known(key):
+                yield _TAG + key, value
         elif isinstance(value, Pairs):
             yield from ((_TAG + tag, count) for tag, count in value.pairs.items())
         else:

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_bench import Bench
+
+
+@pytest.fixture
+def bench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Bench:
+    """An empty working directory, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return Bench(tmp_path, capsys)
