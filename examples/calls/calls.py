@@ -46,13 +46,13 @@ def main() -> None:
 
 
 def show_a_failure() -> None:
-    """An exception comes back whole, as the cause of RunFailed."""
+    """An exception comes back whole, as the cause of RunFailedError."""
     flow = sureline.Workflow("fragile")
     good = flow.call(fragile, 4)
     flow.call(fragile, 0)
     try:
         flow.run()
-    except sureline.RunFailed as failed:
+    except sureline.RunFailedError as failed:
         print(f"failed: {failed}")
         print(f"because of: {failed.__cause__!r}")
         print(f"what was finished is there: {failed.results[good]}")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ class Bench:
     def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.directory = directory
         self._capsys = capsys
+        self._started: list[subprocess.Popen[str]] = []
 
     def __call__(self, *argv: str) -> Answer:
         """Run a command in this process."""
@@ -90,8 +92,8 @@ class Bench:
         )
 
     def start(self, *argv: str) -> subprocess.Popen[str]:
-        """Start a command as a real process that is left to go on."""
-        return subprocess.Popen(
+        """Start a command as a real process that is left to go on, at most as long as the test."""
+        going = subprocess.Popen(
             [*SURELINE, *argv],
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
@@ -99,12 +101,25 @@ class Bench:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._started.append(going)
+        return going
+
+    def running(self) -> list[str]:
+        """The tasks of the last run that are running now."""
+        answer = self("show", "--json")
+        listed = answer.json["listed"] if answer.code == 0 else []
+        return [one["task"] for one in listed if one["state"] == "running"]
+
+    def close(self) -> None:
+        for going in self._started:
+            if going.poll() is None:
+                going.terminate()
+            if going.stdout is not None and not going.stdout.closed:
+                going.communicate(timeout=PATIENCE_S)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
     """Wait for a condition. Fails after PATIENCE_S."""
-    import time
-
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "the awaited never happened"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from cli_bench import Bench
 @pytest.fixture
 def bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Bench:
+) -> Iterator[Bench]:
     """An empty working directory, which is the current one."""
     monkeypatch.chdir(tmp_path)
-    return Bench(tmp_path, capsys)
+    made = Bench(tmp_path, capsys)
+    yield made
+    made.close()

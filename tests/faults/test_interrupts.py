@@ -14,16 +14,19 @@ from gates import HELD, Marks, gated, note, note_pid, write_flow
 from surely import (
     COMMAND,
     alive,
+    events,
     leftovers,
     no_traceback,
     none_survives,
-    runs,
     sentences,
     started,
+    state,
     states,
     sureline,
     until,
 )
+
+from sureline.journal.events import CancelAsked
 
 FOREVER = "sleep 600"
 
@@ -67,7 +70,7 @@ def test_first_interrupt_lets_running_tasks_finish(where: Path, marks: Marks) ->
     no_traceback(said)
     assert "cancelled" in said.out
     assert states(where) == {"first": "succeeded", "second": "waiting"}
-    assert runs(where)[-1]["state"] == "cancelled"
+    assert state(where) == "cancelled"
     assert (where / "a").read_text() == "one\n"
     completes(where, marks)
     assert marks.times("first") == marks.times("second") == 1
@@ -78,7 +81,7 @@ STUBBORN = {
     "ignores SIGTERM": f"trap '' TERM INT HUP; {note_pid('one')}; while :; do sleep 1; done",
     "leaves the session": (
         f"setsid sh -c '{note_pid('two')}; {FOREVER}; :' & "
-        f"setsid sh -c '(sh -c \"\\$0\" &)' '{note_pid('three')}; {FOREVER}; :'; "
+        f"setsid sh -c '(sh -c \"$0\" &)' '{note_pid('three')}; {FOREVER}; :'; "
         f"{note_pid('one')}; {FOREVER}"
     ),
     "forgets its environment": (
@@ -108,7 +111,7 @@ def test_second_interrupt_leaves_no_process(where: Path, marks: Marks, kind: str
         assert not any(alive(pid) for pid in pids)
         none_survives(where, 0.0)
     assert leftovers(where) == []
-    assert runs(where)[-1]["state"] == "cancelled"
+    assert state(where) == "cancelled"
 
 
 def test_third_interrupt_does_not_wait_for_the_stubborn(where: Path, marks: Marks) -> None:
@@ -137,7 +140,7 @@ flow = sureline.Workflow("nap")
 flow.call(nap, sys.argv[1])
 try:
     flow.run()
-except sureline.RunFailed as failed:
+except sureline.RunFailedError as failed:
     print(failed.results.outcome.state)
 """
 
@@ -168,12 +171,7 @@ def test_interrupts_stop_a_sleeping_python_call(where: Path, marks: Marks, numbe
 
 
 def _asked_to_stop(where: Path) -> bool:
-    from sureline.journal.events import CancelAsked
-    from sureline.journal.store import Journal
-
-    with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
-        events = journal.events(journal.runs()[-1].run)
-        return any(isinstance(entry.event, CancelAsked) for entry in events)
+    return any(isinstance(event, CancelAsked) for event in events(where))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -186,7 +184,7 @@ def test_a_signal_to_end_stops_the_run_at_once(where: Path, marks: Marks, number
         none_survives(where, 0.0)
     assert said.code == 130
     no_traceback(said)
-    assert runs(where)[-1]["state"] == "cancelled"
+    assert state(where) == "cancelled"
     completes(where, marks)
 
 
@@ -276,7 +274,7 @@ def test_losing_the_terminal_stops_the_run_cleanly(where: Path, marks: Marks) ->
         run.kill()
         run.wait()
     none_survives(where, 0.0)
-    assert runs(where)[-1]["state"] == "cancelled"
+    assert state(where) == "cancelled"
     completes(where, marks)
 
 
@@ -344,11 +342,11 @@ def test_cancel_of_a_run_whose_process_was_killed(where: Path, marks: Marks) -> 
     with started(where, "run", "flow.yaml", env=marks.env) as run:
         marks.wait("first")
         run.kill()
-        assert runs(where)[-1]["state"] == "interrupted"
+        assert state(where) == "interrupted"
         said = sureline(where, "cancel", "--json")
         assert (said.code, said.json["state"]) == (0, "cancelled")
         none_survives(where, 0.0)
-    assert runs(where)[-1]["state"] == "cancelled"
+    assert state(where) == "cancelled"
     assert leftovers(where) == []
     completes(where, marks)
 

@@ -43,7 +43,9 @@ def _flow() -> dict[str, Any]:
         run = f"(echo twist {i}{salt}; cat a/{i} a/{j}) > b/{i}"
         task(f"twist:{i}", run, [f"a/{i}", f"a/{j}"], [f"b/{i}"])
     for i in range(30):
-        run = f"mkdir -p d/{i}/deep; cp b/{i} d/{i}/x; cp b/{i} d/{i}/y; wc -l < b/{i} > d/{i}/deep/z"
+        run = (
+            f"mkdir -p d/{i}/deep; cp b/{i} d/{i}/x; cp b/{i} d/{i}/y; wc -l < b/{i} > d/{i}/deep/z"
+        )
         task(f"split:{i}", run, [f"b/{i}"], [f"d/{i}"])
     for i in range(90):
         part = ("x", "y", "deep/z")[i % 3]

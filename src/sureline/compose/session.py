@@ -16,7 +16,7 @@ import msgspec
 from sureline.compose.parts import Fetcher, Recorder
 from sureline.journal.errors import JournalError
 from sureline.journal.events import Event, Opened, RunEnded
-from sureline.journal.locks import LOCK, RunLock, boot_id
+from sureline.journal.locks import LOCK, RunLock, boot_id, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import Counts, RunView
 from sureline.journal.writer import RunWriter
@@ -190,7 +190,8 @@ class Session:
             return lambda: None
         loop.add_signal_handler(signal.SIGINT, self._interrupt, 1)
         loop.add_signal_handler(signal.SIGTERM, self._interrupt, 2)
-        loop.add_signal_handler(signal.SIGHUP, self._interrupt, 2)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            loop.add_signal_handler(signal.SIGHUP, self._interrupt, 2)
 
         def restore() -> None:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -251,6 +252,8 @@ def _clear_leftovers(journal: Journal, mine: str) -> None:
         if name == mine:
             _clear_own(journal, mine)
             continue
+        if holder(work / name) is None or RunLock.held_elsewhere(work / name):
+            continue  # being created (its process is about to take the lock), or under way
         lock = RunLock.acquire(work / name)
         if lock is not None:
             orphans.clear_run(journal.directory, name)

@@ -116,6 +116,8 @@ class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
     """What the result depends on (command, inputs, env), hashed; results are reused by it."""
     from_run: str = ""
     """The run that a reused result came from."""
+    kind: str = ""
+    """What the task has in common with those like it; durations are remembered by it."""
 
 
 class TaskRetried(TaskEvent, frozen=True, tag="task retried"):

@@ -56,10 +56,13 @@ class RunLock:
     @classmethod
     def acquire(cls, directory: Path) -> RunLock | None:
         """Hold `directory`/lock, the directory made if missing; None if somebody else does."""
-        directory.mkdir(parents=True, exist_ok=True)
         path = directory / LOCK
         for _ in range(_TRIES):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue  # the directory was removed by a process that clears up after dead ones
             try:
                 supported = _lock(descriptor, fcntl.LOCK_EX)
             except BlockingIOError:
@@ -68,7 +71,6 @@ class RunLock:
                 continue
             if not _is_at(descriptor, path):
                 os.close(descriptor)  # removed with its directory between open and lock
-                directory.mkdir(parents=True, exist_ok=True)
                 continue
             if not supported and _owner_lives(path):
                 os.close(descriptor)

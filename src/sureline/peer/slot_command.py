@@ -22,6 +22,8 @@ from sureline.peer.store import BlobStore, StoreError
 
 _ANNOUNCE_AFTER_S = 0.005
 """A job that ends sooner is announced together with its end: one message, not two."""
+_NO_SPACE_BYTES = 64 << 10
+"""With less free space than this, a command that failed may have failed for want of it."""
 _PR_SET_CHILD_SUBREAPER = 36
 _RESET = (
     signal.SIGINT,
@@ -151,6 +153,9 @@ class Commands:
             )
         elif code != 0:
             reason = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
+            if _disk_is_full(self._sandbox.path):
+                # what the command said about it may have found no room either
+                reason += "; the disk is full: free some space, then resume the run"
         elif job.outputs:
             try:
                 return msgspec.structs.replace(ended, outputs=self._sandbox.take_outputs(job))
@@ -330,6 +335,11 @@ def _not_started(job: CommandJob, error: OSError) -> JobEnded:
     word = job.run.split()[0] if job.run.split() else job.run
     code = 127 if error.errno == errno.ENOENT else 126
     return JobEnded("failed", exit_code=code, reason=f"cannot run {word!r}: {error.strerror}")
+
+
+def _disk_is_full(path: str) -> bool:
+    place = os.statvfs(path)
+    return place.f_bavail * place.f_frsize < _NO_SPACE_BYTES
 
 
 def signal_name(number: int) -> str:

@@ -459,6 +459,7 @@ class Submitter(Agent):
             e.stdout_file,
             e.stderr_file,
             self._keys.pop(task, "") if good else "",
+            kind=self.graph.tasks[task].kind_name,
         )
 
     def _commit(self, task: int, ended: TaskEnded) -> None:
