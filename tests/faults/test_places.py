@@ -251,6 +251,31 @@ def test_a_disk_that_fills_up_during_the_run(small_disk: Path, leave_bytes: int)
     check_hungry(small_disk)
 
 
+@pytest.mark.parametrize("inodes", [7, 8, 9, 10, 12, 16, 30])
+def test_a_disk_without_room_for_more_files(tmp_path: Path, inodes: int) -> None:
+    """Space is left, but no file can be made: each count stops the run at another step."""
+    if not IS_ROOT:
+        pytest.skip("only root can mount a small file system to fill")
+    place = tmp_path / "small"
+    place.mkdir()
+    mount("-t", "tmpfs", "-o", f"size=8m,nr_inodes={inodes}", "none", str(place))
+    try:
+        hungry(place)
+        said = sureline(place, "run", "flow.yaml")
+        no_traceback(said)
+        assert said.code in (1, 2), said
+        told = (said.out + said.err).lower()
+        assert "no space left" in told or "is full" in told, said
+        mount("-o", "remount,nr_inodes=1000", str(place))
+        exists = (place / HOME).exists() and rows(place, "SELECT count(*) FROM sqlite_master")[0][0]
+        verb = ("resume",) if exists and rows(place, "SELECT 1 FROM runs") else ("run", "flow.yaml")
+        done = sureline(place, *verb)
+        assert done.code == 0, done
+        check_hungry(place)
+    finally:
+        unmount(place)
+
+
 def test_a_disk_that_is_full_before_the_run(small_disk: Path) -> None:
     hungry(small_disk)
     ballast = fill(small_disk)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sureline.peer.calls import (
-    CallFailed,
+    CallFailedError,
     Handle,
     dump_arguments,
     dump_error,
@@ -121,7 +121,7 @@ class Unprintable(Exception):
 
 def test_any_exception_can_be_sent() -> None:
     error = load_error(dump_error(Unprintable()))
-    assert isinstance(error, CallFailed)
+    assert isinstance(error, CallFailedError)
     assert error.type_name == "Unprintable"
     huge = load_error(dump_error(ValueError("x" * (2 << 20))))
-    assert isinstance(huge, CallFailed)
+    assert isinstance(huge, CallFailedError)

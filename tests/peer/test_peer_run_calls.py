@@ -16,7 +16,7 @@ import pytest
 from peer_bench import TIMEOUTS_S, Bench, alive, is_written
 
 from sureline.peer import orphans
-from sureline.peer.calls import CallFailed, Handle, dump_arguments, dump_function, load_error
+from sureline.peer.calls import CallFailedError, Handle, dump_arguments, dump_function, load_error
 from sureline.peer.jobs import (
     CallJob,
     CommandJob,
@@ -127,7 +127,7 @@ def test_an_exception_that_cannot_travel_is_described(bench: Bench) -> None:
     ended = bench.run(call(bench, raise_odd))
     assert ended.error is not None
     error = load_error(ended.error)
-    assert isinstance(error, CallFailed)
+    assert isinstance(error, CallFailedError)
     assert (error.type_name, error.message) == ("OddError", "odd 3")
     assert "raise_odd" in error.trace
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sureline.workflow.check import Draft, check
 from sureline.workflow.mistakes import WorkflowError
@@ -310,3 +312,72 @@ def test_tasks_made_in_python_are_checked_too(tmp_path: Path) -> None:
         "task 'b' has a timeout of 0 seconds; give more than zero, or leave it out",
         "`run` of task 'c' is empty; write the command line to run",
     ]
+
+
+def test_more_links_than_memory_can_hold_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sureline.workflow.check.LINKS_MAX", 99)
+    monkeypatch.setattr("sureline.workflow.resolve.LINKS_MAX", 99)
+    many = "tasks:\n  a: {run: x, for: {i: 1..10}, outputs: 'o.{{i}}'}\n"
+    for link, said in (
+        ("after: a", "`after` makes more"),
+        ("inputs: 'o.*'", "the tasks read more"),
+    ):
+        with pytest.raises(WorkflowError) as error:
+            read_yaml(
+                f"{many}  b: {{run: x, for: {{i: 1..10}}, {link}}}",
+                file="w.yaml",
+                directory=tmp_path,
+            )
+        assert f"w.yaml: {said} than 99 " in str(error.value)
+        assert len(error.value.mistakes) == 1
+
+
+BROKEN = """\
+name: x
+params: {p: &a 1}
+defaults: {retries: 1}
+tasks:
+  s:
+    for: {i: 1..3, j: [x, y]}
+    run: |
+      a {{i}} {{task}}
+    outputs: ['o.{{i}}.{{j}}']
+    needs: {tags: [ssd], matlab: *a}
+  t: {run: "b {{p}}", inputs: 'o.*', after: [s], in_place: true, env: {A: b}}
+"""
+SPLINTERS = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    "-",
+    "\n",
+    "  ",
+    "{{",
+    "}}",
+    "*",
+    "&a",
+    "*a",
+    "'",
+    '"',
+    "..",
+    "~",
+]
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_broken_file_is_a_mistake_never_a_crash(data: st.DataObject) -> None:
+    text = BROKEN
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 8)))
+        text = text[:start] + data.draw(st.sampled_from([*SPLINTERS, ""])) + text[end:]
+    try:
+        read_yaml(text, file="w.yaml", directory=Path("nowhere"))
+    except WorkflowError as error:
+        assert error.mistakes
+        assert all(mistake.file == "w.yaml" for mistake in error.mistakes)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from sureline import __version__
-from sureline.compose.session import Outcome, Session, Watcher, lock_run, opened
+from sureline.compose.session import Outcome, Session, Watcher, lock_run, opened, place_explained
 from sureline.journal.events import Opened, RunEnded, Submitted, TaskBound
 from sureline.journal.locks import RunLock, boot_id
 from sureline.journal.select import select
@@ -54,8 +54,9 @@ def run_workflow(
 
     with Journal.open(directory / HOME) as journal:
         run = journal.create_run(graph.name, graph.to_bytes(), submitted)
-        session = Session(journal, run, graph, directory, machine, options, Past(), watcher)
-        return session.drive()
+        with place_explained(journal):
+            session = Session(journal, run, graph, directory, machine, options, Past(), watcher)
+            return session.drive()
 
 
 def resume_run(
@@ -69,8 +70,9 @@ def resume_run(
         if too_much:
             raise WorkflowError(too_much)
         past, options = _past(journal, run)
-        session = Session(journal, run, graph, directory, machine, options, past, watcher)
-        return session.drive()
+        with place_explained(journal):
+            session = Session(journal, run, graph, directory, machine, options, past, watcher)
+            return session.drive()
 
 
 def _past(journal: Journal, run: str) -> tuple[Past, Options]:

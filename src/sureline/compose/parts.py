@@ -55,7 +55,10 @@ class Recorder:
 
     def _sync_now(self) -> None:
         self._sync_due = None
-        self.sync(lambda: None)
+        try:
+            self.sync(lambda: None)
+        except Exception as error:  # nobody called: a full disk must still end the run
+            self._on_failed(error)
 
     def sync(self, on_durable: Action) -> None:
         self._writer.sync(on_durable, self._loop.call_soon_threadsafe, self._on_failed)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import platform
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from sureline.compose.parts import Fetcher, Recorder
-from sureline.journal.errors import JournalError
+from sureline.journal.errors import JournalError, explained
 from sureline.journal.events import Event, Opened, RunEnded
 from sureline.journal.locks import LOCK, RunLock, boot_id, holder
 from sureline.journal.store import Journal
@@ -33,6 +35,10 @@ from sureline.world.live import LiveWorld
 
 SUBMITTER = "submitter"
 REQUEST_POLL_S = 0.5
+OF_THE_PLACE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+)
+"""Errors that say something about the disk, not about this program."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -56,6 +62,17 @@ class Watcher:
 
     def interrupted(self, drain: bool, running: int) -> None:
         """Asked to stop: running tasks may finish (`drain`), or are being stopped."""
+
+
+@contextmanager
+def place_explained(journal: Journal) -> Iterator[None]:
+    """A disk that is full, broken or not writable is told in one sentence, as a JournalError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OF_THE_PLACE:
+            raise
+        raise explained(journal.path, error) from error
 
 
 def lock_run(journal: Journal, run: str) -> RunLock:

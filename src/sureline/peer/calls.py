@@ -17,7 +17,7 @@ from sureline.peer.fingerprint import fingerprint
 from sureline.workflow.mistakes import SurelineError
 
 __all__ = [
-    "CallFailed",
+    "CallFailedError",
     "Handle",
     "dump_arguments",
     "dump_error",
@@ -44,7 +44,7 @@ class Handle:
         return f"<result of {self.task}>"
 
 
-class CallFailed(SurelineError):
+class CallFailedError(SurelineError):
     """A call's exception that could not travel itself: its type, message and traceback."""
 
     def __init__(self, type_name: str, message: str, trace: str) -> None:
@@ -53,8 +53,8 @@ class CallFailed(SurelineError):
         self.message = message
         self.trace = trace
 
-    def __reduce__(self) -> tuple[type[CallFailed], tuple[str, str, str]]:
-        return CallFailed, (self.type_name, self.message, self.trace)
+    def __reduce__(self) -> tuple[type[CallFailedError], tuple[str, str, str]]:
+        return CallFailedError, (self.type_name, self.message, self.trace)
 
 
 class RemoteTraceback(Exception):
@@ -160,7 +160,7 @@ def dump_error(error: BaseException) -> bytes:
             return data
     except Exception:
         pass
-    failed = CallFailed(type(error).__qualname__, _text(error)[:10_000], trace[-100_000:])
+    failed = CallFailedError(type(error).__qualname__, _text(error)[:10_000], trace[-100_000:])
     return pickle.dumps((dump_value(failed), trace[-100_000:]), _PROTOCOL)
 
 

@@ -8,7 +8,6 @@ it never sees YAML.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -84,17 +83,18 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.kind or kind_of(self.name)
 
 
-_SUFFIX = re.compile(r"([_.:-]?(ID)?\d+)+$")
-
-
 def kind_of(name: str) -> str:
     """The kind a task's name implies: loop values and suffixes such as `_ID000012` stripped.
 
     >>> kind_of("blastall_ID000012"), kind_of("count:00"), kind_of("merge"), kind_of("42")
     ('blastall', 'count', 'merge', '42')
     """
-    base = name.split(":", 1)[0]
-    return _SUFFIX.sub("", base) or base
+    base = kind = name.split(":", 1)[0]
+    # by hand: a regular expression for repeated suffixes takes exponential time on long numbers
+    while (rest := kind.rstrip("0123456789")) != kind:
+        rest = rest.removesuffix("ID")
+        kind = rest[:-1] if rest.endswith(("_", ".", ":", "-")) else rest
+    return kind or base
 
 
 class Graph:
