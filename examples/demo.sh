@@ -37,7 +37,7 @@ prepare() {
 run_and_kill() {
   local total half seen done_count
   total=$("$sureline" validate mosaic.yaml --json | pick 'd["tasks"]')
-  half=$((total / 2))
+  half=$((total * 2 / 5))  # asking takes a moment, in which more is done
   say "A mosaic of the sky: $total tasks, small awk programs that read and write pictures."
   "$sureline" run mosaic.yaml &
   run_pid=$!
@@ -50,7 +50,7 @@ run_and_kill() {
   kill -9 "$run_pid"
   { wait "$run_pid" || true; } 2>/dev/null
   run_pid=""
-  say "About half of it was done ($done_count of $total), so we killed the process: kill -9. The list of runs says:"
+  say "About half of it is done, so we have killed the process: kill -9. The list of runs says:"
   "$sureline" runs
   [ "$("$sureline" runs --json | pick 'd["runs"][-1]["state"]')" = interrupted ] \
     || fail "the killed run does not count as interrupted"

@@ -127,8 +127,8 @@ class Workflow:
     ) -> Results:
         """Run it on this machine, to its end; its results by handle.
 
-        Raises WorkflowError if it cannot be run, RunFailedError if it did not succeed. An interrupted
-        run can be continued with `sureline resume`.
+        Raises WorkflowError if it cannot be run, RunFailedError if it did not succeed. A run that
+        was interrupted can be continued with `sureline resume`.
         """
         where = Path(directory).resolve()
         graph = self.graph(where)

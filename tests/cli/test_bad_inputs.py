@@ -371,6 +371,26 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def test_a_directory_that_is_gone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = bench.directory / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for argv in (["runs"], ["run", "w.yaml"], ["init"]):
+        answer = bench(*argv)
+        assert (answer.code, answer.out) == (2, "")
+        assert re.search("another directory", answer.err)
+
+
+def test_a_link_to_nothing_is_a_missing_input(bench: Bench) -> None:
+    bench.flow("tasks:\n  a: {run: cat in, inputs: [in]}\n")
+    os.symlink("nowhere", "in")
+    answer = bench("run", "w.yaml")
+    assert answer.code == 2
+    assert "reads 'in'" in answer.err
+    assert "did you mean 'in'" not in answer.err
+
+
 class TestOfRuns:
     """Selectors and tasks: these need a journal, which the mistake must not change."""
 

@@ -252,6 +252,23 @@ def test_what_people_read(failed: Bench) -> None:
     assert "3 tasks of 3 kinds in 3 levels" in failed("validate", "w.yaml").out
 
 
+def test_one_is_not_many(bench: Bench) -> None:
+    bench.flow(SOUND)
+    assert bench("validate", "w.yaml").out == (
+        "w.yaml is valid: 1 task of 1 kind in 1 level, 0 dependencies, 0 input files, 1 output\n"
+    )
+    answer = bench("run", "w.yaml")
+    assert re.fullmatch(r"run sound-\w+: 1 task\n", answer.err)
+    assert "1 succeeded of 1 task in" in answer.out
+
+
+def test_validate_notes_what_is_only_odd(bench: Bench) -> None:
+    bench.flow("params: {old: 1}\ntasks:\n  a: {run: 'true'}\n")
+    answer = bench("validate", "w.yaml")
+    assert answer.code == 0
+    assert answer.err == "note: w.yaml:1: the param 'old' is used nowhere; remove it\n"
+
+
 def test_a_failed_run_says_how_to_go_on(bench: Bench) -> None:
     bench.flow(PAIR)
     answer = bench("run", "w.yaml")

@@ -111,7 +111,7 @@ def test_arguments_with_handles_by_value_and_by_name() -> None:
         assert kwargs == {"k": 2}
 
 
-class Unprintable(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no")
 
@@ -120,8 +120,8 @@ class Unprintable(Exception):
 
 
 def test_any_exception_can_be_sent() -> None:
-    error = load_error(dump_error(Unprintable()))
+    error = load_error(dump_error(UnprintableError()))
     assert isinstance(error, CallFailedError)
-    assert error.type_name == "Unprintable"
+    assert error.type_name == "UnprintableError"
     huge = load_error(dump_error(ValueError("x" * (2 << 20))))
     assert isinstance(huge, CallFailedError)

@@ -223,11 +223,19 @@ def test_resuming_runs_only_what_is_left_and_publishes_again():
 
 def test_resuming_makes_damaged_results_again():
     world = ToyWorld()
-    world.kept = False
+    world.kept_paths = set()
     graph = chain(2)
     assert drive(graph, world, past=past_of(graph, ["t0"])).state == "succeeded"
     assert [e.task for e in world.records if isinstance(e, TaskRevoked)] == ["t0"]
     assert [job.label for _, job in world.started] == ["0.2", "1.1"]
+
+
+def test_a_committed_child_of_a_damaged_result_is_not_run_again():
+    world = ToyWorld()
+    world.kept_paths = {"f1"}
+    graph = chain(3)
+    assert drive(graph, world, past=past_of(graph, ["t0", "t1"])).state == "succeeded"
+    assert [job.label for _, job in world.started] == ["0.2", "2.1"]
 
 
 @pytest.mark.parametrize("drain", [True, False])

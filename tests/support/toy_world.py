@@ -61,7 +61,8 @@ class ToyWorld:
         self.published: list[FileRecord] = []
         self.missing_files: set[str] = set()
         self.past: dict[str, object] = {}
-        self.kept = True
+        self.kept_paths: set[str] | None = None
+        """What the store still has whole; None for everything."""
         self._agents: dict[str, Agent] = {}
         self._queue: list[tuple[float, int, ToyTimer]] = []
         self._steps = 0
@@ -130,8 +131,9 @@ class ToyWorld:
                     answer = FileReady(FileRecord(path, f"digest of {path}", 1))
             case PastResult(key=key):
                 answer = self.past.get(key, PastUnknown())
-            case KeptFiles():
-                answer = KeptAnswer(self._home.kept)
+            case KeptFiles(files=files):
+                kept = self._home.kept_paths
+                answer = KeptAnswer(kept is None or all(file.path in kept for file in files))
             case _:
                 raise AssertionError(wanted)
         self.after(0.0, lambda: on_done(answer))

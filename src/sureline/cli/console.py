@@ -112,6 +112,11 @@ def _as_data(mistake: Mistake | str, hint: str) -> dict[str, Any]:
     }
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """1 task, 6 tasks, 0 dependencies."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
+
+
 def duration(seconds: float) -> str:
     """A duration for people: 0.4 s, 12 s, 3 min 20 s, 2 h 05 min."""
     if seconds < 10:

@@ -47,9 +47,11 @@ def working_directory(directory: Path) -> Path:
     """The directory as an absolute path; a user's mistake if it is none."""
     if not directory.is_dir():
         raise UserError(f"{directory} is not a directory; name an existing one with -C")
-    where = directory.resolve()
     try:
+        where = directory.resolve()
         os.fspath(where).encode()
+    except FileNotFoundError:
+        raise UserError(f"{directory} has been removed; go to another directory") from None
     except UnicodeEncodeError:
         shown = os.fspath(where).encode(errors="backslashreplace").decode()
         raise UserError(

@@ -42,7 +42,7 @@ class Lines(Watcher):
             console.note(f"note: {notice}")
         if not self._quiet:
             rest = f", {done} done before" if done else ""
-            console.note(f"run {run}: {len(graph)} tasks{rest}")
+            console.note(f"run {run}: {console.counted(len(graph), 'task')}{rest}")
 
     def event(self, event: Event) -> None:
         match event:
@@ -88,7 +88,7 @@ class Lines(Watcher):
         )
 
     def interrupted(self, drain: bool, running: int) -> None:
-        tasks = "1 running task" if running == 1 else f"{running} running tasks"
+        tasks = console.counted(running, "running task")
         if drain:
             console.note(f"letting {tasks} finish; press Ctrl-C again to stop them")
         else:

@@ -172,8 +172,8 @@ def _sentence(outcome: Outcome) -> str:
         parts.append(f"{t.failed} failed")
     if t.cancelled:
         parts.append(f"{t.cancelled} not run")
-    told = f"run {outcome.run} {outcome.state}: {', '.join(parts)} of {t.total} tasks in "
-    told += console.duration(outcome.elapsed_s)
+    told = f"run {outcome.run} {outcome.state}: {', '.join(parts)} of "
+    told += f"{console.counted(t.total, 'task')} in {console.duration(outcome.elapsed_s)}"
     if outcome.reason:
         told += f" ({outcome.reason})"
     if outcome.state != "succeeded":

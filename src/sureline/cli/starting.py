@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sureline.cli import console
+from sureline.cli.console import counted
 from sureline.cli.options import Directory, Json, Settings, machine, overrides, working_directory
 from sureline.workflow.mistakes import UserError, WorkflowError
 
@@ -121,6 +122,8 @@ def validate(
     depth = max(levels(graph), default=-1) + 1
     kinds = len({task.kind_name for task in graph.tasks})
     edges = sum(len(parents) for parents in graph.parents)
+    for warning in reading.warnings:
+        console.note(f"note: {warning}")
     if json:
         console.print_json(
             {
@@ -136,8 +139,8 @@ def validate(
         )
     else:
         console.say(
-            f"{flow} is valid: {len(graph)} tasks of {kinds} kinds in {depth} levels, "
-            f"{edges} dependencies, {len(graph.external)} input files, "
-            f"{len(graph.producer)} outputs"
+            f"{flow} is valid: {counted(len(graph), 'task')} of {counted(kinds, 'kind')} "
+            f"in {counted(depth, 'level')}, {counted(edges, 'dependency', 'dependencies')}, "
+            f"{counted(len(graph.external), 'input file')}, {counted(len(graph.producer), 'output')}"
         )
     return 0

@@ -14,13 +14,13 @@ import msgspec
 
 from sureline import __version__
 from sureline.compose.session import Outcome, Session, Watcher, lock_run, opened, place_explained
-from sureline.journal.events import Opened, RunEnded, Submitted, TaskBound
-from sureline.journal.locks import RunLock, boot_id
+from sureline.journal.events import RunEnded, Submitted
+from sureline.journal.locks import RunLock
 from sureline.journal.select import select
 from sureline.journal.store import Journal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
-from sureline.run.submitter import Options, Past
+from sureline.run.submitter import Options
 from sureline.workflow.check import check_needs
 from sureline.workflow.mistakes import WorkflowError
 from sureline.workflow.model import Graph
@@ -55,8 +55,7 @@ def run_workflow(
     with Journal.open(directory / HOME) as journal:
         run = journal.create_run(graph.name, graph.to_bytes(), submitted)
         with place_explained(journal):
-            session = Session(journal, run, graph, directory, machine, options, Past(), watcher)
-            return session.drive()
+            return Session(journal, run, graph, directory, machine, watcher).drive()
 
 
 def resume_run(
@@ -69,29 +68,8 @@ def resume_run(
         too_much = check_needs(graph, machine, {})
         if too_much:
             raise WorkflowError(too_much)
-        past, options = _past(journal, run)
         with place_explained(journal):
-            session = Session(journal, run, graph, directory, machine, options, past, watcher)
-            return session.drive()
-
-
-def _past(journal: Journal, run: str) -> tuple[Past, Options]:
-    """What a run's journal says was done, and how it was to be run."""
-    options, boot = Options(), ""
-    attempts: dict[str, int] = {}
-    for entry in journal.events(run):
-        match entry.event:
-            case Submitted(options=chosen):
-                options = msgspec.convert(chosen, Options)
-            case Opened(boot=at_boot):
-                boot = at_boot
-            case TaskBound(task=task, attempt=attempt):
-                attempts[task] = max(attempts.get(task, 0), attempt)
-    if boot != boot_id():
-        # The machine went down since: what the journal says was synced, the files were not.
-        options = msgspec.structs.replace(options, verify=True)
-    committed = {ended.task: ended for ended in journal.commits(run)}
-    return Past(committed, attempts), options
+            return Session(journal, run, graph, directory, machine, watcher).drive()
 
 
 def cancel_run(directory: Path, selector: str, *, drain: bool, wait: bool) -> tuple[str, str]:

@@ -12,11 +12,12 @@ from pathlib import Path
 from sureline.journal.events import Event
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
-from sureline.peer.jobs import FileReady, UserFile
+from sureline.peer.jobs import FileReady, JobEnded, UserFile, VerifyJob
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
-from sureline.world.protocol import Action, AgentId, Fetched, Recordable, Wanted
+from sureline.workflow.files import FileRecord
+from sureline.world.protocol import Action, AgentId, Fetched, JobEvent, Recordable, Wanted
 
 SYNC_S = 0.05
 SETTLED_NS = 2_000_000_000
@@ -102,11 +103,22 @@ class Fetcher:
                 self._user_file(wanted, on_done)
             case PastResult(key=key):
                 self._loop.call_soon(on_done, self._past(key))
-            case KeptFiles(files=files, by_content=by_content):
-                whole = all(self._store.intact(f, by_content=by_content) for f in files)
+            case KeptFiles(files=files, by_content=True):
+                self._verify(files, on_done)
+            case KeptFiles(files=files):
+                whole = all(self._store.intact(file) for file in files)
                 self._loop.call_soon(on_done, KeptAnswer(whole))
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")
+
+    def _verify(self, files: tuple[FileRecord, ...], on_done: Callable[[Fetched], None]) -> None:
+        """Hashing takes long: a slot does it."""
+
+        def heard(event: JobEvent) -> None:
+            if isinstance(event, JobEnded):
+                on_done(KeptAnswer(event.outcome == "succeeded"))
+
+        self._runner.start(VerifyJob("verify", files), heard)
 
     def _past(self, key: str) -> Fetched:
         found = self._journal.result(key)

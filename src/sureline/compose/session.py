@@ -17,7 +17,7 @@ import msgspec
 
 from sureline.compose.parts import Fetcher, Recorder
 from sureline.journal.errors import JournalError, explained
-from sureline.journal.events import Event, Opened, RunEnded
+from sureline.journal.events import Event, Opened, RunEnded, Submitted
 from sureline.journal.locks import LOCK, RunLock, boot_id, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import Counts, RunView
@@ -89,7 +89,10 @@ def opened(epoch: int) -> Opened:
 
 
 class Session:
-    """One process's work on one run: from taking it over to its end."""
+    """One process's work on one run: from taking it over to its end.
+
+    How it is to be run, and what earlier processes did, is read from the journal.
+    """
 
     def __init__(
         self,
@@ -98,8 +101,6 @@ class Session:
         graph: Graph,
         directory: Path,
         machine: Capacity,
-        options: Options,
-        past: Past,
         watcher: Watcher | None,
     ) -> None:
         self._journal = journal
@@ -107,8 +108,8 @@ class Session:
         self._graph = graph
         self._directory = directory
         self._machine = machine
-        self._options = options
-        self._past = past
+        self._options = Options()
+        self._past = Past()
         self._watcher = watcher or Watcher()
         self._view = RunView()
         self._interrupts = 0
@@ -120,9 +121,11 @@ class Session:
     def drive(self) -> Outcome:
         try:
             _clear_leftovers(self._journal, self._run)
-            writer = self._journal.take(self._run, opened)
-            for entry in self._journal.events(self._run):
-                self._view.apply(entry.event)
+            boot = self._read_past()
+            writer = self._journal.take(self._run, self._opened)
+            if writer.epoch > 1 and boot != boot_id():
+                # The machine went down since: the journal was synced, the stored files were not.
+                self._options = msgspec.structs.replace(self._options, verify=True)
             self._watcher.submitted(
                 self._run,
                 self._graph,
@@ -135,6 +138,27 @@ class Session:
         if self._error is not None:
             raise self._error
         return self._outcome()
+
+    def _opened(self, epoch: int) -> Opened:
+        event = opened(epoch)
+        self._view.apply(event)
+        return event
+
+    def _read_past(self) -> str:
+        """What the journal says was done already, and how the run is to be run; the boot in which
+        the last process worked on it. We hold the lock, so nobody else writes meanwhile."""
+        boot = ""
+        for entry in self._journal.events(self._run):
+            self._view.apply(entry.event)
+            match entry.event:
+                case Submitted(options=chosen):
+                    self._options = msgspec.convert(chosen, Options)
+                case Opened(boot=at_boot):
+                    boot = at_boot
+        attempts = {name: task.attempts for name, task in self._view.tasks.items()}
+        committed = {ended.task: ended for ended in self._journal.commits(self._run)}
+        self._past = Past(committed, attempts)
+        return boot
 
     def _outcome(self) -> Outcome:
         view = self._view
@@ -179,7 +203,8 @@ class Session:
             self._watch_requests(loop)
             self._world.guard(submitter.start, {here: self._machine})
             await self._over
-            recorder.close()
+            if self._error is None:
+                recorder.close()
         finally:
             restore()
             if self._poll is not None:

@@ -57,7 +57,7 @@ class CallFailedError(SurelineError):
         return CallFailedError, (self.type_name, self.message, self.trace)
 
 
-class RemoteTraceback(Exception):
+class RemoteTraceback(Exception):  # noqa: N818 - shown as a cause, never caught
     """Where an exception was raised in the slot process; shown as its cause."""
 
     def __init__(self, trace: str) -> None:

@@ -18,6 +18,7 @@ from sureline.peer.jobs import (
     JobStarted,
     PublishJob,
     UserFile,
+    VerifyJob,
 )
 
 MAX_FRAME_BYTES = 64 << 20
@@ -28,7 +29,7 @@ MAX_FUNCTIONS = 1024
 READY = 0
 """The serial of a slot's first report: it is up. Jobs are numbered from 1."""
 
-SlotJob = CommandJob | CallJob | PublishJob | UserFile
+SlotJob = CommandJob | CallJob | PublishJob | VerifyJob | UserFile
 Report = JobStarted | JobProgressed | JobEnded | FileReady | FileMissing
 
 

@@ -61,6 +61,13 @@ class PublishJob(Job, frozen=True, omit_defaults=True, tag="publish"):
     files: tuple[FileRecord, ...]
 
 
+class VerifyJob(Job, frozen=True, tag="verify", omit_defaults=True):
+    """Hash stored files again; succeeds if all are as recorded."""
+
+    label: str
+    files: tuple[FileRecord, ...]
+
+
 class JobStarted(JobEvent, frozen=True, omit_defaults=True, tag="started"):
     pid: int | None = None
 

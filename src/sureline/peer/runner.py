@@ -26,6 +26,7 @@ from sureline.peer.jobs import (
     PauseJob,
     PublishJob,
     UserFile,
+    VerifyJob,
 )
 from sureline.peer.runner_slot import SlotProcess
 from sureline.world.protocol import Fetched, Job, JobEvent, JobHandle
@@ -102,7 +103,7 @@ class Runner:
         work = self._new_work(job, on_event)  # type: ignore[arg-type]  # jobs report job events
         if isinstance(job, PauseJob):
             self._start_pause(work, job)
-        elif isinstance(job, (CommandJob, CallJob, PublishJob)):
+        elif isinstance(job, (CommandJob, CallJob, PublishJob, VerifyJob)):
             self._enqueue(work)
         else:
             raise TypeError(f"no such job here: {type(job).__name__}")

@@ -26,6 +26,7 @@ from sureline.peer.jobs import (
     JobStarted,
     PublishJob,
     UserFile,
+    VerifyJob,
 )
 from sureline.peer.slot_capture import Capture
 from sureline.peer.slot_channel import Channel, Lifeline
@@ -67,6 +68,8 @@ class Slot:
                 report = self._calls_ready().run(job, order.function)
             elif isinstance(job, PublishJob):
                 report = self._publish(job.files)
+            elif isinstance(job, VerifyJob):
+                report = self._verify(job.files)
             else:
                 report = self._fetch(job)
         except Exception as error:
@@ -95,6 +98,12 @@ class Slot:
         more = len(reasons) - MAX_REASONS
         shown = "; ".join(reasons[:MAX_REASONS]) + (f"; and {more} more" if more > 0 else "")
         return JobEnded("failed", reason=shown)
+
+    def _verify(self, files: tuple[FileRecord, ...]) -> JobEnded:
+        for record in files:
+            if not self._store.intact(record, by_content=True):
+                return JobEnded("failed", reason=f"{record.path} is not as it was stored")
+        return JobEnded("succeeded")
 
     def _fetch(self, wanted: UserFile) -> FileReady | FileMissing:
         try:

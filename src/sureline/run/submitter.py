@@ -469,7 +469,9 @@ class Submitter(Agent):
         self._parents_used(task)
         for child in self.graph.children[task]:
             self._missing_parents[child] -= 1
-            if not self._missing_parents[child] and self._cancel is None:
+            # A child may have committed before its parent's result was revoked: it stays so.
+            waits = self._state[child] is State.WAITING and not self._missing_parents[child]
+            if waits and self._cancel is None:
                 self._ready(child)
 
     def _keep_result(

@@ -68,23 +68,35 @@ def _single_star(head: str, tail: str) -> Callable[[str], object]:
 
 
 def _name_regex(part: str) -> str:
-    written = r"(?!\.)" if part.startswith(("*", "?", "[")) else ""
+    """The expression for one name. What stands between two stars may match at its first place,
+    for good (an atomic group): so many stars take no longer than one."""
+    hidden = r"(?!\.)" if part.startswith(("*", "?", "[")) else ""
+    first, *rest = _between_stars(part)
+    if not rest:
+        return hidden + first
+    middle = "".join(f"(?>[^/]*?{between})" for between in rest[:-1] if between)
+    return f"{hidden}{first}{middle}[^/]*{rest[-1]}"
+
+
+def _between_stars(part: str) -> list[str]:
+    """Expressions for what stands before, between and after the stars of a name."""
+    written = [""]
     place = 0
     while place < len(part):
         letter = part[place]
         if letter == "*":
-            written += "" if written.endswith("[^/]*") else "[^/]*"
+            written.append("")
         elif letter == "?":
-            written += "[^/]"
+            written[-1] += "[^/]"
         elif letter == "[" and (end := part.find("]", place + 2)) > 0:
             inner = part[place + 1 : end]
             negated = inner[0] in "!^" and len(inner) > 1
             inner = inner[1:] if negated else inner
             inner = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", inner)
-            written += f"(?!/)[{'^' if negated else ''}{inner}]"
+            written[-1] += f"(?!/)[{'^' if negated else ''}{inner}]"
             place = end
         else:
-            written += re.escape(letter)
+            written[-1] += re.escape(letter)
         place += 1
     return written
 
