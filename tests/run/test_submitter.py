@@ -235,7 +235,7 @@ def test_a_committed_child_of_a_damaged_result_is_not_run_again():
     world.kept_paths = {"f1"}
     graph = chain(3)
     assert drive(graph, world, past=past_of(graph, ["t0", "t1"])).state == "succeeded"
-    assert [job.label for _, job in world.started] == ["0.2", "2.1"]
+    assert sorted(job.label for _, job in world.started) == ["0.2", "2.1"]
 
 
 @pytest.mark.parametrize("drain", [True, False])
