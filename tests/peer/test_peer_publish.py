@@ -156,3 +156,25 @@ def test_a_lost_blob_is_a_clear_failure_and_keeps_the_old_file(
         store.publish(record, str(tmp_path / "a"))
     assert (tmp_path / "a").read_text() == "old"
     assert not leftovers(tmp_path)
+
+
+def test_a_replaced_directory_that_holds_more_is_moved_aside(
+    store: BlobStore, tmp_path: Path
+) -> None:
+    for text, number in (("precious", 1), ("also", 2)):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        (tmp_path / "d/notes").write_text(text)
+        store.publish(stored(store, tmp_path, f"v{number}/d", {"a": text}), str(tmp_path / "d"))
+        assert sorted(os.listdir(tmp_path / "d")) == ["a"]
+        aside = tmp_path / f".sureline/replaced/d.{number}/notes"
+        assert aside.read_text() == text
+    assert not leftovers(tmp_path)
+
+
+def test_a_replaced_directory_that_holds_nothing_else_is_removed(
+    store: BlobStore, tmp_path: Path
+) -> None:
+    store.publish(stored(store, tmp_path, "one/d", {"a": "1"}), str(tmp_path / "d"))
+    store.publish(stored(store, tmp_path, "two/d", {"a": "2"}), str(tmp_path / "d"))
+    assert (tmp_path / "d/a").read_text() == "2"
+    assert not (tmp_path / ".sureline/replaced").exists()

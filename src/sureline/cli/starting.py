@@ -141,6 +141,7 @@ def validate(
         console.say(
             f"{flow} is valid: {counted(len(graph), 'task')} of {counted(kinds, 'kind')} "
             f"in {counted(depth, 'level')}, {counted(edges, 'dependency', 'dependencies')}, "
-            f"{counted(len(graph.external), 'input file')}, {counted(len(graph.producer), 'output')}"
+            f"{counted(len(graph.external), 'input file')}, "
+            f"{counted(len(graph.producer), 'output')}"
         )
     return 0

@@ -2,11 +2,13 @@
 
 A file appears by rename, a directory by two (the old one out of the way, the new one in).
 Whatever a crash leaves behind begins with PREFIX. What stands at the path already is replaced if
-it is of the same kind, or a link, or an empty directory; anything else is a StoreError.
+it is of the same kind, or a link, or an empty directory; anything else is a StoreError. A replaced
+directory may hold files that no task made: then it is not removed but moved aside.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import stat
@@ -29,9 +31,12 @@ class Blobs(Protocol):
     def entries(self, record: FileRecord) -> list[Entry]: ...
 
 
-def publish(store: Blobs, record: FileRecord, user_path: str, directory: str) -> None:
+def publish(
+    store: Blobs, record: FileRecord, user_path: str, directory: str, replaced: str
+) -> None:
     """Make `user_path` (absolute, below `directory`) hold what `record` says.
 
+    `replaced` is where a directory goes that holds more than the one that takes its place.
     Does nothing if it does already, or if the record is of a file used in place. Published files
     are the user's own (writable), except big ones, which stay linked to the store, read-only.
     """
@@ -45,7 +50,7 @@ def publish(store: Blobs, record: FileRecord, user_path: str, directory: str) ->
     except FileNotFoundError:
         status = None
     if record.directory:
-        _publish_directory(store, record, user_path, status)
+        _publish_directory(store, record, user_path, status, replaced)
     else:
         _publish_file(store, record, user_path, status)
 
@@ -128,7 +133,11 @@ def _can_reflink(blob: str, dest: str) -> bool:
 
 
 def _publish_directory(
-    store: Blobs, record: FileRecord, user_path: str, status: os.stat_result | None
+    store: Blobs,
+    record: FileRecord,
+    user_path: str,
+    status: os.stat_result | None,
+    replaced: str,
 ) -> None:
     entries = store.entries(record)
     if status is not None and stat.S_ISDIR(status.st_mode):
@@ -150,8 +159,27 @@ def _publish_directory(
     if status is not None:
         if stat.S_ISLNK(status.st_mode):
             os.unlink(old)
+        elif _holds_more(old, entries):
+            _move_aside(old, replaced, os.path.basename(user_path))
         else:
             remove_tree(old)
+
+
+def _holds_more(path: str, entries: list[Entry]) -> bool:
+    known = {entry.path for entry in entries}
+    return any(below not in known for below, _ in walk(path))
+
+
+def _move_aside(path: str, replaced: str, name: str) -> None:
+    os.makedirs(replaced, exist_ok=True)
+    for number in itertools.count(1):
+        try:
+            # renaming onto a directory that is not empty fails, so nothing is overwritten
+            os.rename(path, f"{replaced}/{name}.{number}")
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
 
 
 def _build(store: Blobs, entries: list[Entry], top: str) -> None:

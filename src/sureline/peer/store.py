@@ -47,6 +47,7 @@ class BlobStore:
         self._blobs = os.path.abspath(root / "blobs")
         self._directory = os.path.abspath(directory if directory is not None else root.parent)
         self._scratch = os.path.abspath(scratch if scratch is not None else root / "work")
+        self._replaced = os.path.abspath(root / "replaced")
         self._serial = itertools.count()
 
     def blob_path(self, digest: str, executable: bool = False) -> str:
@@ -379,7 +380,7 @@ class BlobStore:
 
     def publish(self, record: FileRecord, user_path: str) -> None:
         """Put a stored file or directory at the user's path, atomically; see `peer.publish`."""
-        publish(self, record, user_path, self._directory)
+        publish(self, record, user_path, self._directory, self._replaced)
 
     def read(self, record: FileRecord) -> bytes:
         """The content of a stored file."""
