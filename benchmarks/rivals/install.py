@@ -56,7 +56,7 @@ def environment(rival: str, directory: Path) -> Environment:
         shutil.rmtree(where, ignore_errors=True)
         try:
             versions = _make(where, python, wanted)
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             return Environment(python, {}, f"not installed: {_told(error)}")
         # Written last: an environment without it does not count.
         ready.write_text(json.dumps({"requirement": wanted, "versions": versions}))
@@ -65,8 +65,8 @@ def environment(rival: str, directory: Path) -> Environment:
 
 def _make(where: Path, python: Path, requirement: str) -> dict[str, str]:
     _run(sys.executable, "-m", "venv", str(where))
-    pip = (str(python), "-m", "pip", "--disable-pip-version-check", "--quiet")
-    _run(*pip, "install", requirement)
+    pip = (str(python), "-m", "pip", "--disable-pip-version-check")
+    _run(*pip, "install", "--quiet", requirement)
     listed = json.loads(_run(*pip, "list", "--format", "json"))
     return {package["name"]: package["version"] for package in listed}
 

@@ -19,14 +19,13 @@ import socket
 import sys
 import tempfile
 import threading
-import types
 import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor as FuturesExecutor
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 from sureline.peer import orphans
 from sureline.peer.calls import dump_value, load_error
@@ -42,8 +41,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RUN = "executor"
-FUNCTIONS_MAX = 1000
-"""How many functions are remembered as pickled; past this, all are forgotten."""
 
 
 class WorkerLostError(SurelineError):
@@ -95,14 +92,10 @@ class _Pool:
         self._workers = workers
         self._lock = threading.Lock()
         self._root = tempfile.mkdtemp(prefix="sureline-executor-")
-        os.makedirs(f"{self._root}/work/{RUN}")
-        os.makedirs(f"{self._root}/blobs")
-        self._store = BlobStore(Path(self._root))
         self._waiting: deque[_Call] = deque()
         self._slots: set[SlotProcess] = set()
         self._idle: list[SlotProcess] = []
         self._at_work: dict[SlotProcess, tuple[int, _Call]] = {}
-        self._functions: dict[int, tuple[object, str, bytes]] = {}
         self._serial = 0
         self._started = 0
         self._closing = False
@@ -115,8 +108,9 @@ class _Pool:
     # -- callers' threads ----------------------------------------------------------------------
 
     def submit(self, fn: object, args: Any, kwargs: Any) -> Future[Any]:
-        digest, function = self._pickled(fn)
-        call = _Call(digest, function, dump_value((args, kwargs)))
+        # Pickled for every call: a function that travels by value may have changed since the last.
+        function = dump_value(fn)
+        call = _Call(digest_of(function), function, dump_value((args, kwargs)))
         with self._lock:
             if self._closing:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -130,24 +124,6 @@ class _Pool:
                 self._idle.append(slot)
         return call.future
 
-    def _pickled(self, fn: object) -> tuple[str, bytes]:
-        """A function's digest and bytes. Plain functions are pickled once; anything that carries
-        values of its own (a closure, a bound method) is pickled every time: they may change."""
-        known = self._functions.get(id(fn))
-        if known is not None:
-            return known[1], known[2]
-        data = dump_value(fn)
-        digest = digest_of(data)
-        if isinstance(fn, types.FunctionType | types.BuiltinFunctionType) and not getattr(
-            fn, "__closure__", None
-        ):
-            with self._lock:
-                if len(self._functions) >= FUNCTIONS_MAX:
-                    self._functions.clear()
-                # The function itself is kept, so that its id is not given to another.
-                self._functions[id(fn)] = (fn, digest, data)
-        return digest, data
-
     def close(self, cancel_futures: bool) -> None:
         cancelled: list[_Call] = []
         with self._lock:
@@ -156,7 +132,7 @@ class _Pool:
                 cancelled.extend(self._waiting)
                 self._waiting.clear()
             if self._thread is None:
-                shutil.rmtree(self._root, ignore_errors=True)
+                self._discard()
         for call in cancelled:
             call.future.cancel()
             call.future.set_running_or_notify_cancel()
@@ -179,9 +155,12 @@ class _Pool:
             return None
         self._started += 1
         name = f"slot-{self._started}"
+        root = self._root_of(name)
+        os.makedirs(f"{root}/work/{RUN}")
+        os.makedirs(f"{root}/blobs")
         slot = SlotProcess(
             name=name,
-            root=self._root,
+            root=root,
             directory=os.getcwd(),
             run=RUN,
             grace_s=1.0,
@@ -232,8 +211,21 @@ class _Pool:
                         self._send_rest(slot)
                     if mask & selectors.EVENT_READ:
                         self._hear(slot)
+        except Exception as error:  # such as no file descriptors for a new slot
+            self._abandon(error)
         finally:
             self._end()
+
+    def _abandon(self, error: Exception) -> None:
+        """This pool cannot go on: nobody is to wait for it for ever."""
+        with self._lock:
+            self._closing = True
+            calls = [call for _, call in self._at_work.values()] + list(self._waiting)
+            self._at_work.clear()
+            self._waiting.clear()
+        for call in calls:
+            if not call.future.done():
+                call.future.set_exception(error)
 
     def _finished(self) -> bool:
         with self._lock:
@@ -252,19 +244,26 @@ class _Pool:
         for message in said:
             if not isinstance(message.report, JobEnded):
                 continue
+            result: bytes | OSError
+            try:
+                result = self._result(slot, message.report)
+            except OSError as error:
+                result = error
             with self._lock:
                 serial, call = self._at_work[slot]
                 assert serial == message.serial, "a slot answered a call it was not given"
                 del self._at_work[slot]
                 self._next(slot)
-            self._complete(call.future, message.report)
+            self._complete(call.future, message.report, result)
 
-    def _complete(self, future: Future[Any], ended: JobEnded) -> None:
-        sys.stdout.write(ended.stdout)
-        sys.stderr.write(ended.stderr)
+    def _complete(self, future: Future[Any], ended: JobEnded, result: bytes | OSError) -> None:
+        _echo(sys.stdout, ended.stdout)
+        _echo(sys.stderr, ended.stderr)
         try:
-            if ended.outcome == "succeeded":
-                future.set_result(pickle.loads(self._result(ended)))
+            if isinstance(result, OSError):
+                future.set_exception(result)
+            elif ended.outcome == "succeeded":
+                future.set_result(pickle.loads(result))
             elif ended.error is not None:
                 future.set_exception(load_error(ended.error))
             else:
@@ -272,13 +271,20 @@ class _Pool:
         except Exception as error:  # a result that does not unpickle here is the call's failure
             future.set_exception(error)
 
-    def _result(self, ended: JobEnded) -> bytes:
-        if ended.result is not None:
-            return ended.result
+    def _root_of(self, slot_name: str) -> str:
+        """Each slot has a store of its own: what is in it belongs to the one call it runs."""
+        return f"{self._root}/{slot_name}"
+
+    def _result(self, slot: SlotProcess, ended: JobEnded) -> bytes:
+        """The pickled result; a long one is taken out of the slot's store."""
+        if ended.result is not None or not ended.outputs:
+            return ended.result or b""
         (file,) = ended.outputs
-        path = self._store.blob_path(file.digest)
+        path = BlobStore(Path(self._root_of(slot.name))).blob_path(file.digest)
         with open(path, "rb") as stored:
-            return stored.read()
+            data = stored.read()
+        os.unlink(path)
+        return data
 
     def _bury(self, slot: SlotProcess) -> None:
         """A slot has died: its call fails, the others go on, a new slot takes its place."""
@@ -296,6 +302,7 @@ class _Pool:
         if call is not None:
             call.future.set_exception(WorkerLostError(slot.epitaph()))
         slot.close()
+        shutil.rmtree(self._root_of(slot.name), ignore_errors=True)
 
     def _end(self) -> None:
         for slot in self._slots:
@@ -304,10 +311,22 @@ class _Pool:
             slot.wait()
             slot.close()
         orphans.kill(orphans.token_of(self._root, RUN, ""), prefix=True)
+        self._discard()
+
+    def _discard(self) -> None:
         self._selector.close()
         self._wake.close()
         self._woken.close()
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _echo(stream: IO[str] | None, text: str) -> None:
+    """Show what a call printed; a caller whose stream is closed must still get its result."""
+    try:
+        if text and stream is not None:
+            stream.write(text)
+    except (OSError, ValueError):
+        pass
 
 
 _pools: weakref.WeakSet[_Pool] = weakref.WeakSet()

@@ -20,12 +20,12 @@ from sureline.compose import HOME, Outcome, Watcher, run_workflow
 from sureline.journal.events import COMMITS, TaskEnded
 from sureline.journal.store import Journal
 from sureline.peer.calls import Handle, dump_arguments, dump_function, load_error
-from sureline.peer.capacity import this_machine
+from sureline.peer.capacity import Capacity, this_machine
 from sureline.peer.store import BlobStore
 from sureline.run.submitter import Options
-from sureline.workflow.check import Draft, check, check_needs
+from sureline.workflow.check import Draft, check
 from sureline.workflow.files import result_path
-from sureline.workflow.mistakes import SurelineError, UserError, WorkflowError
+from sureline.workflow.mistakes import SurelineError, UserError
 from sureline.workflow.model import Call, Command, Graph, Needs, Takes, Task
 from sureline.workflow.quantities import parse_duration, parse_size, parse_takes
 
@@ -105,11 +105,13 @@ class Workflow:
         """Settings for a call: `flow.using(retries=2, timeout="5 min").call(f, x)`."""
         return _Using(self, name, after, needs, takes, retries, timeout, env)
 
-    def graph(self, directory: str | Path = ".") -> Graph:
-        """The checked graph. Raises WorkflowError with every mistake in it."""
+    def graph(self, directory: str | Path = ".", machine: Capacity | None = None) -> Graph:
+        """The checked graph, for a machine if one is given. Raises WorkflowError with every
+        mistake in it."""
         return check(
             Draft(self.name, list(self._tasks), functions=self._functions),
             directory=Path(directory).resolve(),
+            capacity=machine,
         )
 
     def run(
@@ -131,7 +133,6 @@ class Workflow:
         was interrupted can be continued with `sureline resume`.
         """
         where = Path(directory).resolve()
-        graph = self.graph(where)
         machine = this_machine(
             where,
             cores=cores,
@@ -139,9 +140,7 @@ class Workflow:
             gpus=gpus,
             tags=tags,
         )
-        too_much = check_needs(graph, machine, {})
-        if too_much:
-            raise WorkflowError(too_much)
+        graph = self.graph(where, machine)
         options = Options(fresh, stop_on_failure, parse_duration(str(retry_delay)))
         outcome = run_workflow(graph, where, machine, options, watcher)
         results = Results(where, outcome)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from surely import sureline
 
+import sureline as sureline_package
 from sureline.cli.main import app
 from sureline.workflow.yaml_blocks import DEFAULT_KEYS, TASK_KEYS
 from sureline.workflow.yaml_needs import NEEDS_KEYS
@@ -163,3 +164,11 @@ def test_the_first_python_example_runs(tmp_path: Path) -> None:
         [sys.executable, "areas.py"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert float(ran.stdout) == pytest.approx(3.14159 * 285)
+
+
+def test_the_python_reference_names_what_there_is() -> None:
+    text = (TOP / "docs/python.md").read_text()
+    imported = re.findall(r"^from sureline import (.+)$", text, re.MULTILINE)[0].split(", ")
+    assert imported == sureline_package.__all__
+    for method in re.findall(r"^\*\*`flow\.(\w+)\(", text, re.MULTILINE):
+        assert callable(getattr(sureline_package.Workflow, method))

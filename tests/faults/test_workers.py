@@ -129,7 +129,7 @@ def test_a_dead_worker_fails_its_task_alone(tmp_path: Path, death: str) -> None:
     good = [flow.call(square, k) for k in range(10)]
     bad = flow.using(name="bad").call(DEATHS[death])
     after = flow.call(square, bad)
-    with pytest.raises(sureline.RunFailed) as caught:
+    with pytest.raises(sureline.RunFailedError) as caught:
         flow.run(tmp_path)
     results = caught.value.results
     assert [results[handle] for handle in good] == [k * k for k in range(10)]
@@ -156,7 +156,7 @@ def test_a_dead_worker_is_retried(tmp_path: Path) -> None:
 def failure_of(tmp_path: Path, function: Callable[..., object], *args: object) -> BaseException:
     flow = sureline.Workflow("fails")
     flow.call(function, *args)
-    with pytest.raises(sureline.RunFailed) as caught:
+    with pytest.raises(sureline.RunFailedError) as caught:
         flow.run(tmp_path)
     cause = caught.value.__cause__
     assert cause is not None
@@ -565,6 +565,32 @@ def test_a_caller_without_stdout_gets_its_results(tmp_path: Path, how: str) -> N
         "    sys.exit(executor.submit(loud).result(30))\n",
     )
     assert done.returncode == 7, done.stderr
+
+
+def test_an_executor_that_cannot_go_on_says_so(tmp_path: Path) -> None:
+    """Its working directory is gone when a new worker is due: no future may wait for ever."""
+    done = script(
+        tmp_path,
+        "import os, sureline, time\n"
+        "def die():\n"
+        "    while os.path.exists(place): time.sleep(0.01)\n"
+        "    os._exit(1)\n"
+        "place = os.path.abspath('gone')\n"
+        "os.mkdir(place)\n"
+        "os.chdir(place)\n"
+        "executor = sureline.Executor(1)\n"
+        "first = executor.submit(die)\n"
+        "second = executor.submit(abs, -1)\n"
+        "os.rmdir(place)\n"
+        "print(type(first.exception(30)).__name__)\n"
+        "print(type(second.exception(30)).__name__)\n"
+        "try: executor.submit(abs, -1)\n"
+        "except RuntimeError as error: print(error)\n",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, third = done.stdout.splitlines()
+    assert second == "FileNotFoundError"
+    assert "shutdown" in third
 
 
 def test_workers_end_with_their_caller(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sureline.workflow.check import check_needs
+from sureline.workflow.check import Draft, check, check_needs
 from sureline.workflow.mistakes import UserError, WorkflowError
 from sureline.workflow.model import Command, Graph, Needs, Task
 from sureline.workflow.read import read_workflow
@@ -83,15 +83,16 @@ class Machine(msgspec.Struct):
     tags: dict[str, int | None] = {}
 
 
-def test_needs_that_cannot_be_met_are_told_once_for_each_kind() -> None:
+def test_needs_that_cannot_be_met_are_told_once_for_each_kind(tmp_path: Path) -> None:
     many = [Task(f"sim:{i}", Command("x"), needs=Needs(cores=64), kind="sim") for i in range(1000)]
     other = Needs(memory_bytes=8 * 10**9, gpus=1, tags=(("matlb", 1), ("ssd", 3), ("free", 99)))
     fine = Needs(cores=2, memory_bytes=4 * 10**9, tags=(("matlab", 1),))
     tasks = [*many, Task("t", Command("x"), needs=other), Task("u", Command("x"), needs=fine)]
-    graph = Graph("g", tasks, source="w.yaml")
+    draft = Draft("g", tasks, lines=[*[3] * 1000, 9, 12], file="w.yaml")
     machine = Machine(tags={"matlab": 1, "ssd": 2, "free": None})
-    found = check_needs(graph, machine, {"sim:0": 3, "t": 9})
-    assert [str(mistake) for mistake in found] == [
+    with pytest.raises(WorkflowError) as raised:
+        check(draft, directory=tmp_path, capacity=machine)
+    assert [str(mistake) for mistake in raised.value.mistakes] == [
         "w.yaml:3: task 'sim:0' (and 999 more alike) needs 64 cores; "
         "this machine has 2; lower `needs: cores`",
         "w.yaml:9: task 't' needs 8GB of memory; this machine has 4GB; lower `needs: memory`",
@@ -99,6 +100,22 @@ def test_needs_that_cannot_be_met_are_told_once_for_each_kind() -> None:
         "w.yaml:9: task 't' needs 1 of the tag 'matlb'; this machine has 0; did you mean 'matlab'?",
         "w.yaml:9: task 't' needs 3 of the tag 'ssd'; this machine has 2; lower the need",
     ]
+
+
+def test_needs_are_told_together_with_other_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text(
+        "tasks:\n  a: {run: x, inputs: gone.txt}\n  b: {run: x, needs: {cores: 64}}\n"
+    )
+    with pytest.raises(WorkflowError) as raised:
+        read_workflow(tmp_path / "w.yaml", directory=tmp_path, capacity=Machine())
+    assert [mistake.line for mistake in raised.value.mistakes] == [2, 3]
+
+
+def test_a_graph_can_be_checked_against_another_machine() -> None:
+    graph = Graph("g", [Task("t", Command("x"), needs=Needs(cores=3))])
+    check_needs(graph, Machine(cores=3))
+    with pytest.raises(WorkflowError, match="needs 3 cores"):
+        check_needs(graph, Machine(cores=2))
 
 
 GROWING = """\

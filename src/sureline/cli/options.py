@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.peer.capacity import Capacity
+    from sureline.workflow.check import Reading
 
 Directory = Annotated[
     Path,
@@ -31,6 +33,13 @@ Settings = Annotated[
         negative="",
         consume_multiple=False,
         help="Override a parameter: --set NAME=VALUE. May be repeated.",
+    ),
+]
+Flow = Annotated[
+    str,
+    Parameter(
+        help="A workflow: YAML, or a WfFormat JSON trace; - reads it from the standard input.",
+        allow_leading_hyphen=True,
     ),
 ]
 RunSelector = Annotated[
@@ -69,6 +78,38 @@ def overrides(settings: list[str] | None) -> dict[str, str]:
             raise UserError(f"--set {setting!r} has no value; write --set NAME=VALUE")
         found[name] = value
     return found
+
+
+def read_flow(
+    flow: str,
+    directory: Path,
+    settings: list[str] | None,
+    capacity: Capacity | None,
+    *,
+    pretend: bool,
+    speed: float = 1.0,
+) -> Reading:
+    """The workflow that the user named, checked for this machine; '-' is the standard input."""
+    from sureline.workflow.read import read_text, read_workflow
+
+    if flow == "-":
+        return read_text(
+            sys.stdin.buffer.read(),
+            file="-",
+            directory=directory,
+            overrides=overrides(settings),
+            pretend=pretend,
+            speed=speed,
+            capacity=capacity,
+        )
+    return read_workflow(
+        Path(flow),
+        directory=directory,
+        overrides=overrides(settings),
+        pretend=pretend,
+        speed=speed,
+        capacity=capacity,
+    )
 
 
 def machine(

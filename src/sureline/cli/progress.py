@@ -1,14 +1,32 @@
-"""Progress of a run as plain lines on stderr: few, and never more than the reader can follow.
+"""Following a run that goes on in this process, for a display.
 
-Failures are told as they happen (at most FAILURES_MAX of them); counts at most every EVERY_S
-seconds. Printing can never stall or fail the run: see `console.note`.
+`Progress` hears every event in the run's own thread, so it does next to nothing there: it counts,
+and at most five times a second, if anything happened, it posts a snapshot to the display (which
+has a thread of its own: see `display`). What it costs does not depend on the number of tasks.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import os
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, TextIO
 
 from sureline.cli import console
+from sureline.cli.display import (
+    Display,
+    Face,
+    RunningTask,
+    Sink,
+    Snapshot,
+    Told,
+    ToldKind,
+    printable,
+)
 from sureline.compose import Watcher
 from sureline.journal.events import (
     COMMITS,
@@ -20,76 +38,116 @@ from sureline.journal.events import (
 )
 from sureline.workflow.model import Graph
 
-EVERY_S = 2.0
+SNAPSHOT_EVERY_S = 0.2
 FAILURES_MAX = 20
+TOLD_MAX = 200
+TAIL_LINES = 5
+LONGEST_MAX = 40
+
+Mode = Literal["auto", "live", "lines", "none"]
 
 
-class Lines(Watcher):
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
+class Progress(Watcher):
+    """Counts what happens and posts it."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._run = ""
         self._total = 0
+        self._began_at = time.time()
         self._done = 0
         self._reused = 0
-        self._running = 0
+        self._failed: set[str] = set()
+        self._retrying: set[str] = set()
+        self._running: dict[str, RunningTask] = {}
         self._failures = 0
-        self._next_at = 0.0
+        self._told: list[Told] = []
+        self._stopping: Literal["", "drain", "stop"] = ""
+        self._next_post_at = 0.0
+        self._post_due = False
 
     def submitted(self, run: str, graph: Graph, notice: str | None, done: int) -> None:
-        self._total = len(graph)
-        self._done = done
-        self._next_at = time.monotonic() + EVERY_S
+        self._run, self._total, self._done = run, len(graph), done
+        self._began_at = time.time()
         if notice:
-            console.note(f"note: {notice}")
-        if not self._quiet:
-            rest = f", {done} done before" if done else ""
-            console.note(f"run {run}: {console.counted(len(graph), 'task')}{rest}")
+            self._tell("notice", f"note: {notice}")
+        before = f", {done} done before" if done else ""
+        self._tell("start", f"run {run}: {len(graph)} tasks{before}")
+        self._post()
 
     def event(self, event: Event) -> None:
         match event:
             case TaskStarted():
-                self._running += 1
+                self._retrying.discard(event.task)
+                self._running[event.task] = RunningTask(event.task, event.at)
             case TaskEnded():
                 self._ended(event)
             case TaskRetried():
-                if not self._quiet and self._failures <= FAILURES_MAX:
+                self._failed.discard(event.task)
+                self._retrying.add(event.task)
+                if self._failures <= FAILURES_MAX:
                     wait = console.duration(event.delay_s)
-                    console.note(f"  {event.task} will be tried again in {wait}")
+                    self._tell("retry", f"  {event.task} will be tried again in {wait}")
             case TaskRevoked():
                 self._done -= 1
-                console.note(f"  {event.task} must run again: {event.reason}")
+                self._tell("again", f"  {event.task} must run again: {event.reason}")
             case _:
                 return
-        self._counts()
+        self._post_soon()
 
     def _ended(self, event: TaskEnded) -> None:
-        if event.attempt:
-            self._running -= 1
+        self._running.pop(event.task, None)
         if event.outcome in COMMITS:
             self._done += 1
             self._reused += event.outcome == "reused"
         elif event.outcome != "cancelled":
+            self._failed.add(event.task)
             self._failures += 1
             if self._failures <= FAILURES_MAX:
-                console.note(f"  {event.task} failed: {event.reason}")
-                tail = event.stderr.strip().splitlines()[-5:]
-                for line in tail:
-                    console.note(f"    | {line}")
+                self._tell("failure", f"  {event.task} failed: {event.reason}")
+                for line in event.stderr.strip().splitlines()[-TAIL_LINES:]:
+                    self._tell("tail", f"    | {line}")
             elif self._failures == FAILURES_MAX + 1:
-                console.note("  more tasks failed; 'sureline show last' lists them")
-
-    def _counts(self) -> None:
-        if self._quiet or time.monotonic() < self._next_at:
-            return
-        self._next_at = time.monotonic() + EVERY_S
-        percent = 100 * self._done // max(1, self._total)
-        failed = f", {self._failures} failures" if self._failures else ""
-        console.note(
-            f"  {self._done}/{self._total} done ({percent} %), {self._running} running{failed}"
-        )
+                self._tell("failure", "  more tasks failed; 'sureline show last' lists them")
 
     def interrupted(self, drain: bool, running: int) -> None:
-        tasks = console.counted(running, "running task")
-        if drain:
-            console.note(f"letting {tasks} finish; press Ctrl-C again to stop them")
-        else:
-            console.note(f"stopping {tasks}")
+        from sureline.cli.display_lines import stopping
+
+        self._stopping = "drain" if drain else "stop"
+        self._tell("stop", stopping(self.snapshot()))
+        self._post()
+
+    def _tell(self, kind: ToldKind, text: str) -> None:
+        if len(self._told) < TOLD_MAX or kind == "stop":
+            self._told.append(Told(kind, printable(text)))
+
+    def _post_soon(self) -> None:
+        """Post now, or when the last post is old enough: the last of many changes shows too."""
+        if self._post_due:
+            return
+        wait_s = self._next_post_at - time.monotonic()
+        if wait_s <= 0:
+            self._post()
+            return
+        self._post_due = True
+        asyncio.get_running_loop().call_later(wait_s, self._post)
+
+    def _post(self) -> None:
+        self._post_due = False
+        self._next_post_at = time.monotonic() + SNAPSHOT_EVERY_S
+        self._display.post(self.snapshot())
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            run=self._run,
+            total=self._total,
+            began_at=self._began_at,
+            done=self._done,
+            reused=self._reused,
+            failed=len(self._failed),
+            retrying=len(self._retrying),
+            running=len(self._running),
+            longest=tuple(itertools.islice(self._running.values(), LONGEST_MAX)),
+            told=tuple(self._told),
+            stopping=self._stopping,
+        )

@@ -10,14 +10,15 @@ from cyclopts import Parameter
 from sureline.cli import console
 from sureline.cli.options import (
     Directory,
+    Flow,
     Json,
     RunSelector,
     Settings,
     machine,
-    overrides,
+    read_flow,
     working_directory,
 )
-from sureline.workflow.mistakes import UserError, WorkflowError
+from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.compose import Outcome
@@ -42,7 +43,7 @@ Quiet = Annotated[
 
 
 def run(
-    flow: Annotated[str, Parameter(help="A workflow: YAML, or a WfFormat JSON trace.")],
+    flow: Flow,
     /,
     *,
     set_: Settings = None,
@@ -77,9 +78,7 @@ def run(
     from sureline.cli.progress import Lines
     from sureline.compose import run_workflow
     from sureline.run.submitter import Options
-    from sureline.workflow.check import check_needs
     from sureline.workflow.quantities import parse_duration
-    from sureline.workflow.read import read_workflow
 
     where = working_directory(directory)
     if not 0 < speed < 1e9:
@@ -90,13 +89,10 @@ def run(
         delay_s = parse_duration(retry_delay)
     except ValueError as error:
         raise UserError(f"--retry-delay: {error}") from None
-    reading = read_workflow(
-        Path(flow), directory=where, overrides=overrides(set_), pretend=pretend, speed=speed
-    )
     capacity = machine(where, cores, memory, gpus, tag)
-    too_much = check_needs(reading.graph, capacity, reading.lines)
-    if too_much:
-        raise WorkflowError(too_much)
+    reading = read_flow(flow, where, set_, capacity, pretend=pretend, speed=speed)
+    for warning in reading.warnings:
+        console.note(f"note: {warning}")
     options = Options(fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s)
     outcome = run_workflow(reading.graph, where, capacity, options, Lines(quiet or json))
     return report(outcome, json)

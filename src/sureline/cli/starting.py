@@ -10,8 +10,16 @@ from cyclopts import Parameter
 
 from sureline.cli import console
 from sureline.cli.console import counted
-from sureline.cli.options import Directory, Json, Settings, machine, overrides, working_directory
-from sureline.workflow.mistakes import UserError, WorkflowError
+from sureline.cli.options import (
+    Directory,
+    Flow,
+    Json,
+    Settings,
+    machine,
+    read_flow,
+    working_directory,
+)
+from sureline.workflow.mistakes import UserError
 
 STARTER_FILE = "workflow.yaml"
 STARTER_INPUT = "big.txt"
@@ -88,7 +96,7 @@ def _starter_text() -> str:
 
 
 def validate(
-    flow: Annotated[str, Parameter(help="A workflow: YAML, or a WfFormat JSON trace.")],
+    flow: Flow,
     /,
     *,
     set_: Settings = None,
@@ -109,15 +117,12 @@ def validate(
 
     Example: sureline validate wordcount.yaml
     """
-    from sureline.workflow.check import check_needs
-    from sureline.workflow.read import read_workflow
     from sureline.workflow.shapes import levels
 
     where = working_directory(directory)
-    reading = read_workflow(Path(flow), directory=where, overrides=overrides(set_), pretend=pretend)
-    too_much = check_needs(reading.graph, machine(where, cores, memory, gpus, tag), reading.lines)
-    if too_much:
-        raise WorkflowError(too_much)
+    reading = read_flow(
+        flow, where, set_, machine(where, cores, memory, gpus, tag), pretend=pretend
+    )
     graph = reading.graph
     depth = max(levels(graph), default=-1) + 1
     kinds = len({task.kind_name for task in graph.tasks})

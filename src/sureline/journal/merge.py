@@ -15,6 +15,7 @@ from sureline.journal.events import (
     decode,
     encode,
 )
+from sureline.journal.history import INSERT_DURATION, duration_row
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.views import RunView
 from sureline.workflow.mistakes import UserError
@@ -63,6 +64,8 @@ def _add(
         return
     task = event.task if isinstance(event, TaskEvent) else None
     connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (run_id, position, task, body))
+    if isinstance(event, TaskEnded) and event.kind and event.outcome == "succeeded":
+        connection.execute(INSERT_DURATION, duration_row(event, run_id, position))
 
 
 def _commit(connection: sqlite3.Connection, run_id: int) -> None:

@@ -20,7 +20,6 @@ from sureline.journal.errors import BUSY_TIMEOUT_S, JournalError, NoJournalError
 from sureline.journal.places import file_system_type, is_network
 
 DATABASE = "journal.db"
-VERSION = 1
 APPLICATION_ID = 0x53757265  # "Sure"
 POSITIONS_PER_EPOCH = 1 << 32
 _IDLE_LOG_BYTES_MAX = 64 * 1024 * 1024
@@ -84,6 +83,23 @@ CREATE TABLE kept (
 CREATE TABLE checkpoints (number INTEGER NOT NULL);
 INSERT INTO checkpoints VALUES (0);
 """
+# Clustered by kind and time: the newest of a kind lie side by side, and an insert touches one
+# tree. A journal of the first layout starts with an empty table: its events do not tell pretended
+# tasks, whose durations mean nothing, from real ones.
+_DURATIONS = """
+CREATE TABLE durations (
+    kind TEXT NOT NULL,
+    at REAL NOT NULL,
+    run INTEGER NOT NULL REFERENCES runs,
+    position INTEGER NOT NULL,
+    elapsed_s REAL NOT NULL,
+    input_bytes INTEGER NOT NULL,
+    PRIMARY KEY (kind, at, run, position)
+) WITHOUT ROWID
+"""
+_LAYOUTS = (_TABLES, _DURATIONS)
+"""What each version of the layout adds to the one before it."""
+VERSION = len(_LAYOUTS)
 # No index by task: a scan of 400,000 events for one task takes 40 ms, and the index would cost
 # every writer a quarter of its speed.
 
@@ -107,7 +123,7 @@ def open_database(directory: Path, *, create: bool, mountinfo: Path, fsync: Fsyn
     except (sqlite3.Error, OSError) as error:
         raise explained(path, error) from error
     try:
-        _check_or_make(connection, path, fsync)
+        _bring_up_to_date(connection, path, fsync)
         log, notice = choose_journal_mode(connection, directory, mountinfo)
     except (sqlite3.Error, OSError) as error:
         connection.close()
@@ -217,7 +233,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def _connect_checked(path: Path, mode: str) -> sqlite3.Connection:
     connection = _connect(path, mode)
     try:
-        if not _is_journal(connection, path):
+        if not layout_version(connection, path):
             raise no_journal(path.parent)
     except BaseException:
         connection.close()
@@ -225,28 +241,29 @@ def _connect_checked(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _check_or_make(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
-    if _is_journal(connection, path):
+def _bring_up_to_date(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
+    """Make the tables, or add what an older layout lacks: all of it or nothing."""
+    if layout_version(connection, path) == VERSION:
         return
     with transaction(connection, path):
-        if _is_journal(connection, path):
-            return  # another process made it meanwhile
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
+        # Asked again: another process may have done it meanwhile.
+        for statements in _LAYOUTS[layout_version(connection, path) :]:
+            for statement in statements.split(";"):
+                connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={VERSION}")
     fsync_path(path.parent, fsync)
 
 
-def _is_journal(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables are there; False for an empty database. Raises for anything else."""
+def layout_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the tables; 0 for an empty database. Raises for what is not a journal."""
     # One statement, so one snapshot: another process may be making the tables just now.
     application, version, tables = connection.execute(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
         " FROM pragma_application_id, pragma_user_version"
     ).fetchone()
     if application == 0 and version == 0 and tables == 0:
-        return False
+        return 0
     if application != APPLICATION_ID:
         raise JournalError(
             f"{path} is a database of another program; move it away, and a journal will be made"
@@ -256,4 +273,4 @@ def _is_journal(connection: sqlite3.Connection, path: Path) -> bool:
             f"{path} was written by a newer Sureline (journal version {version}, this one reads "
             f"{VERSION}); upgrade Sureline, or work in another directory"
         )
-    return True
+    return int(version)

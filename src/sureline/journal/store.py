@@ -22,6 +22,7 @@ from sureline.journal import durable, schema
 from sureline.journal.durable import Action, CallSoon, Fsync, Syncer
 from sureline.journal.errors import JournalError, explained
 from sureline.journal.events import AnyEvent, Opened, Submitted, TaskEnded, decode, encode
+from sureline.journal.history import DURATIONS_SINCE, OBSERVED_MAX, SELECT_DURATIONS, Observed
 from sureline.journal.merge import merge_run
 from sureline.journal.places import MOUNTINFO
 from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
@@ -277,6 +278,21 @@ class Journal:
         ):
             return _decode_file(body)
         return None
+
+    def durations(
+        self, kinds: Iterable[str], newest: int = OBSERVED_MAX
+    ) -> dict[str, list[Observed]]:
+        """What succeeded tasks of these kinds took in all runs: per kind, the newest first.
+
+        Kinds of which nothing is known are left out."""
+        if schema.layout_version(self.connection, self.path) < DURATIONS_SINCE:
+            return {}  # opened read-only, so the table could not be added
+        found: dict[str, list[Observed]] = {}
+        for kind in kinds:
+            rows = self._rows(SELECT_DURATIONS, kind, newest)
+            if rows:
+                found[kind] = [Observed(*row) for row in rows]
+        return found
 
     def merge(self, run: str, graph: bytes, entries: Iterable[Entry]) -> None:
         """Add events that were recorded elsewhere, all or nothing. See `merge.merge_run`."""

@@ -27,6 +27,7 @@ from sureline.journal.events import (
     TaskProgressed,
     TaskRevoked,
 )
+from sureline.journal.history import INSERT_DURATION, DurationRow, duration_row
 from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
 from sureline.workflow.files import FileRecord
 
@@ -109,6 +110,7 @@ class RunWriter:
         self._commits: list[tuple[int, str, int]] = []
         self._revoked: list[tuple[int, str]] = []
         self._results: list[tuple[str, int, int]] = []
+        self._durations: list[DurationRow] = []
         self._files: list[tuple[str, int, int, int, bytes]] = []
         self._puts: dict[str, bytes] = {}
         self._bytes = 0
@@ -152,6 +154,8 @@ class RunWriter:
             self._commits.append((self._run_id, task, position))
             if event.key and event.outcome == "succeeded":
                 self._results.append((event.key, self._run_id, position))
+            if event.kind and event.outcome == "succeeded":
+                self._durations.append(duration_row(event, self._run_id, position))
 
     def _note_revoked(self, task: str) -> None:
         """Undo a commit. Rare, and of an earlier session: its outcome is read from the journal."""
@@ -195,7 +199,8 @@ class RunWriter:
         with transaction(self._journal.connection, self._journal.path):
             if self._claim():
                 self._write()
-        rows_elsewhere = len(self._results) + len(self._files)
+        kinds = {row[0] for row in self._durations}
+        rows_elsewhere = len(self._results) + len(self._files) + len(kinds)
         bytes_written = _FLUSH_COST_BYTES + 2 * self._bytes + _PAGE_BYTES * rows_elsewhere
         self._clear()
         self._journal.note_written(bytes_written)
@@ -248,6 +253,7 @@ class RunWriter:
         except sqlite3.IntegrityError as error:
             raise AlreadyCommittedError(self.run, self._first_conflict()) from error
         connection.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", self._results)
+        connection.executemany(INSERT_DURATION, self._durations)
         connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", self._files)
         connection.executemany(
             "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)",

@@ -459,7 +459,7 @@ class Submitter(Agent):
             e.stdout_file,
             e.stderr_file,
             self._keys.pop(task, "") if good else "",
-            kind=self.graph.tasks[task].kind_name,
+            kind=_remembered_kind(self.graph.tasks[task]),
         )
 
     def _commit(self, task: int, ended: TaskEnded) -> None:
@@ -563,6 +563,11 @@ class Submitter(Agent):
         if all(state is State.COMMITTED for state in self._state):
             return "succeeded", ""
         return "cancelled", self._reason
+
+
+def _remembered_kind(task: Task) -> str:
+    """The kind to remember the duration by; '' for a pretended task, whose duration means nothing."""
+    return "" if isinstance(task.action, Pause) else task.kind_name
 
 
 def _likely_s(task: Task) -> float:

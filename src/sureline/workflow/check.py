@@ -59,18 +59,22 @@ def check(
     directory: Path,
     beside: Path | None = None,
     disk: Disk | None = None,
+    capacity: Capacity | None = None,
     found: Collector | None = None,
 ) -> Graph:
     """The graph of a sound draft. Raises WorkflowError with all mistakes, `found` included.
 
     Inputs that no task makes must exist in `directory` (or on `disk`, which stands for it).
-    `beside` is the workflow file's own directory, for a better hint.
+    `beside` is the workflow file's own directory, for a better hint. With a `capacity`, needs
+    that it can never meet are mistakes too.
     """
     found = found if found is not None else Collector(draft.file)
     lines = draft.lines or [None] * len(draft.tasks)
     tasks, lines = _uniquely_named(draft.tasks, lines, found)
     for task, line in zip(tasks, lines, strict=True):
         _check_alone(task, line, found)
+    if capacity is not None:
+        _check_needs(tasks, lines, capacity, found)
     tasks = Resolver(
         tasks,
         lines,
@@ -255,28 +259,34 @@ class Capacity(Protocol):
     def tags(self) -> Mapping[str, int | None]: ...
 
 
-def check_needs(graph: Graph, capacity: Capacity, lines: Mapping[str, int]) -> list[Mistake]:
-    """The needs that this machine can never meet: one mistake for every kind and need."""
+def check_needs(graph: Graph, capacity: Capacity) -> None:
+    """Raises WorkflowError for needs that this machine can never meet."""
+    found = Collector(graph.source)
+    _check_needs(graph.tasks, [None] * len(graph), capacity, found)
+    found.raise_if_any()
+
+
+def _check_needs(
+    tasks: Sequence[Task], lines: Sequence[int | None], capacity: Capacity, found: Collector
+) -> None:
+    """One mistake for every kind and need."""
     verdicts: dict[Needs, list[tuple[str, str]]] = {}
-    folded: dict[tuple[str, str], list[Task]] = {}
-    for task in graph.tasks:
+    folded: dict[tuple[str, str], list[int]] = {}
+    for i, task in enumerate(tasks):
         short = verdicts.get(task.needs)
         if short is None:
             short = verdicts[task.needs] = _shortages(task.needs, capacity)
         for what, _ in short:
-            folded.setdefault((task.kind_name, what), []).append(task)
+            folded.setdefault((task.kind_name, what), []).append(i)
     hints = dict(shortage for short in verdicts.values() for shortage in short)
-    found = Collector(graph.source)
-    for (_, what), tasks in folded.items():
-        first = tasks[0].name
-        more = f" (and {len(tasks) - 1:,} more alike)" if len(tasks) > 1 else ""
+    for (_, what), alike in folded.items():
+        more = f" (and {len(alike) - 1:,} more alike)" if len(alike) > 1 else ""
         found.add(
             "needs that cannot be met",
-            f"task '{first}'{more} needs {what}",
+            f"task '{tasks[alike[0]].name}'{more} needs {what}",
             hints[what],
-            lines.get(first),
+            lines[alike[0]],
         )
-    return found.mistakes()
 
 
 def _shortages(needs: Needs, capacity: Capacity) -> list[tuple[str, str]]:

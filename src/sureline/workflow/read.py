@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sureline.workflow.check import Reading
+from sureline.workflow.check import Capacity, Reading
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import QuantityError, parse_speed
 from sureline.workflow.wfformat_reader import read_wfformat
@@ -24,8 +24,9 @@ def read_workflow(
     overrides: Mapping[str, str] | None = None,
     pretend: bool = False,
     speed: float = 1.0,
+    capacity: Capacity | None = None,
 ) -> Reading:
-    """Read and check a workflow file, to be run in `directory`.
+    """Read and check a workflow file, to be run in `directory` on a machine of this capacity.
 
     `.json` is WfFormat, `.yaml` and `.yml` are YAML; of another file the content decides.
     Raises UserError if there is no file to read or an option does not suit it, and WorkflowError
@@ -45,6 +46,7 @@ def read_workflow(
             pretend=pretend,
             speed=speed,
             beside=path.parent,
+            capacity=capacity,
         )
 
 
@@ -57,17 +59,31 @@ def read_text(
     pretend: bool = False,
     speed: float = 1.0,
     beside: Path | None = None,
+    capacity: Capacity | None = None,
 ) -> Reading:
     """The same for the content of a file, such as one read from the standard input."""
     if _is_json(file, data):
         if overrides:
             raise UserError(f"{file} is a WfFormat file and has no params to set; leave out --set")
         return read_wfformat(
-            data, file=file, directory=directory, pretend=pretend, speed=speed, beside=beside
+            data,
+            file=file,
+            directory=directory,
+            pretend=pretend,
+            speed=speed,
+            beside=beside,
+            capacity=capacity,
         )
     if pretend:
         raise UserError(f"{file} is not a WfFormat trace, so there are no runtimes to pretend")
-    return read_yaml(data, file=file, directory=directory, overrides=overrides, beside=beside)
+    return read_yaml(
+        data,
+        file=file,
+        directory=directory,
+        overrides=overrides,
+        beside=beside,
+        capacity=capacity,
+    )
 
 
 def read_bytes(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from sureline.workflow import wfformat, wfformat_old
-from sureline.workflow.check import Reading, check
+from sureline.workflow.check import Capacity, Reading, check
 from sureline.workflow.collect import Collector
 from sureline.workflow.globs import Disk
 from sureline.workflow.mistakes import WorkflowError
@@ -73,6 +73,7 @@ def read_wfformat(
     speed: float = 1.0,
     beside: Path | None = None,
     disk: Disk | None = None,
+    capacity: Capacity | None = None,
 ) -> Reading:
     """Read and check an instance. Raises WorkflowError with all mistakes."""
     instance = read_instance(data, file)
@@ -83,7 +84,9 @@ def read_wfformat(
         draft.file = file
         if not draft.tasks:
             found.add("missing keys", "there are no tasks", "describe at least one")
-        return check(draft, directory=directory, beside=beside, disk=disk, found=found)
+        return check(
+            draft, directory=directory, beside=beside, disk=disk, capacity=capacity, found=found
+        )
 
     try:
         graph = checked(())

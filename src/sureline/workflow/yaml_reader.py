@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from sureline.workflow.check import Draft, Reading, check
+from sureline.workflow.check import Capacity, Draft, Reading, check
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.globs import Disk
 from sureline.workflow.mistakes import Mistake, WorkflowError
@@ -29,15 +29,18 @@ def read_yaml(
     overrides: Mapping[str, str] | None = None,
     beside: Path | None = None,
     disk: Disk | None = None,
+    capacity: Capacity | None = None,
 ) -> Reading:
     """Read, fill in and check a workflow. Raises WorkflowError with all mistakes.
 
-    `overrides` replace values of `params:`. `directory`, `beside` and `disk` are those of `check`.
+    `overrides` replace values of `params:`. The rest is as for `check`.
     """
     found = Collector(file)
     reader = _FileReader(file, overrides or {}, found)
     draft = reader.draft(_load(data, found))
-    graph = check(draft, directory=directory, beside=beside, disk=disk, found=found)
+    graph = check(
+        draft, directory=directory, beside=beside, disk=disk, capacity=capacity, found=found
+    )
     lines = {task.name: line for task, line in zip(draft.tasks, draft.lines, strict=True) if line}
     return Reading(graph, lines, reader.warnings)
 

@@ -1,0 +1,52 @@
+"""Dask: a local cluster of two worker processes with one thread each, on loopback."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import dask
+from distributed import Client, LocalCluster
+from work import WORKERS, add, run_true, same
+
+if TYPE_CHECKING:
+    from work import Shape
+
+
+class Engine:
+    def __enter__(self) -> Engine:
+        self._cluster = LocalCluster(
+            n_workers=WORKERS,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+        )
+        self._client = Client(self._cluster, set_as_default=True)
+        self._numbers = itertools.count()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._cluster.close()
+
+    def calls(self, count: int) -> list[int]:
+        return list(self._client.gather(self._client.map(same, range(count), pure=False)))
+
+    def graph(self, shape: Shape) -> list[int]:
+        """Delayed calls, sent as one graph."""
+        delayed_same, delayed_add = dask.delayed(same), dask.delayed(add)
+        row = [delayed_same(k, dask_key_name=self._key()) for k in range(shape.width)]
+        for _ in range(1, shape.levels):
+            pairs = map(shape.needs, range(shape.width))
+            row = [delayed_add(row[a], row[b], dask_key_name=self._key()) for a, b in pairs]
+        return list(self._client.gather(self._client.compute(row, optimize_graph=False)))
+
+    def commands(self, count: int) -> int:
+        futures = self._client.map(run_true, range(count), pure=False)
+        return list(self._client.gather(futures)).count(0)
+
+    def once(self, value: int) -> int:
+        return int(self._client.submit(same, value, pure=False).result())
+
+    def _key(self) -> str:
+        return f"node-{next(self._numbers)}"

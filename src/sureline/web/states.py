@@ -1,0 +1,43 @@
+"""How states look: one colour and one sign each, in drawings and in the report alike.
+
+A state is never told by colour alone: every place that paints one also shows its sign or its name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """`light` and `dark` are the colours on a light and on a dark page; both stand out there."""
+
+    sign: str
+    light: str
+    dark: str
+    words: str
+
+
+LOOKS: dict[str, Look] = {
+    "succeeded": Look("\u2713", "#2c7a57", "#57b38a", "succeeded"),
+    "reused": Look("\u21ba", "#3b6fb0", "#7aa9e0", "reused"),
+    "failed": Look("\u2715", "#bd3124", "#f07f72", "failed"),
+    "timeout": Look("\u2715", "#a8440f", "#f0945c", "ran out of time"),
+    "lost": Look("?", "#86429f", "#c790dc", "lost with its process"),
+    "cancelled": Look("\u2013", "#6b7280", "#9aa3b2", "not run to its end"),
+    "running": Look("\u25b6", "#9a6700", "#e0b04a", "running"),
+    "retrying": Look("\u27f3", "#9a6700", "#e0b04a", "waiting to be tried again"),
+    "bound": Look("\u25d4", "#5a6b86", "#a9b8d0", "about to start"),
+    "ready": Look("\u25cb", "#5a6b86", "#a9b8d0", "ready"),
+    "waiting": Look("\u00b7", "#7b8494", "#8a93a3", "waiting"),
+}
+"""By the state of a task or the outcome of an attempt."""
+
+ORDER: tuple[str, ...] = tuple(LOOKS)
+"""States as they are listed side by side: what is done first, what has not begun last."""
+
+
+def variables(dark: bool) -> str:
+    """The colours as CSS declarations, `--state-NAME: COLOUR`."""
+    return "".join(
+        f"--state-{name}:{look.dark if dark else look.light};" for name, look in LOOKS.items()
+    )
