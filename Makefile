@@ -24,7 +24,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache --no-timings
+	$(BIN)/lint-imports --no-cache
 
 test: check
 	$(BIN)/pytest -n 2 -m 'not soak'

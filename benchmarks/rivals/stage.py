@@ -138,7 +138,7 @@ class _Play:
                 self._hear(data)
             elif "begin" in self._marks and "end" not in self._marks:
                 self._peak_bytes = max(self._peak_bytes, resident_bytes(tree()))
-            _reap()
+            self._note_ends()
 
     def _hear(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -172,9 +172,12 @@ class _Play:
 
     def _wait(self, until: float) -> None:
         while self._process.returncode is None and time.monotonic() < until:
-            if self._process.pid in _reap():
-                return
+            self._note_ends()
             time.sleep(0.02)
+
+    def _note_ends(self) -> None:
+        if self._process.pid in _reap():
+            self._process.returncode = 0  # whatever it was: the result line alone counts
 
     def _errors(self) -> str:
         """The last line of what the contestant complained of, or how it ended."""

@@ -6,10 +6,8 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-
-import ray  # noqa: E402  the variable above counts at import
-from work import WORKERS, add, run_true, same  # noqa: E402  after ray, as it came
+import ray
+from work import WORKERS, add, run_true, same
 
 if TYPE_CHECKING:
     from work import Shape
@@ -19,6 +17,7 @@ STORE_BYTES = 100_000_000
 
 class Engine:
     def __enter__(self) -> Engine:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         ray.init(
             num_cpus=WORKERS,
             include_dashboard=False,

@@ -1,4 +1,4 @@
-"""Sureline: an Executor for calls, a journalled Workflow for graphs, `sureline run` for commands."""
+"""Sureline: Executor for calls, a journalled Workflow for graphs, `sureline run` for commands."""
 
 from __future__ import annotations
 

@@ -41,6 +41,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RUN = "executor"
+INLINE_BYTES = 32 << 20
+"""Longer results come through a file."""
 
 
 class WorkerLostError(SurelineError):
@@ -176,7 +178,9 @@ class _Pool:
         if not call.future.set_running_or_notify_cancel():
             return False
         self._serial += 1
-        job = CallJob("call", "call", self._serial, call.digest, call.arguments)
+        job = CallJob(
+            "call", "call", self._serial, call.digest, call.arguments, inline_bytes=INLINE_BYTES
+        )
         function = call.function if slot.needs_function(call.digest) else None
         try:
             frame = encode(Run(self._serial, job, function))
@@ -296,13 +300,15 @@ class _Pool:
             if slot in self._idle:
                 self._idle.remove(slot)
             _, call = self._at_work.pop(slot, (0, None))
-            while self._waiting and (fresh := self._free_slot()) is not None:
-                self._next(fresh)
         orphans.kill(orphans.token_of(self._root, RUN, slot.name))
-        if call is not None:
-            call.future.set_exception(WorkerLostError(slot.epitaph()))
+        lost = WorkerLostError(slot.epitaph())
         slot.close()
         shutil.rmtree(self._root_of(slot.name), ignore_errors=True)
+        if call is not None:
+            call.future.set_exception(lost)
+        with self._lock:
+            while self._waiting and (fresh := self._free_slot()) is not None:
+                self._next(fresh)
 
     def _end(self) -> None:
         for slot in self._slots:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -375,6 +376,56 @@ def test_inside_a_running_loop() -> None:
         return results[value]
 
     assert asyncio.run(cell()) == 42
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_callers_signal_handlers_come_back(number: signal.Signals) -> None:
+    def mine(*_: object) -> None:
+        pass
+
+    before = signal.signal(number, mine)
+    try:
+        flow = Workflow("polite")
+        flow.call(double, 1)
+        flow.run()
+        assert signal.getsignal(number) is mine
+    finally:
+        signal.signal(number, before)
+
+
+def test_in_a_thread() -> None:
+    found: list[Any] = []
+
+    def work() -> None:
+        flow = Workflow("thread")
+        value = flow.call(double, 2)
+        found.append(flow.run()[value])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [4]
+
+
+def test_a_script_from_standard_input() -> None:
+    """Its functions live in no file."""
+    text = """\
+from sureline import Workflow
+def plus(x): return x + one
+one = 1
+flow = Workflow("typed")
+value = flow.call(plus, flow.call(plus, 1))
+print(flow.run()[value])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert ended.stdout == "3\n"
 
 
 # -- reuse ---------------------------------------------------------------------------------------

@@ -509,6 +509,84 @@ def test_a_link_out_of_the_sandbox_is_no_output(bench: Bench) -> None:
     assert not os.path.lexists(bench.directory / "link")
 
 
+@pytest.mark.parametrize(
+    ("in_the_way", "says"),
+    [
+        ("directory", "out is a directory with files in it, where a file is due"),
+        ("file", "out is in the way: it must be a directory"),
+        ("link", "out lies behind a symbolic link that leaves the working directory"),
+    ],
+)
+def test_nothing_of_the_users_gives_way_to_a_result(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory, in_the_way: str, says: str
+) -> None:
+    """The run says what is in the way; once it is moved, resuming does not run the task again."""
+    target = "out" if in_the_way == "directory" else "out/x"
+    bench.flow(f"""\
+        tasks:
+          a: {{run: 'echo ran >> {bench.directory}/count; echo x > {target}', outputs: [{target}]}}
+        """)
+    out, outside = bench.directory / "out", tmp_path_factory.mktemp("outside")
+    if in_the_way == "directory":
+        bench.write({"out/mine": "precious\n"})
+    elif in_the_way == "file":
+        bench.write({"out": "precious\n"})
+    else:
+        (outside / "mine").write_text("precious\n")
+        out.symlink_to(outside)
+    answer = bench("run", "w.yaml", "--json")
+    assert answer.code == 1
+    assert says in answer.json["reason"]
+    kept = out if in_the_way == "file" else out / "mine"
+    assert kept.read_text() == "precious\n"
+    assert os.listdir(outside) in ([], ["mine"])
+    out.rename(bench.directory / "moved")
+    assert bench("resume").code == 0
+    assert bench.text(target) == "x\n"
+    assert bench.text("count") == "ran\n"
+
+
+def test_a_link_in_the_users_directory_is_replaced_not_followed(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "precious"
+    elsewhere.write_text("precious\n")
+    (bench.directory / "out").symlink_to(elsewhere)
+    bench.flow("tasks:\n  a: {run: echo x > out, outputs: [out]}\n")
+    bench.run()
+    assert bench.text("out") == "x\n"
+    assert elsewhere.read_text() == "precious\n"
+
+
+def test_an_input_that_is_no_file_fails_and_does_not_hang(bench: Bench) -> None:
+    os.mkfifo("in")
+    bench.flow("tasks:\n  a: {run: cat in, inputs: [in]}\n")
+    answer = bench("run", "w.yaml")
+    assert answer.code == 1
+    assert "in is a named pipe, not a file" in answer.err
+
+
+@pytest.mark.parametrize("detach", ["", "setsid "])
+def test_what_a_task_leaves_running_ends_with_it(bench: Bench, detach: str) -> None:
+    pid = bench.directory / "pid"
+    bench.flow(f"""\
+        tasks:
+          a:
+            run: |
+              {detach}sh -c 'echo $$ > {pid}; exec sleep 600' > /dev/null 2>&1 &
+              until test -s {pid}; do sleep 0.01; done
+        """)
+    bench.run()
+    assert is_gone(int(bench.text("pid")))
+
+
+def test_logs_that_are_no_text(bench: Bench) -> None:
+    bench.flow(r"tasks: {a: {run: 'printf \377\\n; printf \376\\n >&2'}}")
+    bench.run()
+    logs = bench("logs", "last", "a", "--json").json
+    assert (logs["stdout"], logs["stderr"]) == ("\ufffd\n", "\ufffd\n")
+
+
 # -- the machine ---------------------------------------------------------------------------------
 
 

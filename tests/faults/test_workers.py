@@ -573,6 +573,7 @@ def test_an_executor_that_cannot_go_on_says_so(tmp_path: Path) -> None:
         tmp_path,
         "import os, sureline, time\n"
         "def die():\n"
+        "    open(place + '.going', 'w').close()\n"
         "    while os.path.exists(place): time.sleep(0.01)\n"
         "    os._exit(1)\n"
         "place = os.path.abspath('gone')\n"
@@ -581,6 +582,7 @@ def test_an_executor_that_cannot_go_on_says_so(tmp_path: Path) -> None:
         "executor = sureline.Executor(1)\n"
         "first = executor.submit(die)\n"
         "second = executor.submit(abs, -1)\n"
+        "while not os.path.exists(place + '.going'): time.sleep(0.01)\n"
         "os.rmdir(place)\n"
         "print(type(first.exception(30)).__name__)\n"
         "print(type(second.exception(30)).__name__)\n"
@@ -589,7 +591,7 @@ def test_an_executor_that_cannot_go_on_says_so(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     first, second, third = done.stdout.splitlines()
-    assert second == "FileNotFoundError"
+    assert (first, second) == ("WorkerLostError", "FileNotFoundError")
     assert "shutdown" in third
 
 

@@ -96,7 +96,7 @@ def test_needs_that_cannot_be_met_are_told_once_for_each_kind(tmp_path: Path) ->
         "w.yaml:3: task 'sim:0' (and 999 more alike) needs 64 cores; "
         "this machine has 2; lower `needs: cores`",
         "w.yaml:9: task 't' needs 8GB of memory; this machine has 4GB; lower `needs: memory`",
-        "w.yaml:9: task 't' needs 1 GPUs; this machine has 0; lower `needs: gpus`",
+        "w.yaml:9: task 't' needs 1 GPU; this machine has 0; lower `needs: gpus`",
         "w.yaml:9: task 't' needs 1 of the tag 'matlb'; this machine has 0; did you mean 'matlab'?",
         "w.yaml:9: task 't' needs 3 of the tag 'ssd'; this machine has 2; lower the need",
     ]

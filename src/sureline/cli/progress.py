@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, TextIO
+from typing import Literal
 
 from sureline.cli import console
 from sureline.cli.display import (
@@ -151,3 +151,35 @@ class Progress(Watcher):
             told=tuple(self._told),
             stopping=self._stopping,
         )
+
+
+@contextmanager
+def watching(mode: Mode, *, quiet: bool, as_json: bool) -> Iterator[Watcher]:
+    """What `run` and `resume` give to the run, shown on stderr until the block is left.
+
+    --quiet tells of failures only; so does --json, unless a mode was asked for.
+    """
+    if mode == "none":
+        yield Watcher()
+        return
+    sink = Sink(sys.stderr)
+    display = Display(_face(mode, sink, quiet or (as_json and mode == "auto")))
+    progress = Progress(display)
+    try:
+        yield progress
+    finally:
+        display.close(progress.snapshot())
+
+
+def _face(mode: Mode, sink: Sink, quiet: bool) -> Face:
+    if not quiet and (mode == "live" or (mode == "auto" and _can_live(sink))):
+        from sureline.cli.display_live import Live
+
+        return Live(sink, lambda: None)
+    from sureline.cli.display_lines import Lines
+
+    return Lines(sink, lambda: None, quiet=quiet)
+
+
+def _can_live(sink: Sink) -> bool:
+    return sink.is_terminal and os.environ.get("TERM", "") not in ("", "dumb", "unknown")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -40,6 +40,13 @@ Tags = Annotated[
 Quiet = Annotated[
     bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of failures only.")
 ]
+Progress = Annotated[
+    Literal["auto", "live", "lines", "none"],
+    Parameter(
+        help="How to show progress on stderr: live (a display that a terminal keeps up to date), "
+        "lines, none; auto is live on a terminal, lines elsewhere."
+    ),
+]
 
 
 def run(
@@ -64,6 +71,7 @@ def run(
         bool, Parameter(negative="", help="Sleep for each task's known duration instead.")
     ] = False,
     speed: Annotated[float, Parameter(help="With --pretend: how many times faster.")] = 1.0,
+    progress: Progress = "auto",
     quiet: Quiet = False,
     json: Json = False,
     directory: Directory = Path("."),
@@ -75,7 +83,7 @@ def run(
 
     Example: sureline run wordcount.yaml --set big=other.txt
     """
-    from sureline.cli.progress import Lines
+    from sureline.cli.progress import watching
     from sureline.compose import run_workflow
     from sureline.run.submitter import Options
     from sureline.workflow.quantities import parse_duration
@@ -94,7 +102,8 @@ def run(
     for warning in reading.warnings:
         console.note(f"note: {warning}")
     options = Options(fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s)
-    outcome = run_workflow(reading.graph, where, capacity, options, Lines(quiet or json))
+    with watching(progress, quiet=quiet, as_json=json) as watcher:
+        outcome = run_workflow(reading.graph, where, capacity, options, watcher)
     return report(outcome, json)
 
 
@@ -106,6 +115,7 @@ def resume(
     memory: Memory = None,
     gpus: Gpus = None,
     tag: Tags = None,
+    progress: Progress = "auto",
     quiet: Quiet = False,
     json: Json = False,
     directory: Directory = Path("."),
@@ -114,12 +124,13 @@ def resume(
 
     Example: sureline resume last
     """
-    from sureline.cli.progress import Lines
+    from sureline.cli.progress import watching
     from sureline.compose import resume_run
 
     where = working_directory(directory)
     capacity = machine(where, cores, memory, gpus, tag)
-    outcome = resume_run(where, run, capacity, Lines(quiet or json))
+    with watching(progress, quiet=quiet, as_json=json) as watcher:
+        outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
 
 

@@ -244,7 +244,8 @@ class Session:
     def _interrupt(self, urgency: int, reason: str = "interrupted") -> None:
         self._interrupts = max(self._interrupts + 1, urgency)
         drain, force = self._interrupts == 1, self._interrupts >= 3
-        self._watcher.interrupted(drain, self._view.by_state.get("running", 0))
+        under_way = self._view.by_state.get("running", 0) + self._view.by_state.get("bound", 0)
+        self._watcher.interrupted(drain, under_way)
         self._world.post("console", SUBMITTER, CancelRun(drain, force, reason))
 
     def _watch_requests(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -83,6 +83,9 @@ CREATE TABLE kept (
 CREATE TABLE checkpoints (number INTEGER NOT NULL);
 INSERT INTO checkpoints VALUES (0);
 """
+# No index by task: a scan of 400,000 events for one task takes 40 ms, and the index would cost
+# every writer a quarter of its speed.
+
 # Clustered by kind and time: the newest of a kind lie side by side, and an insert touches one
 # tree. A journal of the first layout starts with an empty table: its events do not tell pretended
 # tasks, whose durations mean nothing, from real ones.
@@ -100,8 +103,6 @@ CREATE TABLE durations (
 _LAYOUTS = (_TABLES, _DURATIONS)
 """What each version of the layout adds to the one before it."""
 VERSION = len(_LAYOUTS)
-# No index by task: a scan of 400,000 events for one task takes 40 ms, and the index would cost
-# every writer a quarter of its speed.
 
 
 class Opened(NamedTuple):
@@ -233,7 +234,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def _connect_checked(path: Path, mode: str) -> sqlite3.Connection:
     connection = _connect(path, mode)
     try:
-        if not layout_version(connection, path):
+        if not _layout_version(connection, path):
             raise no_journal(path.parent)
     except BaseException:
         connection.close()
@@ -243,11 +244,11 @@ def _connect_checked(path: Path, mode: str) -> sqlite3.Connection:
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
     """Make the tables, or add what an older layout lacks: all of it or nothing."""
-    if layout_version(connection, path) == VERSION:
+    if _layout_version(connection, path) == VERSION:
         return
     with transaction(connection, path):
         # Asked again: another process may have done it meanwhile.
-        for statements in _LAYOUTS[layout_version(connection, path) :]:
+        for statements in _LAYOUTS[_layout_version(connection, path) :]:
             for statement in statements.split(";"):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
@@ -255,7 +256,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path, fsync: Fsync) 
     fsync_path(path.parent, fsync)
 
 
-def layout_version(connection: sqlite3.Connection, path: Path) -> int:
+def _layout_version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of the tables; 0 for an empty database. Raises for what is not a journal."""
     # One statement, so one snapshot: another process may be making the tables just now.
     application, version, tables = connection.execute(

@@ -285,7 +285,8 @@ class Journal:
         """What succeeded tasks of these kinds took in all runs: per kind, the newest first.
 
         Kinds of which nothing is known are left out."""
-        if schema.layout_version(self.connection, self.path) < DURATIONS_SINCE:
+        ((version,),) = self._rows("PRAGMA user_version")
+        if version < DURATIONS_SINCE:
             return {}  # opened read-only, so the table could not be added
         found: dict[str, list[Observed]] = {}
         for kind in kinds:

@@ -210,7 +210,8 @@ class RunView(msgspec.Struct):
 
     def _run_ended(self, event: RunEnded) -> None:
         self.ended_state, self.ended_at = event.state, event.at
-        self.reason = event.reason or self.reason
+        # A run that was asked to stop may still have finished: then nothing went wrong.
+        self.reason = "" if event.state == "succeeded" else event.reason or self.reason
 
 
 def _ready(task: TaskView, event: TaskReady) -> TaskState:

@@ -43,6 +43,8 @@ class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
     env: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
     timeout_s: float | None = None
     cores: float = 1
+    inline_bytes: int = 64 << 10
+    """A longer result goes into the store."""
 
 
 class PauseJob(Job, frozen=True, omit_defaults=True, tag="pause"):

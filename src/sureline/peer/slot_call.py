@@ -15,8 +15,6 @@ from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture, flush_python
 from sureline.peer.store import BlobStore
 from sureline.workflow.files import FileRecord, result_path
 
-INLINE_RESULT_BYTES = 64 << 10
-"""Longer results go into the store."""
 
 
 class Calls:
@@ -50,7 +48,7 @@ class Calls:
             if saved is not None:
                 environ.update(job.env)
             result = self._call(job)
-            if len(result) > INLINE_RESULT_BYTES:
+            if len(result) > job.inline_bytes:
                 outputs = (self._store.put(result, result_path(job.task)),)
                 result = None
         except BaseException as caught:

@@ -566,7 +566,7 @@ class Submitter(Agent):
 
 
 def _remembered_kind(task: Task) -> str:
-    """The kind to remember the duration by; '' for a pretended task, whose duration means nothing."""
+    """The kind to remember a duration by; '' for a pretended task's, which means nothing."""
     return "" if isinstance(task.action, Pause) else task.kind_name
 
 

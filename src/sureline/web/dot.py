@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from sureline.web.boxes import Box, Drawing
-from sureline.web.states import LOOKS, ORDER
+from sureline.web.states import LOOKS, telling
 
 
 def dot(drawing: Drawing) -> str:
-    """One `digraph`. The marked path is drawn thick; a box is coloured by its rarest good news:
-    the state of its tasks that comes last in the order of states."""
+    """One `digraph`. The marked path is drawn thick; a box has the colour of its telling state."""
     lines = [
         f"digraph {quoted(drawing.name)} {{",
         "  rankdir=LR;",
@@ -31,7 +30,7 @@ def dot(drawing: Drawing) -> str:
 def _attributes(box: Box) -> str:
     found = [f"label={quoted(box.label)}"]
     if box.states:
-        state = max(box.states, key=ORDER.index)
+        state = telling(box.states)
         counts = ", ".join(f"{count} {LOOKS[s].words}" for s, count in box.states.items())
         found += [f'color="{LOOKS[state].light}"', f"tooltip={quoted(counts)}"]
     if box.critical:

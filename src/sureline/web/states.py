@@ -5,6 +5,7 @@ A state is never told by colour alone: every place that paints one also shows it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -34,6 +35,13 @@ LOOKS: dict[str, Look] = {
 
 ORDER: tuple[str, ...] = tuple(LOOKS)
 """States as they are listed side by side: what is done first, what has not begun last."""
+
+_TELLING = ("failed", "running", "retrying", "bound", "ready", "cancelled", "waiting")
+
+
+def telling(states: Mapping[str, int]) -> str:
+    """Of the states of several tasks, the one a reader wants to know of first."""
+    return next((state for state in _TELLING if state in states), next(iter(states)))
 
 
 def variables(dark: bool) -> str:

@@ -8,12 +8,11 @@ from html import escape
 
 from sureline.web.boxes import Box, Drawing, Edge
 from sureline.web.layout import Layout, Place, Route, lay_out, shortened
-from sureline.web.states import LOOKS, ORDER, variables
+from sureline.web.states import LOOKS, ORDER, telling, variables
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 HEAD_HEIGHT = 44.0
 LEGEND_HEIGHT = 36.0
-WORST_FIRST = ("failed", "running", "retrying", "bound", "ready", "cancelled", "waiting")
 
 _LIGHT = "--ground:#fff;--box:#f6f7f9;--line:#aab2bf;--ink:#1d2430;--soft:#5c6675;--path:#1d2430;"
 _DARK = "--ground:#14181f;--box:#1f252e;--line:#4a5463;--ink:#e6e9ee;--soft:#9aa5b5;--path:#f2f4f7;"
@@ -160,7 +159,7 @@ def _sign(box: Box, place: Place) -> str:
     """The sign of the state that matters most; with how many, if there are others."""
     if not box.states:
         return ""
-    state = next((s for s in WORST_FIRST if s in box.states), next(iter(box.states)))
+    state = telling(box.states)
     some = f" {box.states[state]}" if len(box.states) > 1 else ""
     return (
         f'<text class="sign {state}" x="{place.width - 8:.0f}" y="{place.height / 2 + 4:.0f}" '

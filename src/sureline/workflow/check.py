@@ -294,7 +294,7 @@ def _shortages(needs: Needs, capacity: Capacity) -> list[tuple[str, str]]:
     found = []
     have = f"this machine has {format_cores(capacity.cores)}; lower `needs: cores`"
     if needs.cores > capacity.cores:
-        found.append((f"{format_cores(needs.cores)} cores", have))
+        found.append((_counted(format_cores(needs.cores), "core"), have))
     sizes = (
         ("memory", needs.memory_bytes, capacity.memory_bytes),
         ("disk", needs.disk_bytes, capacity.disk_bytes),
@@ -305,7 +305,10 @@ def _shortages(needs: Needs, capacity: Capacity) -> list[tuple[str, str]]:
             found.append((f"{format_size(needed)} of {word}", hint))
     if needs.gpus > capacity.gpus:
         found.append(
-            (f"{needs.gpus} GPUs", f"this machine has {capacity.gpus}; lower `needs: gpus`")
+            (
+                _counted(str(needs.gpus), "GPU"),
+                f"this machine has {capacity.gpus}; lower `needs: gpus`",
+            )
         )
     for tag, count in needs.tags:
         limit = capacity.tags.get(tag, 0)
@@ -314,6 +317,10 @@ def _shortages(needs: Needs, capacity: Capacity) -> list[tuple[str, str]]:
             here = f"this machine has {limit}; {hint if not limit else 'lower the need'}"
             found.append((f"{count} of the tag '{tag}'", here))
     return found
+
+
+def _counted(number: str, thing: str) -> str:
+    return f"{number} {thing}" if number == "1" else f"{number} {thing}s"
 
 
 def _about(size_bytes: int) -> str:
