@@ -11,6 +11,7 @@ It also serves Dask: `dask.compute(x, scheduler=executor)`.
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import pickle
 import selectors
@@ -19,6 +20,7 @@ import socket
 import sys
 import tempfile
 import threading
+import types
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +31,7 @@ from typing import IO, Any, ParamSpec, TypeVar
 
 from sureline.peer import orphans
 from sureline.peer.calls import dump_value, load_error
+from sureline.peer.fingerprint import global_names
 from sureline.peer.capacity import this_machine
 from sureline.peer.frames import FrameTooLongError, Run, encode
 from sureline.peer.jobs import CallJob, JobEnded
@@ -41,6 +44,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RUN = "executor"
+FUNCTIONS_MAX = 1000
+"""How many functions are remembered as bytes; past this, all are forgotten."""
 INLINE_BYTES = 32 << 20
 """Longer results come through a file."""
 
@@ -83,6 +88,49 @@ class _Call:
         self.future: Future[Any] = Future()
 
 
+class _Functions:
+    """Functions as bytes. One that travels by value is pickled again only when something it is
+    made of (its code, its defaults, a global that it names) is another object than before; one
+    that has a closure, or is no plain function, is pickled for every call."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Packed] = {}
+
+    def packed(self, fn: object) -> tuple[str, bytes]:
+        """The function's digest and its bytes."""
+        if not isinstance(fn, types.FunctionType) or fn.__closure__:
+            data = dump_value(fn)
+            return digest_of(data), data
+        known = self._known.get(id(fn))
+        if known is None or not known.holds():
+            if len(self._known) >= FUNCTIONS_MAX:
+                self._known.clear()
+            known = self._known[id(fn)] = _Packed(fn)
+        return known.digest, known.data
+
+
+class _Packed:
+    """A plain function as bytes, and what it was made of then. It keeps the function alive, so
+    that its id is not given to another one."""
+
+    __slots__ = ("_fn", "_made_of", "_names", "data", "digest")
+
+    def __init__(self, fn: types.FunctionType) -> None:
+        self._fn = fn
+        self._names = tuple(global_names(fn.__code__))
+        self._made_of = self._parts()
+        self.data = dump_value(fn)
+        self.digest = digest_of(self.data)
+
+    def _parts(self) -> tuple[object, ...]:
+        fn = self._fn
+        values = map(fn.__globals__.get, self._names)
+        return (fn.__code__, fn.__defaults__, fn.__kwdefaults__, *values)
+
+    def holds(self) -> bool:
+        return all(map(operator.is_, self._made_of, self._parts()))
+
+
 class _Pool:
     """The executor's state, shared by its callers' threads and one thread that hears the slots.
 
@@ -94,6 +142,7 @@ class _Pool:
         self._workers = workers
         self._lock = threading.Lock()
         self._root = tempfile.mkdtemp(prefix="sureline-executor-")
+        self._functions = _Functions()
         self._waiting: deque[_Call] = deque()
         self._slots: set[SlotProcess] = set()
         self._idle: list[SlotProcess] = []
@@ -110,9 +159,8 @@ class _Pool:
     # -- callers' threads ----------------------------------------------------------------------
 
     def submit(self, fn: object, args: Any, kwargs: Any) -> Future[Any]:
-        # Pickled for every call: a function that travels by value may have changed since the last.
-        function = dump_value(fn)
-        call = _Call(digest_of(function), function, dump_value((args, kwargs)))
+        digest, function = self._functions.packed(fn)
+        call = _Call(digest, function, dump_value((args, kwargs)))
         with self._lock:
             if self._closing:
                 raise RuntimeError("cannot schedule new futures after shutdown")

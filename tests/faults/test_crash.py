@@ -152,7 +152,7 @@ class Victim:
             self._finish()
         else:
             assert said.code == 1, said  # a task whose slot was killed: failed, to be resumed
-            assert "killed" in said.err, said
+            assert "killed" in said.out + said.err, f"{said.out}{said.err}"
 
     def _begin(self) -> None:
         self._runs_begun += 1

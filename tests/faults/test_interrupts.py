@@ -7,18 +7,23 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from gates import HELD, Marks, gated, note, note_pid, write_flow
 from surely import (
     COMMAND,
+    HOME,
     alive,
     events,
     leftovers,
+    newest_run,
     no_traceback,
     none_survives,
+    runs,
     sentences,
+    slots,
     started,
     state,
     states,
@@ -26,7 +31,7 @@ from surely import (
     until,
 )
 
-from sureline.journal.events import CancelAsked
+from sureline.journal.events import CancelAsked, TaskEnded
 
 FOREVER = "sleep 600"
 
@@ -276,6 +281,64 @@ def test_losing_the_terminal_stops_the_run_cleanly(where: Path, marks: Marks) ->
     none_survives(where, 0.0)
     assert state(where) == "cancelled"
     completes(where, marks)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_any_instant_does_no_harm(where: Path, number: int) -> None:
+    """From the first moment to the last; whatever came of it, the run can be completed."""
+    tasks = {
+        f"t{k}": {"run": f"sleep 0.02; echo {k} > out.{k}", "outputs": [f"out.{k}"]}
+        for k in range(10)
+    }
+    write_flow(where, tasks)
+    for k in range(6):
+        with started(where, "run", "flow.yaml", "--fresh") as run:
+            time.sleep(0.1 + 0.15 * k)  # the instant is what this test varies
+            run.signal(number)
+            said = run.end()
+        assert said.code in (0, 130, -number), said
+        none_survives(where)
+    if not (where / HOME / "journal.db").exists():
+        return  # a machine so slow that no run came to be
+    for one in runs(where):
+        assert one["state"] in ("succeeded", "cancelled", "interrupted"), one
+    if runs(where):
+        done = sureline(where, "resume", "--json")
+        assert done.code == 0, done
+        assert (where / "out.9").read_text() == "9\n"
+        assert leftovers(where) == []
+
+
+def test_slots_that_are_killed_all_the_time(where: Path, marks: Marks) -> None:
+    """Retries carry a run through; what is lost is told as such."""
+    tasks = {
+        f"t{k}": {
+            "run": f"{note('ran')}; sleep 0.05; echo {k} > out.{k}",
+            "outputs": [f"out.{k}"],
+            "retries": 20,
+        }
+        for k in range(12)
+    }
+    write_flow(where, tasks)
+    killed = 0
+    with started(
+        where, "run", "flow.yaml", "--retry-delay", "10ms", "--json", env=marks.env
+    ) as run:
+        marks.wait("ran")
+        name = newest_run(where)
+        while not run.over() and killed < 10:
+            found = slots(where, name)
+            if found and marks.times("ran") > killed:
+                os.kill(found[killed % len(found)], signal.SIGKILL)
+                killed += 1
+            time.sleep(0.02)
+        said = run.end()
+    assert said.code == 0, said
+    assert said.json["tasks"]["succeeded"] == 12
+    assert all((where / f"out.{k}").read_text() == f"{k}\n" for k in range(12))
+    ends = [event for event in events(where) if isinstance(event, TaskEnded)]
+    assert {event.outcome for event in ends} <= {"succeeded", "lost", "failed"}
+    assert leftovers(where) == []
 
 
 # -- sureline cancel ------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from surely import (
     states,
     sureline,
     tree,
+    until,
     view,
 )
 
@@ -385,20 +386,48 @@ def test_readers_disturb_nothing(where: Path) -> None:
         assert one.code == 0 or "no journal" in one.err or "there is no run" in one.err, one
 
 
-def test_a_new_run_clears_up_after_a_dead_one_only(where: Path, marks: Marks) -> None:
+@pytest.mark.parametrize("lock", ['{"host": "here", "pid": 1, "boot": "earlier"}', "", None])
+def test_a_new_run_clears_up_after_a_dead_one_only(
+    where: Path, marks: Marks, lock: str | None
+) -> None:
     """What a killed run left is removed by the next run; a living run's files are not."""
     gated(where)
-    busy(where, "one")
+    busy(where, "one", 3)
     with started(where, "run", "flow.yaml", env=marks.env) as living:
         marks.wait("first")
-        work = where / HOME / "work"
-        (dead := work / "dead-run").mkdir()
-        (dead / "lock").write_text('{"host": "here", "pid": 1, "boot": "earlier"}')
-        (dead / "junk").write_text("junk")
+        dead = where / HOME / "work" / "dead-run"
+        (dead / "slot-1-1").mkdir(parents=True)
+        (dead / "slot-1.out").write_text("junk")
+        if lock is not None:
+            (dead / "lock").write_text(lock)
         assert sureline(where, "run", "one.yaml").code == 0
         assert not dead.exists()
         marks.open_gate()
         assert living.end().code == 0
+    assert (where / "b").read_text() == "one\none\n"
+
+
+def test_a_run_that_is_being_created_is_left_alone(where: Path) -> None:
+    """Between making its directory and taking its lock, a run looks as if nobody drove it."""
+    chain(where)
+    (born := where / HOME / "work" / "born").mkdir(parents=True)
+    assert sureline(where, "run", "flow.yaml").code == 0
+    assert born.exists()
+
+
+def test_of_two_resumes_one_is_refused(where: Path, marks: Marks) -> None:
+    gated(where)
+    with started(where, "run", "flow.yaml", env=marks.env) as run:
+        marks.wait("first")
+        run.kill()
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(started(where, "resume", env=marks.env)) for _ in range(2)]
+        until(lambda: any(one.over() for one in both), "one to be refused")
+        marks.open_gate()
+        said = sorted((one.end() for one in both), key=lambda one: one.code)
+    assert [one.code for one in said] == [0, 2], said
+    assert "still running in another process" in sentences(said[1])[0]
+    assert set(commits_per_task(where).values()) == {1}
     assert (where / "b").read_text() == "one\none\n"
 
 

@@ -423,6 +423,24 @@ def test_a_functions_changed_defaults_are_seen(executor: sureline.Executor) -> N
     assert executor.submit(add, 1).result(PATIENCE_S) == 11
 
 
+def test_a_functions_changed_globals_are_seen(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sureline\n"
+        "more = 1\n"
+        "def add(x): return x + more\n"
+        "if __name__ == '__main__':\n"
+        "    with sureline.Executor(1) as executor:\n"
+        "        first = executor.submit(add, 1).result()\n"
+        "        more = 10\n"
+        "        print(first, executor.submit(add, 1).result())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], check=True, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.stdout == "2 11\n"
+
+
 class OnlyOneWay:
     """Pickles, and refuses to be loaded in another process."""
 

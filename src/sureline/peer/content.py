@@ -12,12 +12,26 @@ _CHUNK_BYTES = 1 << 20
 _THREADS_FROM_BYTES = 8 << 20
 """Below this, starting threads costs more than they save."""
 _FICLONE = 0x40049409
+_LINK_TRIES = 100
 
 NO_LINK = frozenset({errno.EMLINK, errno.EXDEV, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP})
 """What `link` may answer where a copy still works."""
 
 _no_reflinks: set[int] = set()
 """Devices that have refused a reflink; asking again for every file would cost a call each."""
+
+
+def link(source: str, dest: str) -> None:
+    """As os.link, also while others rename equal files over `source`: link() then finds a file
+    that has just lost its name and says ENOENT, although the name never was without a file."""
+    for _ in range(_LINK_TRIES):
+        try:
+            os.link(source, dest)
+            return
+        except FileNotFoundError:
+            if not os.path.lexists(source) or not os.path.isdir(os.path.dirname(dest)):
+                raise
+    os.link(source, dest)
 
 
 def hash_bytes(data: bytes) -> str:

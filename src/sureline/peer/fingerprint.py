@@ -92,7 +92,7 @@ class _Walk:
                 self.add(cell.cell_contents)
             except ValueError:
                 self._write("empty cell")
-        for name in sorted(_global_names(function.__code__)):
+        for name in sorted(global_names(function.__code__)):
             if name in function.__globals__:
                 self._write("global", name)
                 self._add_global(function.__globals__[name], function.__module__)
@@ -151,10 +151,10 @@ class _Walk:
         self._write(cloudpickle.dumps(value, 5))
 
 
-def _global_names(code: types.CodeType) -> set[str]:
+def global_names(code: types.CodeType) -> set[str]:
     """Names that the code, or code nested in it, may look up among the globals."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _global_names(constant)
+            found |= global_names(constant)
     return found

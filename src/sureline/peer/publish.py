@@ -14,7 +14,7 @@ import os
 import stat
 from typing import Protocol
 
-from sureline.peer.content import NO_LINK, copy_file, hash_file, reflink, remove_tree
+from sureline.peer.content import NO_LINK, copy_file, hash_file, link, reflink, remove_tree
 from sureline.peer.tree import Entry, StoreError, walk
 from sureline.workflow.files import FileRecord
 
@@ -105,7 +105,7 @@ def _same_file(status: os.stat_result, user_path: str, blob: str, record: FileRe
 def _put_file(blob: str, dest: str, size: int, executable: bool) -> None:
     if size >= LINK_FROM_BYTES and not _can_reflink(blob, dest):
         try:
-            os.link(blob, dest)
+            link(blob, dest)
             return
         except OSError as error:
             if error.errno not in NO_LINK:

@@ -16,7 +16,6 @@ from sureline.peer.store import BlobStore
 from sureline.workflow.files import FileRecord, result_path
 
 
-
 class Calls:
     def __init__(self, store: BlobStore, capture: Capture, directory: str) -> None:
         self._store = store

@@ -24,6 +24,7 @@ from sureline.peer.content import (
     hash_bytes,
     hash_file,
     hash_open_file,
+    link,
     write_all,
 )
 from sureline.peer.publish import publish
@@ -369,7 +370,7 @@ class BlobStore:
     def _link(self, digest: str, executable: bool, dest: str, shown: str) -> None:
         blob = self.blob_path(digest, executable)
         try:
-            os.link(blob, dest)
+            link(blob, dest)
         except OSError as error:
             if error.errno in NO_LINK:
                 copy_file(blob, dest, 0o555 if executable else 0o444)
