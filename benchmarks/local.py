@@ -32,6 +32,9 @@ DOCS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 OTHERS_CORES_QUIET = 0.1
 """The machine counts as quiet if others keep less than this busy."""
 
+NOISE_SHORTEST_S = 0.5
+"""Over less time than this, the kernel's ticks say too little of what others used."""
+
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
@@ -82,23 +85,20 @@ def environments(contestants: list[str], directory: Path) -> dict[str, install.E
     return found
 
 
-def contest(
-    given: argparse.Namespace, found: dict[str, install.Environment]
-) -> tuple[list[stage.Sample], list[dict[str, float]]]:
-    """All samples, and the calibration before each repeat. Contestants take turns."""
-    samples, spins = [], []
-    for repeat in range(given.repeat):
-        spins.append(noise.spin())
-        say(f"repeat {repeat + 1}: spin took {spins[-1]['wall_s']:.2f} s")
-        for workload in given.workloads:
-            for name in given.only:
-                environment = found[name]
-                if environment.reason or not judge.entered(name, workload):
-                    continue
-                sample = stage.play(name, environment.python, workload, given.scale, repeat)
-                samples.append(sample)
-                say(f"  {workload:9}{name:11}{sample.reason or told(sample)}")
-    return samples, spins
+def one_round(
+    given: argparse.Namespace, found: dict[str, install.Environment], repeat: int
+) -> list[stage.Sample]:
+    """Every contestant once in every workload. Within a workload they take turns."""
+    samples = []
+    for workload in given.workloads:
+        for name in given.only:
+            environment = found[name]
+            if environment.reason or not judge.entered(name, workload):
+                continue
+            sample = stage.play(name, environment.python, workload, given.scale, repeat)
+            samples.append(sample)
+            say(f"  {workload:9}{name:11}{sample.reason or told(sample)}")
+    return samples
 
 
 def told(sample: stage.Sample) -> str:
@@ -135,7 +135,11 @@ def summary(
     spins: list[dict[str, float]],
 ) -> dict[str, Any]:
     figures = judge.medians(samples)
-    others = [s.figures["others_cores"] for s in samples if "others_cores" in s.figures]
+    others = [
+        s.figures["others_cores"]
+        for s in samples
+        if s.figures.get("elapsed_s", 0.0) >= NOISE_SHORTEST_S
+    ]
     others_cores = median(others) if others else 0.0
     alone = [
         s.figures["tasks"] / s.figures["without_start_s"]
@@ -145,7 +149,7 @@ def summary(
     return {
         "benchmark": "local",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "repeat": given.repeat,
+        "repeat": len(spins),
         "scale": given.scale,
         "machine": machine(),
         "noise": {
@@ -186,10 +190,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     stage.become_subreaper()
     found = environments(given.only, given.rivals)
-    samples, spins = contest(given, found)
-    result = summary(given, found, samples, spins)
-    if given.json:
-        replace(given.json, json.dumps(result, indent=2) + "\n")
+    samples: list[stage.Sample] = []
+    spins: list[dict[str, float]] = []
+    result: dict[str, Any] = {}
+    for repeat in range(given.repeat):
+        spins.append(noise.spin())
+        say(f"repeat {repeat + 1} of {given.repeat}: spin took {spins[-1]['wall_s']:.2f} s")
+        samples += one_round(given, found, repeat)
+        result = summary(given, found, samples, spins)
+        if given.json:  # after each repeat: a long run that is broken off is not lost
+            replace(given.json, json.dumps(result, indent=2) + "\n")
     if given.write_docs:
         replace(DOCS, page.page(result))
     report(result)

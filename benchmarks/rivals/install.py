@@ -43,24 +43,28 @@ def environment(rival: str, directory: Path) -> Environment:
     A rival that cannot be installed comes back with a reason; nothing is raised for it.
     """
     where = directory / f"{rival}-py{sys.version_info.major}.{sys.version_info.minor}"
-    ready = where / "ready.json"
     python = where / "bin" / "python"
-    wanted = REQUIREMENTS[rival]
-    with _locked(directory / f"{rival}.lock"):
-        try:
-            found = json.loads(ready.read_text())
-            if found["requirement"] == wanted:
-                return Environment(python, found["versions"])
-        except (OSError, ValueError, KeyError):
-            pass  # not there, or left half made: it is made anew
-        shutil.rmtree(where, ignore_errors=True)
-        try:
-            versions = _make(where, python, wanted)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            return Environment(python, {}, f"not installed: {_told(error)}")
-        # Written last: an environment without it does not count.
-        ready.write_text(json.dumps({"requirement": wanted, "versions": versions}))
-    return Environment(python, versions)
+    try:
+        with _locked(directory / f"{rival}.lock"):
+            return Environment(python, _present_or_made(where, python, REQUIREMENTS[rival]))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Environment(python, {}, f"not installed: {_told(error)}")
+
+
+def _present_or_made(where: Path, python: Path, wanted: str) -> dict[str, str]:
+    """The versions in the environment at `where`."""
+    ready = where / "ready.json"
+    try:
+        found = json.loads(ready.read_text())
+        if found["requirement"] == wanted:
+            return dict(found["versions"])
+    except (OSError, ValueError, KeyError):
+        pass  # not there, or left half made: it is made anew
+    shutil.rmtree(where, ignore_errors=True)
+    versions = _make(where, python, wanted)
+    # Written last: an environment without it does not count.
+    ready.write_text(json.dumps({"requirement": wanted, "versions": versions}))
+    return versions
 
 
 def _make(where: Path, python: Path, requirement: str) -> dict[str, str]:

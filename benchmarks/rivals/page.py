@@ -158,8 +158,10 @@ where the start is the matter. Every answer is verified.
   the measured part. Pages that processes share count once for each.
 
 HyperQueue's tasks are programs. Its calls are Python functions, each in an interpreter of its own
-(measured on 300 calls, not 10,000); its graph, warm and cold figures are of `/bin/true`. Its wheel
-runs server and worker inside the client's process.
+(measured on 300 calls, not 10,000); its graph, warm and cold figures are of commands. It gives no
+values back and its client looks for ends once a second, so each of its jobs ends with a task that
+needs all others and writes to a pipe; the clock stops at that. Its wheel has no `hq` program:
+server and worker run inside the client's process.
 
 Repeat it with `python benchmarks/local.py`; `--help` tells the rest. Rivals are installed by pip,
 in pinned versions, into environments below `~/.cache/sureline-benchmarks`.

@@ -11,13 +11,15 @@ journalled like commands: a crash loses nothing, and an unchanged call is not ma
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sureline.compose import HOME, Outcome, Watcher, run_workflow
-from sureline.journal.events import COMMITS, TaskEnded
+from sureline.journal.events import TaskEnded
 from sureline.journal.store import Journal
 from sureline.peer.calls import Handle, dump_arguments, dump_function, load_error
 from sureline.peer.capacity import Capacity, this_machine
@@ -27,8 +29,9 @@ from sureline.workflow.check import Draft, check
 from sureline.workflow.files import result_path
 from sureline.workflow.mistakes import SurelineError, UserError
 from sureline.workflow.model import Call, Command, Graph, Needs, Takes, Task
-from sureline.workflow.quantities import parse_duration, parse_size, parse_takes
+from sureline.workflow.quantities import parse_cores, parse_duration, parse_size, parse_takes
 
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 NEEDS = ("cores", "memory", "disk", "gpus")
 
 
@@ -60,27 +63,28 @@ class Workflow:
         name: str,
         *,
         run: str,
-        inputs: str | Iterable[str] = (),
-        outputs: str | Iterable[str] = (),
+        inputs: Paths = (),
+        outputs: Paths = (),
         after: str | Handle | Iterable[str | Handle] = (),
         needs: Mapping[str, object] | None = None,
         takes: str | float | None = None,
         retries: int = 0,
         timeout: str | float | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: str | None = None,
-        in_place: bool | Iterable[str] = False,
+        stdin: str | os.PathLike[str] | None = None,
+        in_place: bool | Paths = False,
     ) -> Handle:
         """Add a command. The arguments are the keys of a workflow file; see its reference."""
         read = _paths(inputs)
         lying = read if in_place is True else () if in_place is False else _paths(in_place)
+        fed = None if stdin is None else os.fspath(stdin)
         self._add(
             Task(
                 name,
                 Command(run),
-                read if stdin is None or stdin in read else (*read, stdin),
+                read if fed is None or fed in read else (*read, fed),
                 _paths(outputs),
-                stdin=stdin,
+                stdin=fed,
                 in_place=lying,
                 **_settings(name, after, needs, takes, retries, timeout, env),
             )
@@ -133,15 +137,14 @@ class Workflow:
         was interrupted can be continued with `sureline resume`.
         """
         where = Path(directory).resolve()
-        machine = this_machine(
-            where,
-            cores=cores,
-            memory_bytes=None if memory is None else parse_size(str(memory)),
-            gpus=gpus,
-            tags=tags,
-        )
+        try:
+            memory_bytes = None if memory is None else parse_size(str(memory))
+            delay_s = parse_duration(str(retry_delay))
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        machine = this_machine(where, cores=cores, memory_bytes=memory_bytes, gpus=gpus, tags=tags)
         graph = self.graph(where, machine)
-        options = Options(fresh, stop_on_failure, parse_duration(str(retry_delay)))
+        options = Options(fresh, stop_on_failure, delay_s)
         outcome = run_workflow(graph, where, machine, options, watcher)
         results = Results(where, outcome)
         if outcome.state != "succeeded":
@@ -220,25 +223,20 @@ class Results:
 
     def __getitem__(self, handle: Handle | str) -> Any:
         task = handle.task if isinstance(handle, Handle) else handle
-        ended = self._ended(task)
-        if ended is None or ended.outcome not in COMMITS:
+        ended = self._committed.get(task)
+        if ended is None:
             raise KeyError(f"{task} has no result in run {self.run}")
         if ended.result is not None:
             return pickle.loads(ended.result)
         for file in ended.outputs:
             if file.path == result_path(task):
-                store = BlobStore(self._directory / HOME, self._directory)
-                return pickle.loads(Path(store.blob_path(file.digest)).read_bytes())
+                return pickle.loads(BlobStore(self._directory / HOME).read(file))
         return [self._directory / file.path for file in ended.outputs]
 
-    def _ended(self, task: str) -> TaskEnded | None:
+    @cached_property
+    def _committed(self) -> dict[str, TaskEnded]:
         with Journal.open(self._directory / HOME, create=False, read_only=True) as journal:
-            found = [
-                entry.event
-                for entry in journal.events(self.run, task=task)
-                if isinstance(entry.event, TaskEnded)
-            ]
-        return found[-1] if found else None
+            return {ended.task: ended for ended in journal.commits(self.run)}
 
     def failure(self) -> RunFailedError:
         """The exception that tells how the run went wrong."""
@@ -254,16 +252,22 @@ class Results:
         return failed
 
     def _first_failure(self) -> TaskEnded | None:
+        """The last attempt of the task that failed for good first."""
+        failed: dict[str, TaskEnded] = {}
         with Journal.open(self._directory / HOME, create=False, read_only=True) as journal:
             for entry in journal.events(self.run):
                 event = entry.event
-                if isinstance(event, TaskEnded) and event.outcome in ("failed", "timeout", "lost"):
-                    return event
-        return None
+                if isinstance(event, TaskEnded):
+                    failed.pop(event.task, None)
+                    if event.outcome in ("failed", "timeout", "lost"):
+                        failed[event.task] = event
+        return next(iter(failed.values()), None)
 
 
-def _paths(paths: str | Iterable[str]) -> tuple[str, ...]:
-    return (paths,) if isinstance(paths, str) else tuple(str(path) for path in paths)
+def _paths(paths: Paths) -> tuple[str, ...]:
+    if isinstance(paths, str | os.PathLike):
+        return (os.fspath(paths),)
+    return tuple(os.fspath(path) for path in paths)
 
 
 def _kind(function: Callable[..., object]) -> str:
@@ -306,7 +310,7 @@ def _needs(needs: Mapping[str, object]) -> Needs:
         if not isinstance(count, int) or count < 1:
             raise ValueError(f"needs {tag}: {count!r} is not a count; give 1 or more")
     return Needs(
-        cores=float(str(needs.get("cores", 1))),
+        cores=parse_cores(str(needs.get("cores", 1))),
         memory_bytes=parse_size(str(needs.get("memory", 0))),
         disk_bytes=parse_size(str(needs.get("disk", 0))),
         gpus=int(str(needs.get("gpus", 0))),

@@ -118,11 +118,14 @@ class Bench:
                 going.communicate(timeout=PATIENCE_S)
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for a condition. Fails after PATIENCE_S."""
+def wait_until(condition: Callable[[], object], going: subprocess.Popen[str] | None = None) -> None:
+    """Wait for a condition that `going` brings about. Fails if that ends, or after PATIENCE_S."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "the awaited never happened"
+        if going is not None and going.poll() is not None:
+            assert going.stderr is not None
+            raise AssertionError(f"it ended with {going.returncode}: {going.stderr.read()}")
         time.sleep(0.02)
 
 

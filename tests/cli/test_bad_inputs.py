@@ -167,7 +167,7 @@ FLOWS = [
     need("too much disk", "{disk: 900PB}", r"of disk; this machine has .*; lower `needs: disk`"),
     need("too many GPUs", "{gpus: 64}", r"needs 64 GPUs; this machine has \d+; lower"),
     need("unknown tag", "{unobtainium: 1}", r"needs 1 of the tag 'unobtainium'; .*--tag unobta"),
-    option("need over --cores", "--cores 0.5", r"w\.yaml:2: task 'a' needs 1 cores; .*has 0\.5"),
+    option("need over --cores", "--cores 0.5", r"w\.yaml:2: task 'a' needs 1 cores?; .*has 0\.5"),
 ]
 
 ROOT = 'x", "schemaVersion": "1.5",\n"workflow": {"specification": {\n'
@@ -230,6 +230,7 @@ OPTIONS = [
     option("--tag uncounted", "--tag a=x", r"--tag 'a=x' is not a tag; write"),
     option("--retry-delay", "--retry-delay x", r"--retry-delay: 'x' is not a duration; write"),
     option("unknown option", "--frsh", r"Unknown option: --frsh\. Did you mean --fresh\?; see"),
+    option("unknown choice", "--progress fancy", r'"fancy" for --progress\. Choose from: "auto",'),
     option("too many arguments", "b c", r"too many arguments: b c; see 'sureline run --help'"),
     option("-C to nothing", "-C nowhere", r"nowhere is not a directory; name an existing one"),
     option("-C to a file", "-C in.txt", r"in\.txt is not a directory; name an existing one"),

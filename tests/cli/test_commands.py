@@ -13,8 +13,9 @@ import pytest
 from cli_bench import SURELINE, Bench, wait_until
 
 from sureline import __version__
+from sureline.cli.main import app
 
-COMMANDS = ["run", "resume", "cancel", "validate", "init", "runs", "show", "logs"]
+COMMANDS = [name for name in app if not name.startswith("-")]
 
 COUNTS = {"total", "succeeded", "reused", "failed", "cancelled"}
 TASK = {
@@ -59,6 +60,7 @@ def test_every_command_explains_itself(command: str, bench: Bench) -> None:
 def test_help_lists_all_commands(bench: Bench) -> None:
     answer = bench("--help")
     assert answer.code == 0
+    assert {"run", "resume", "cancel", "validate", "init", "runs", "show", "logs"} <= set(COMMANDS)
     for command in COMMANDS:
         assert re.search(rf"^\W*{command} +[A-Z]", answer.out, re.MULTILINE)
     assert bench().out == answer.out, "no command at all is a question, not a mistake"
@@ -301,7 +303,7 @@ def test_exit_codes_of_real_processes(bench: Bench) -> None:
 def test_a_cancelled_run_exits_with_130(bench: Bench, by: str) -> None:
     bench.flow("tasks:\n  long: {run: sleep 600}\n")
     going = bench.start("run", "w.yaml", "--json")
-    wait_until(bench.running)
+    wait_until(bench.running, going)
     if by == "signal":
         going.send_signal(signal.SIGINT)
         assert going.stderr is not None

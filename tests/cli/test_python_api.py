@@ -552,12 +552,13 @@ def test_resume_after_the_script_was_killed(bench: Bench) -> None:
     going = subprocess.Popen([sys.executable, "script.py"], cwd=here)
     try:
         wait_until(lambda: (here / "made").exists() and "gate" in bench.text("made"))
+        wait_until(lambda: bench.states()["noted:0"] == "succeeded")
     finally:
         going.send_signal(signal.SIGKILL)
         going.wait()
     assert bench("show", "--json").json["state"] == "interrupted"
     again = bench.start("resume", "--json")
-    wait_until(lambda: bench.text("made").count("gate") == 2)
+    wait_until(lambda: bench.text("made").count("gate") == 2, again)
     (here / "open").touch()
     out, err = again.communicate()
     assert again.returncode == 0, err
@@ -566,6 +567,38 @@ def test_resume_after_the_script_was_killed(bench: Bench) -> None:
     made = bench.text("made").split()
     assert made == ["1", "gate", "gate", "1"], "no call that had ended; no orphan at the gate"
     assert bench("show", "last", "sum:0", "--json").json["state"] == "succeeded"
+
+
+def test_a_call_that_had_ended_before_a_crash_is_not_made_again(bench: Bench) -> None:
+    """The second call kills the engine, its parent, at its very start: the first had ended."""
+    here = bench.directory
+    bench.write(
+        {
+            "script.py": f"""\
+            import os, signal
+            from sureline import Workflow
+
+            def first():
+                with open("{here}/made", "a") as stream:
+                    stream.write("first\\n")
+                return 1
+
+            def second(x):
+                if not os.path.exists("{here}/killed"):
+                    open("{here}/killed", "w").close()
+                    os.kill(os.getppid(), signal.SIGKILL)
+                return x
+
+            flow = Workflow("killed")
+            flow.call(second, flow.call(first))
+            flow.run()
+            """
+        }
+    )
+    ended = subprocess.run([sys.executable, "script.py"], cwd=here, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert bench("resume").code == 0
+    assert bench.text("made") == "first\n"
 
 
 def test_a_flow_in_python_is_seen_by_the_commands(bench: Bench) -> None:

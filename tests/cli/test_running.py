@@ -190,6 +190,32 @@ def test_resume_after_mending_the_cause(bench: Bench) -> None:
     assert bench.text("count") == "ran\n", "what had succeeded did not run again"
 
 
+def test_what_had_ended_before_a_crash_does_not_run_again(bench: Bench) -> None:
+    """The second task kills the engine at its very start; by then the first one had ended."""
+    here = bench.directory
+    bench.flow(f"""\
+        tasks:
+          first:
+            run: |
+              until test -s {here}/pid; do sleep 0.01; done
+              echo ran >> {here}/count
+              echo x > first
+            outputs: [first]
+          second:
+            run: |
+              test -e {here}/killed && exit 0
+              touch {here}/killed
+              kill -9 $(cat {here}/pid)
+            inputs: [first]
+        """)
+    going = bench.start("run", "w.yaml")
+    (here / "pid").write_text(f"{going.pid}\n")
+    assert going.wait() == -9
+    assert bench("show", "--json").json["state"] == "interrupted"
+    assert bench("resume").code == 0
+    assert bench.text("count") == "ran\n"
+
+
 def test_stop_on_failure(bench: Bench) -> None:
     bench.flow("""\
         tasks:
@@ -581,7 +607,10 @@ def test_what_a_task_leaves_running_ends_with_it(bench: Bench, detach: str) -> N
 
 
 def test_logs_that_are_no_text(bench: Bench) -> None:
-    bench.flow(r"tasks: {a: {run: 'printf \377\\n; printf \376\\n >&2'}}")
+    bench.flow("""\
+        tasks:
+          a: {run: 'printf "\\377\\n"; printf "\\376\\n" >&2'}
+        """)
     bench.run()
     logs = bench("logs", "last", "a", "--json").json
     assert (logs["stdout"], logs["stderr"]) == ("\ufffd\n", "\ufffd\n")
@@ -756,7 +785,7 @@ def test_show_while_running(bench: Bench) -> None:
           b: {{run: 'true', after: [a]}}
         """)
     going = bench.start("run", "w.yaml", "--json")
-    wait_until(lambda: bench.running() == ["a"])
+    wait_until(lambda: bench.running() == ["a"], going)
     shown = bench("show", "--json").json
     assert shown["state"] == "running"
     assert shown["by_state"] == {"running": 1, "waiting": 1}
@@ -806,6 +835,16 @@ def test_a_file_beside_the_workflow_is_hinted_at(bench: Bench) -> None:
 def test_an_absolute_path_and_a_file_without_a_suffix(bench: Bench) -> None:
     bench.write({"flow": "tasks:\n  a: {run: 'true'}\n"})
     assert bench.run(flow=str(bench.directory / "flow"))["state"] == "succeeded"
+
+
+def test_a_workflow_from_the_standard_input(bench: Bench) -> None:
+    flow = "tasks:\n  a: {run: echo x > out, outputs: [out]}\n"
+    ended = bench.process("run", "-", "--json", input=flow)
+    assert ended.returncode == 0, ended.stderr
+    assert bench.text("out") == "x\n"
+    ended = bench.process("run", "-", input="tasks:\n  a: {rum: x}\n")
+    assert ended.returncode == 2
+    assert "-:2: task 'a': unknown key 'rum'; did you mean 'run'?" in ended.stderr
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(bench: Bench) -> None:

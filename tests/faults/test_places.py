@@ -508,6 +508,25 @@ def test_a_changed_input_is_noticed_even_if_its_time_is_put_back(where: Path) ->
     assert (where / "b.txt").read_text() == "a\nHELLO\nb\n"
 
 
+def test_what_a_crash_left_beside_the_outputs_is_cleared_up(where: Path) -> None:
+    """Half made copies go; a directory of the user's that was on its way out is kept aside; what
+    a living process is making just now is left alone."""
+    chain(where)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (where / f".sureline-tmp-{dead.pid}-1-a.txt").write_text("half")
+    (where / f".sureline-tmp-{dead.pid}-2-c").mkdir()
+    (where / f".sureline-tmp-{dead.pid}-2-c" / "one").write_text("half")
+    (where / f".sureline-tmp-{os.getpid()}-1-a.txt").write_text("in the making")
+    (where / f".sureline-old-{dead.pid}-3-c").mkdir()
+    (where / f".sureline-old-{dead.pid}-3-c" / "mine").write_text("the only copy")
+    assert sureline(where, "run", "flow.yaml").code == 0
+    found = [path.name for path in where.glob(".sureline-*")]
+    assert found == [f".sureline-tmp-{os.getpid()}-1-a.txt"]
+    (kept,) = (where / HOME).rglob("mine")
+    assert kept.read_text() == "the only copy"
+
+
 def test_outputs_come_back(where: Path) -> None:
     chain(where)
     assert sureline(where, "run", "flow.yaml").code == 0

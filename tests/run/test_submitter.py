@@ -272,5 +272,20 @@ def test_every_task_is_announced_ready_once():
     assert ready == Counter(t.name for t in graph.tasks)
 
 
+def test_a_child_starts_only_when_its_parents_records_would_survive_a_kill():
+    world = ToyWorld()
+    survives: dict[str, bool] = {}
+
+    def note(job):
+        kept = {e.task for e in world.records[: world.flushed] if isinstance(e, TaskEnded)}
+        number = int(job.task[1:])
+        survives[job.task] = number == 0 or f"t{number - 1}" in kept
+        return 1.0
+
+    world.duration = note
+    drive(chain(5), world)
+    assert survives == {f"t{i}": True for i in range(5)}
+
+
 def test_an_empty_graph_succeeds():
     assert drive(Graph("empty", []), ToyWorld()).state == "succeeded"

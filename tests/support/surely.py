@@ -261,7 +261,7 @@ def leftovers(where: Path) -> list[str]:
     """What lies about that should not: working files of runs, and unfinished moves."""
     work = where / HOME / "work"
     found = [str(path.relative_to(where)) for path in sorted(work.rglob("*"))]
-    found += [str(path.relative_to(where)) for path in where.rglob(".sureline-tmp-*")]
+    found += [str(path.relative_to(where)) for path in where.rglob(".sureline-*")]
     return found
 
 

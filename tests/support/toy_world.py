@@ -56,6 +56,8 @@ class ToyWorld:
         self.outcome = outcome or succeed
         self.time = 0.0
         self.records: list[Event] = []
+        self.flushed = 0
+        """How many of the records would survive a kill."""
         self.running: dict[str, ToyJob] = {}
         self.started: list[tuple[float, Job]] = []
         self.published: list[FileRecord] = []
@@ -140,6 +142,9 @@ class ToyWorld:
 
     def record(self, event: Event) -> None:
         self.records.append(event)
+
+    def flush(self) -> None:
+        self._home.flushed = len(self.records)
 
     def sync(self, on_durable: Callable[[], None]) -> None:
         self.after(0.0, on_durable)

@@ -214,6 +214,14 @@ def test_records_keep_their_order_and_are_flushed_before_a_sync_is_announced(lab
     assert [event.number for event in lab.recorder.events] == list(range(10))
 
 
+def test_what_was_recorded_before_a_flush_is_handed_on(lab):
+    a, _ = pair(lab)
+    a.world.record(Event(1))
+    assert lab.recorder.flushed == 0
+    a.world.flush()
+    assert lab.recorder.flushed == 1
+
+
 def test_records_are_flushed_without_being_asked(lab):
     a, _ = pair(lab)
     a.world.record(Event(1))

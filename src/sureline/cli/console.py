@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import os
 import sys
@@ -10,7 +11,25 @@ from typing import Any
 
 import msgspec
 
+from sureline.journal.words import counted, duration, size
 from sureline.workflow.mistakes import Mistake, SurelineError
+
+__all__ = [
+    "OutputError",
+    "open_streams",
+    "drop_output",
+    "print_json",
+    "print_json_line",
+    "say",
+    "write",
+    "flush",
+    "note",
+    "complain",
+    "duration",
+    "size",
+    "counted",
+    "moment",
+]
 
 
 class OutputError(SurelineError):
@@ -48,6 +67,11 @@ def print_json(value: object) -> None:
     """One value on stdout, indented; a program reads the whole of stdout as one document."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     write(text.decode() + "\n")
+
+
+def print_json_line(value: object) -> None:
+    """One value in one line, for a program that reads as we go on."""
+    write(msgspec.json.encode(value).decode() + "\n")
 
 
 def say(text: str = "") -> None:
@@ -112,27 +136,6 @@ def _as_data(mistake: Mistake | str, hint: str) -> dict[str, Any]:
     }
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """1 task, 6 tasks, 0 dependencies."""
-    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
-
-
-def duration(seconds: float) -> str:
-    """A duration for people: 0.4 s, 12 s, 3 min 20 s, 2 h 05 min."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def size(count: float) -> str:
-    """A size for people: 12 B, 3.4 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+def moment(at: float) -> str:
+    """A time for programs: ISO 8601 with an offset, to the second."""
+    return datetime.datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")

@@ -4,7 +4,7 @@ The run's thread hands immutable snapshots to a `Display`, a daemon thread with 
 slot: a newer snapshot replaces one that was not yet shown. Only that thread writes, straight to
 the stream's descriptor: Python's buffered streams have locks, and a write that blocks for ever (a
 terminal stopped with Ctrl-S, a full pipe) would hold one when the interpreter wants to end. What a
-snapshot looks like is up to a `Face`; when writing fails, the face falls silent and the run goes on.
+snapshot looks like is up to a `Face`; when writing fails, it falls silent and the run goes on.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import threading
 from typing import Literal, NamedTuple, Protocol, TextIO
 
 import msgspec
-
-from sureline.cli import console
 
 TICK_S = 1.0
 """Shown again so often although nothing happened, so that clocks move."""
@@ -39,8 +37,6 @@ class Told(NamedTuple):
 class RunningTask(NamedTuple):
     task: str
     started_at: float
-    expected_s: float | None = None
-    """How long it is likely to take, if anybody can tell."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -64,22 +60,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     over: bool = False
 
 
-class Outlook(NamedTuple):
-    """When a run will be done: with 50 % and with 90 % surety, and what that rests on."""
+class Outlook(Protocol):
+    """What can be said about the time to come. Called in the display's thread."""
 
-    likely_at: float
-    surely_at: float
-    basis: str
+    def words(self, now: float) -> str | None:
+        """When the run will be done, as an interval with its basis; None if not known yet."""
 
-    def words(self, now: float) -> str:
-        """The interval, as seen from `now`; never one number.
-
-        >>> Outlook(130.0, 220.0, "").words(100.0)
-        'done in 30 s (50 %) to 2 min 00 s (90 %)'
-        """
-        likely = console.duration(max(0.0, self.likely_at - now))
-        surely = console.duration(max(0.0, self.surely_at - now))
-        return f"done in {likely} (50 %) to {surely} (90 %)"
+    def expected_s(self, task: str) -> float | None:
+        """How long a running task is likely to take in all."""
 
 
 class Face(Protocol):

@@ -8,7 +8,6 @@ changed or nothing was said for SILENCE_S.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from sureline.cli.display import Outlook, Sink, Snapshot, ToldKind
 
@@ -22,7 +21,7 @@ QUIET: frozenset[ToldKind] = frozenset({"notice", "failure", "tail", "again", "s
 class Lines:
     """A face for logs, pipes and poor terminals."""
 
-    def __init__(self, sink: Sink, outlook: Callable[[], Outlook | None], *, quiet: bool) -> None:
+    def __init__(self, sink: Sink, outlook: Outlook, *, quiet: bool) -> None:
         self._sink = sink
         self._outlook = outlook
         self._quiet = quiet
@@ -41,9 +40,9 @@ class Lines:
             self._counts(snapshot)
 
     def _first_outlook(self) -> None:
-        if not self._first_outlook_told and (outlook := self._outlook()) is not None:
+        if not self._first_outlook_told and (words := self._outlook.words(time.time())):
             self._first_outlook_told = True
-            self._sink.write(f"  {outlook.words(time.time())}, by {outlook.basis}\n")
+            self._sink.write(f"  {words}\n")
 
     def _counts(self, s: Snapshot) -> None:
         quiet_s = time.monotonic() - self._counted_at
@@ -53,7 +52,8 @@ class Lines:
         if quiet_s < (due_s if counted != self._counted else SILENCE_S):
             return
         self._counted, self._counted_at = counted, time.monotonic()
-        self._sink.write(f"  {counts(s)}{_finish(self._outlook())}\n")
+        words = (self._outlook.words(time.time()) or "").partition(" (")[0]  # the basis was told
+        self._sink.write(f"  {counts(s)}" + (f"; {words}\n" if words else "\n"))
 
 
 def counts(s: Snapshot) -> str:
@@ -69,10 +69,6 @@ def counts(s: Snapshot) -> str:
     if s.retrying:
         parts.append(f"{s.retrying} to be tried again")
     return ", ".join(parts)
-
-
-def _finish(outlook: Outlook | None) -> str:
-    return "" if outlook is None else f"; {outlook.words(time.time())}"
 
 
 def stopping(s: Snapshot) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sureline.cli import console
-from sureline.cli.display import Outlook, RunningTask, Sink, Snapshot, Told, printable
+from sureline.cli.display import LINE_LENGTH_MAX, Outlook, Sink, Snapshot, Told, printable
 from sureline.cli.display_lines import stopping
 
 RUNNING_ROWS_MAX = 12
@@ -43,15 +43,15 @@ ASCII = Signs("=", "x", "-", "..", "-")
 
 
 def frame(
-    s: Snapshot, outlook: Outlook | None, now: float, width: int, rows: int, signs: Signs = UNICODE
+    s: Snapshot, outlook: Outlook, now: float, width: int, rows: int, signs: Signs = UNICODE
 ) -> list[Text]:
     """The lines for a screen of `width` columns and at most `rows` rows; none is wider."""
-    head = [_head(s, width, signs), _counts(s, now, width, signs)]
-    if outlook is not None and not s.stopping:
-        head += _finish(outlook, now, width)
+    head = [_head(s, width, signs), _counts(s, now, signs)]
+    if words := outlook.words(now):
+        head += _finish(words, width)
     if s.stopping:
-        head.append(Text(f"  {stopping(s)}", style="bold yellow"))
-    tasks = _running(s, now, width, min(RUNNING_ROWS_MAX, rows - len(head)), signs)
+        head += _stopping(s, width)
+    tasks = _running(s, outlook, now, width, min(RUNNING_ROWS_MAX, rows - len(head)), signs)
     lines = (head + tasks)[: max(1, rows)]
     for line in lines:
         _fit(line, width, signs)
@@ -67,13 +67,11 @@ def _fit(line: Text, width: int, signs: Signs) -> None:
 def _head(s: Snapshot, width: int, signs: Signs) -> Text:
     percent = 100 * s.done // max(1, s.total)
     numbers = f" {s.done}/{s.total} ({percent} %)"
-    room = width - cell_len(s.run) - len(numbers) - 2
-    line = Text(s.run, style="bold", end="")
+    name = f"{s.run}  " if s.run else "  "
+    room = width - cell_len(name) - len(numbers)
     if room < BAR_CELLS_MIN:  # the bar says more than the name
-        room = width - len(numbers) - 1
-        line = Text("", end="")
-    else:
-        line.append("  ")
+        name, room = "", width - len(numbers)
+    line = Text(name, style="bold", end="")
     line.append_text(bar(s, max(0, min(room, BAR_CELLS_MAX)), signs))
     return line.append(numbers, style="not bold")
 
@@ -93,109 +91,129 @@ def bar(s: Snapshot, cells: int, signs: Signs) -> Text:
     )
 
 
-def _counts(s: Snapshot, now: float, width: int, signs: Signs) -> Text:
-    parts = [(f"{s.running} running", "cyan")]
-    if s.failed:
-        parts.append((f"{s.failed} failed", "red"))
-    if s.retrying:
-        parts.append((f"{s.retrying} to be tried again", "yellow"))
-    if s.reused:
-        parts.append((f"{s.reused} reused", "green"))
-    parts.append((f"{max(0, s.total - s.done - s.failed - s.running - s.retrying)} waiting", ""))
-    parts.append((f"{console.duration(max(0.0, now - s.began_at))} so far", ""))
-    line = Text("  ", end="")
-    for k, (words, style) in enumerate(parts):
-        line.append(f" {signs.dot} " if k else "").append(words, style=style)
-    return line
+def _counts(s: Snapshot, now: float, signs: Signs) -> Text:
+    rest = max(0, s.total - s.done - s.failed - s.running - s.retrying)
+    age = console.duration(max(0.0, now - s.began_at))
+    parts = [
+        ("" if s.over else f"{s.running} running", "cyan"),
+        (f"{s.failed} failed" if s.failed else "", "red"),
+        (f"{s.retrying} to be tried again" if s.retrying else "", "yellow"),
+        (f"{s.reused} reused" if s.reused else "", "green"),
+        (f"{rest} {'not run' if s.over else 'waiting'}" if rest or not s.over else "", ""),
+        (f"took {age}" if s.over else f"{age} so far", ""),
+    ]
+    told = [Text(words, style=style) for words, style in parts if words]
+    return Text("  ", end="").append_text(Text(f" {signs.dot} ").join(told))
 
 
-def _finish(outlook: Outlook, now: float, width: int) -> list[Text]:
+def _finish(words: str, width: int) -> list[Text]:
     """On a wide screen with its basis beside it, on a narrow one below."""
-    words, basis = f"  {outlook.words(now)}", f"by {outlook.basis}"
-    if len(words) + len(basis) + 2 <= width:
-        return [Text.assemble((words, "magenta"), (f", {basis}", "dim"), end="")]
-    return [Text(words, style="magenta", end=""), Text(f"    {basis}", style="dim", end="")]
+    interval, bracket, basis = words.partition(" (")
+    if len(words) + 2 <= width or not bracket:
+        return [Text.assemble("  ", (interval, "magenta"), (bracket + basis, "dim"), end="")]
+    below = basis.removesuffix(")").split("; ")
+    return [
+        Text(f"  {interval}", style="magenta", end=""),
+        *(Text(f"    {part}", style="dim", end="") for part in below),
+    ]
 
 
-def _running(s: Snapshot, now: float, width: int, rows: int, signs: Signs) -> list[Text]:
+def _stopping(s: Snapshot, width: int) -> list[Text]:
+    words = stopping(s)
+    parts = [words] if len(words) + 2 <= width else words.split("; ")
+    return [Text(f"  {part}", style="bold yellow", end="") for part in parts]
+
+
+def _running(
+    s: Snapshot, outlook: Outlook, now: float, width: int, rows: int, signs: Signs
+) -> list[Text]:
     if rows < 2 or not s.longest:
         return []
     shown = s.longest[:rows] if s.running <= rows else s.longest[: rows - 1]
-    clocks = [_clock(one, now) for one in shown]
+    expected_s = [outlook.expected_s(one.task) for one in shown]
+    elapsed_s = [max(0.0, now - one.started_at) for one in shown]
+    clocks = [_clock(*pair) for pair in zip(elapsed_s, expected_s, strict=True)]
     clock_cells = max(len(clock) for clock in clocks)
     names = [printable(one.task) for one in shown]
     name_cells = min(
         max(cell_len(name) for name in names), NAME_CELLS_MAX, max(8, width - clock_cells - 6)
     )
     lines = []
-    for one, name, clock in zip(shown, names, clocks, strict=True):
+    for k, (name, clock) in enumerate(zip(names, clocks, strict=True)):
         cell = Text(f"    {name}", end="")
         _fit(cell, name_cells + 4, signs)
         cell.pad_right(name_cells + 4 - cell.cell_len)
-        late = one.expected_s is not None and now - one.started_at > 2 * one.expected_s + 1
+        late = elapsed_s[k] > 2 * (expected_s[k] or elapsed_s[k]) + 1
         lines.append(cell.append(f"  {clock}", style="yellow" if late else "dim"))
     if s.running > len(shown):
         lines.append(Text(f"    and {s.running - len(shown)} more", style="dim", end=""))
     return lines
 
 
-def _clock(one: RunningTask, now: float) -> str:
-    elapsed = console.duration(max(0.0, now - one.started_at))
-    if one.expected_s is None:
-        return elapsed
-    return f"{elapsed} of about {console.duration(one.expected_s)}"
+def _clock(elapsed_s: float, expected_s: float | None) -> str:
+    if expected_s is None:
+        return console.duration(elapsed_s)
+    return f"{console.duration(elapsed_s)} of about {console.duration(expected_s)}"
+
+
+class Painter:
+    """Puts lines on a terminal, over those it put there before."""
+
+    def __init__(self) -> None:
+        self._widths: list[int] = []
+        """How wide each line on the screen is."""
+
+    def painted(self, lines: Sequence[Text], width: int, above: Sequence[Text] = ()) -> str:
+        """What to write; `above` scrolls by and stays, `lines` will be painted over.
+
+        Each line must be narrower than `width` and there must be fewer than the screen has rows.
+        """
+        # If the terminal has become narrower, it has broken our lines into more rows.
+        rows = sum(max(1, -(-cells // max(1, width))) for cells in self._widths)
+        back = f"\r\x1b[{rows}A" if rows else "\r"
+        self._widths = [line.cell_len for line in lines]
+        return f"{back}{rendered(above)}{rendered(lines)}\x1b[J"
 
 
 class Live:
     """A face for a terminal."""
 
-    def __init__(self, sink: Sink, outlook: Callable[[], Outlook | None]) -> None:
+    def __init__(self, sink: Sink, outlook: Outlook) -> None:
         self._sink = sink
         self._outlook = outlook
         self._signs = UNICODE if sink.speaks_unicode else ASCII
+        self._painter = Painter()
         self._told = 0
-        self._widths: list[int] = []
-        """How wide each line of the frame on the screen is."""
 
     def show(self, snapshot: Snapshot) -> None:
         width, rows = self._sink.size()
-        text = self._back(width)
         news = [told for told in snapshot.told[self._told :] if told.kind not in BESIDE]
-        text += rendered([_told(told) for told in news], None)
         self._told = len(snapshot.told)
-        # One column stays free: a terminal that wraps at its last one would add a row.
-        lines = (
-            []
-            if snapshot.over
-            else frame(
-                snapshot, self._outlook(), time.time(), max(1, width - 1), rows - 1, self._signs
-            )
-        )
-        self._widths = [line.cell_len for line in lines]
-        self._sink.write(text + rendered(lines, width) + "\x1b[J")
-
-    def _back(self, width: int) -> str:
-        """To the first row of the frame, also if the terminal has become narrower meanwhile."""
-        rows = sum(max(1, -(-cells // max(1, width))) for cells in self._widths)
-        return f"\r\x1b[{rows}A" if rows else "\r"
+        lines: list[Text] = []
+        if not snapshot.over:
+            # One column stays free: a terminal that wraps at its last one would add a row.
+            now = time.time()
+            lines = frame(snapshot, self._outlook, now, max(1, width - 1), rows - 1, self._signs)
+        self._sink.write(self._painter.painted(lines, width, [_told(one) for one in news]))
 
 
 def _told(told: Told) -> Text:
     return Text(told.text, style=STYLES.get(told.kind, ""))
 
 
-def rendered(lines: Sequence[Text], width: int | None) -> str:
+def rendered(lines: Sequence[Text]) -> str:
     """The lines with colours, as the terminal and the user's environment want them.
 
-    Each erases what was on its row. Without a width a line is as long as it is, and may wrap.
+    Each erases what was on its row; one that is wider than the screen wraps.
     """
+    if not lines:
+        return ""
     file = io.StringIO()
     terminal = Console(
         file=file,
         force_terminal=True,
         legacy_windows=False,
-        width=width or 10_000,
-        soft_wrap=True,
+        width=2 * LINE_LENGTH_MAX,
         highlight=False,
         markup=False,
         emoji=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,8 +62,8 @@ def _summary(journal: Journal, summary: RunSummary) -> dict[str, Any]:
         "run": summary.run,
         "name": summary.name,
         "state": summary.seen(alive),
-        "submitted": _when(summary.created),
-        "ended": None if summary.ended is None else _when(summary.ended),
+        "submitted": console.moment(summary.created),
+        "ended": None if summary.ended is None else console.moment(summary.ended),
         "tasks": {
             "total": summary.total,
             "succeeded": summary.succeeded,
@@ -74,10 +73,6 @@ def _summary(journal: Journal, summary: RunSummary) -> dict[str, Any]:
         },
         "source": summary.source,
     }
-
-
-def _when(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
@@ -140,7 +135,7 @@ def show(
         "state": view.state(alive),
         "reason": view.reason,
         "source": view.source,
-        "submitted": None if view.submitted_at is None else _when(view.submitted_at),
+        "submitted": None if view.submitted_at is None else console.moment(view.submitted_at),
         "elapsed_s": round(view.elapsed_s, 3),
         "tasks": view.counts,
         "by_state": view.by_state,
@@ -208,8 +203,8 @@ def _task_data(name: str, one: TaskView) -> dict[str, Any]:
         "state": one.state,
         "attempts": one.attempts,
         "peer": one.peer,
-        "started": None if one.started_at is None else _when(one.started_at),
-        "ended": None if one.ended_at is None else _when(one.ended_at),
+        "started": None if one.started_at is None else console.moment(one.started_at),
+        "ended": None if one.ended_at is None else console.moment(one.ended_at),
         "elapsed_s": round(one.elapsed_s, 3),
         "from_run": one.from_run or None,
         "outputs": [{"path": f.path, "size": f.size, "digest": f.digest} for f in one.outputs],

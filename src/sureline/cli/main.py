@@ -25,7 +25,7 @@ app = cyclopts.App(
 
 
 def _register() -> None:
-    from sureline.cli import inspecting, running, starting
+    from sureline.cli import drawing, inspecting, looking, running, starting
 
     app.command(running.run)
     app.command(running.resume)
@@ -35,6 +35,11 @@ def _register() -> None:
     app.command(inspecting.runs)
     app.command(inspecting.show)
     app.command(inspecting.logs)
+    app.command(looking.status)
+    app.command(looking.explain)
+    app.command(looking.story)
+    app.command(drawing.graph)
+    app.command(drawing.report)
 
 
 _register()

@@ -14,12 +14,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 from sureline.cli import console
 from sureline.cli.display import (
     Display,
     Face,
+    Outlook,
     RunningTask,
     Sink,
     Snapshot,
@@ -27,6 +29,7 @@ from sureline.cli.display import (
     ToldKind,
     printable,
 )
+from sureline.cli.outlook import Following
 from sureline.compose import Watcher
 from sureline.journal.events import (
     COMMITS,
@@ -36,6 +39,7 @@ from sureline.journal.events import (
     TaskRevoked,
     TaskStarted,
 )
+from sureline.peer.capacity import Capacity
 from sureline.workflow.model import Graph
 
 SNAPSHOT_EVERY_S = 0.2
@@ -50,8 +54,9 @@ Mode = Literal["auto", "live", "lines", "none"]
 class Progress(Watcher):
     """Counts what happens and posts it."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, following: Following | None) -> None:
         self._display = display
+        self._following = following
         self._run = ""
         self._total = 0
         self._began_at = time.time()
@@ -72,10 +77,14 @@ class Progress(Watcher):
         if notice:
             self._tell("notice", f"note: {notice}")
         before = f", {done} done before" if done else ""
-        self._tell("start", f"run {run}: {len(graph)} tasks{before}")
+        self._tell("start", f"run {run}: {console.counted(len(graph), 'task')}{before}")
+        if self._following is not None:
+            self._following.begin(run, graph, done)
         self._post()
 
     def event(self, event: Event) -> None:
+        if self._following is not None:
+            self._following.hear(event)
         match event:
             case TaskStarted():
                 self._retrying.discard(event.task)
@@ -118,7 +127,7 @@ class Progress(Watcher):
         self._post()
 
     def _tell(self, kind: ToldKind, text: str) -> None:
-        if len(self._told) < TOLD_MAX or kind == "stop":
+        if len(self._told) < (TOLD_MAX if kind != "stop" else 2 * TOLD_MAX):
             self._told.append(Told(kind, printable(text)))
 
     def _post_soon(self) -> None:
@@ -154,31 +163,37 @@ class Progress(Watcher):
 
 
 @contextmanager
-def watching(mode: Mode, *, quiet: bool, as_json: bool) -> Iterator[Watcher]:
+def watching(
+    mode: Mode, home: Path, machine: Capacity, *, quiet: bool, as_json: bool
+) -> Iterator[Watcher]:
     """What `run` and `resume` give to the run, shown on stderr until the block is left.
 
-    --quiet tells of failures only; so does --json, unless a mode was asked for.
+    --quiet tells of failures only; so does --json, unless a mode was asked for. `home` is where
+    the journal lies, `machine` what the run may use: forecasts rest on both.
     """
     if mode == "none":
         yield Watcher()
         return
     sink = Sink(sys.stderr)
-    display = Display(_face(mode, sink, quiet or (as_json and mode == "auto")))
-    progress = Progress(display)
+    quiet = quiet or (as_json and mode == "auto")
+    following = Following(home, machine)
+    display = Display(_face(mode, sink, following, quiet))
+    progress = Progress(display, None if quiet else following)
     try:
         yield progress
     finally:
+        following.close()
         display.close(progress.snapshot())
 
 
-def _face(mode: Mode, sink: Sink, quiet: bool) -> Face:
+def _face(mode: Mode, sink: Sink, outlook: Outlook, quiet: bool) -> Face:
     if not quiet and (mode == "live" or (mode == "auto" and _can_live(sink))):
         from sureline.cli.display_live import Live
 
-        return Live(sink, lambda: None)
+        return Live(sink, outlook)
     from sureline.cli.display_lines import Lines
 
-    return Lines(sink, lambda: None, quiet=quiet)
+    return Lines(sink, outlook, quiet=quiet)
 
 
 def _can_live(sink: Sink) -> bool:

@@ -84,7 +84,7 @@ def run(
     Example: sureline run wordcount.yaml --set big=other.txt
     """
     from sureline.cli.progress import watching
-    from sureline.compose import run_workflow
+    from sureline.compose import HOME, run_workflow
     from sureline.run.submitter import Options
     from sureline.workflow.quantities import parse_duration
 
@@ -102,7 +102,7 @@ def run(
     for warning in reading.warnings:
         console.note(f"note: {warning}")
     options = Options(fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s)
-    with watching(progress, quiet=quiet, as_json=json) as watcher:
+    with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         outcome = run_workflow(reading.graph, where, capacity, options, watcher)
     return report(outcome, json)
 
@@ -125,11 +125,11 @@ def resume(
     Example: sureline resume last
     """
     from sureline.cli.progress import watching
-    from sureline.compose import resume_run
+    from sureline.compose import HOME, resume_run
 
     where = working_directory(directory)
     capacity = machine(where, cores, memory, gpus, tag)
-    with watching(progress, quiet=quiet, as_json=json) as watcher:
+    with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
 

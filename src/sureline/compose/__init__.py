@@ -7,8 +7,12 @@ from another process. `session` is one process's work on one run, `parts` the ad
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +32,8 @@ __all__ = ["HOME", "Outcome", "Watcher", "cancel_run", "resume_run", "run_workfl
 
 HOME = ".sureline"
 
+T = TypeVar("T")
+
 
 def run_workflow(
     graph: Graph,
@@ -37,7 +43,12 @@ def run_workflow(
     watcher: Watcher | None = None,
 ) -> Outcome:
     """Submit a workflow and run it to its end on this machine."""
-    options = options or Options()
+    return in_own_thread(lambda: _submit(graph, directory, machine, options or Options(), watcher))
+
+
+def _submit(
+    graph: Graph, directory: Path, machine: Capacity, options: Options, watcher: Watcher | None
+) -> Outcome:
 
     def submitted(run: str) -> Submitted:
         return Submitted(
@@ -61,6 +72,10 @@ def resume_run(
     directory: Path, selector: str, machine: Capacity, watcher: Watcher | None = None
 ) -> Outcome:
     """Continue a run that another process left; its finished tasks are not run again."""
+    return in_own_thread(lambda: _resume(directory, selector, machine, watcher))
+
+
+def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher | None) -> Outcome:
     with Journal.open(directory / HOME, create=False) as journal:
         run = select(selector, journal.runs()).run
         graph = Graph.from_bytes(journal.graph(run))
@@ -96,3 +111,16 @@ def _close_abandoned(journal: Journal, run: str) -> None:
         writer.close()
     finally:
         lock.release()
+
+
+def in_own_thread(action: Callable[[], T]) -> T:
+    """Run an event loop of our own; in a thread if this one already runs a loop (a notebook).
+
+    The journal belongs to the thread that opened it, so all of the work goes there.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return action()
+    with ThreadPoolExecutor(1, thread_name_prefix="sureline") as own:
+        return own.submit(action).result()

@@ -35,6 +35,7 @@ from sureline.world.live import LiveWorld
 
 SUBMITTER = "submitter"
 REQUEST_POLL_S = 0.5
+SLOTS_MAX = 1024
 OF_THE_PLACE = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 )
@@ -132,7 +133,7 @@ class Session:
                 self._journal.notice or self._lock.notice,
                 len(self._past.committed),
             )
-            in_own_thread(lambda: asyncio.run(self._serve(writer)))
+            asyncio.run(self._serve(writer))
         finally:
             self._lock.release()
         if self._error is not None:
@@ -179,7 +180,7 @@ class Session:
             directory=self._directory,
             run=self._run,
             functions=self._graph.functions,
-            max_slots=_slots(self._machine),
+            max_slots=_slots(self._machine, self._graph),
         )
         recorder = Recorder(loop, writer, self._heard, self._crashed)
         store = BlobStore(self._journal.directory, self._directory)
@@ -230,14 +231,17 @@ class Session:
         """Ctrl-C drains, then stops, then kills; a request to terminate stops, then kills."""
         if threading.current_thread() is not threading.main_thread():
             return lambda: None
-        loop.add_signal_handler(signal.SIGINT, self._interrupt, 1)
-        loop.add_signal_handler(signal.SIGTERM, self._interrupt, 2)
+        urgencies = {signal.SIGINT: 1, signal.SIGTERM: 2}
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-            loop.add_signal_handler(signal.SIGHUP, self._interrupt, 2)
+            urgencies[signal.SIGHUP] = 2
+        before = {number: signal.getsignal(number) for number in urgencies}
+        for number, urgency in urgencies.items():
+            loop.add_signal_handler(number, self._interrupt, urgency)
 
         def restore() -> None:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, handler)
 
         return restore
 
@@ -261,31 +265,10 @@ class Session:
         self._requests_seen = len(requests)
 
 
-def in_own_thread(action: Callable[[], None]) -> None:
-    """Run an event loop of our own; in a thread if this one already runs a loop (a notebook)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        action()
-        return
-    errors: list[BaseException] = []
-
-    def guarded() -> None:
-        try:
-            action()
-        except BaseException as error:  # handed to the caller's thread below
-            errors.append(error)
-
-    thread = threading.Thread(target=guarded, name="sureline")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-
-
-def _slots(machine: Capacity) -> int:
-    """Slot processes at most: tasks may ask for a fraction of a core, and files are moved too."""
-    return max(2, min(1024, int(machine.cores * 4) + 1))
+def _slots(machine: Capacity, graph: Graph) -> int:
+    """Slot processes at most: as many as may run at once, and one to move files meanwhile."""
+    smallest = min((task.needs.cores for task in graph.tasks), default=1.0)
+    return min(SLOTS_MAX, int(machine.cores / smallest) + 1)
 
 
 def _clear_leftovers(journal: Journal, mine: str) -> None:
@@ -295,12 +278,20 @@ def _clear_leftovers(journal: Journal, mine: str) -> None:
         if name == mine:
             _clear_own(journal, mine)
             continue
-        if holder(work / name) is None or RunLock.held_elsewhere(work / name):
-            continue  # being created (its process is about to take the lock), or under way
+        if RunLock.held_elsewhere(work / name) or _is_new(work / name):
+            continue
         lock = RunLock.acquire(work / name)
         if lock is not None:
             orphans.clear_run(journal.directory, name)
             lock.release()
+
+
+def _is_new(work: Path) -> bool:
+    """Whether a run is just being created: its process is about to take the lock."""
+    try:
+        return holder(work) is None and not set(os.listdir(work)) - {LOCK}
+    except FileNotFoundError:
+        return True  # it ended meanwhile
 
 
 def _clear_own(journal: Journal, run: str) -> None:

@@ -22,7 +22,6 @@ from sureline.journal.events import (
     TaskEvent,
     TaskRetried,
     TaskRevoked,
-    TaskStarted,
 )
 from sureline.journal.history import OBSERVED_MAX
 from sureline.workflow.model import Graph
@@ -36,12 +35,12 @@ class Progress(msgspec.Struct, frozen=True):
     at: float
     states: bytes
     """OPEN, RUNNING, DONE or FAILED, one byte per task."""
-    started: Mapping[int, float] = {}  # noqa: RUF012 - msgspec copies an empty default
-    """When the running tasks started."""
-    retrying: Mapping[int, float] = {}  # noqa: RUF012 - msgspec copies an empty default
+    started: Mapping[int, float] = {}
+    """Since when the running tasks hold their part of the machine."""
+    retrying: Mapping[int, float] = {}
     """When the tasks that failed will be tried again."""
-    observed_s: Mapping[str, tuple[float, ...]] = {}  # noqa: RUF012 - msgspec copies it
-    """What tasks took in this run, by kind."""
+    observed_s: Mapping[str, tuple[float, ...]] = {}
+    """For how long tasks held their part of the machine in this run, by kind."""
     draining: bool = False
     """Only what runs now will still finish."""
 
@@ -98,8 +97,8 @@ class Tracker:
             if isinstance(event, TaskRevoked):
                 self._states[task] = OPEN
             return
-        if isinstance(event, TaskStarted | TaskBound):
-            # What is bound holds its part of the machine already.
+        if isinstance(event, TaskBound):
+            # From now on it holds its part of the machine: the time until it starts counts too.
             self._states[task] = RUNNING
             self._started[task] = event.at
             self._retrying.pop(task, None)
@@ -110,7 +109,7 @@ class Tracker:
             self._retrying[task] = event.at + event.delay_s
 
     def _ended(self, task: int, event: TaskEnded) -> None:
-        self._started.pop(task, None)
+        began_at = self._started.pop(task, event.at)
         self._retrying.pop(task, None)
         if event.outcome in COMMITS:
             self._states[task] = DONE
@@ -118,4 +117,4 @@ class Tracker:
             self._states[task] = OPEN if event.outcome == "cancelled" else FAILED
         if event.outcome == "succeeded" and event.kind:
             seen = self._observed_s.setdefault(event.kind, deque(maxlen=OBSERVED_MAX))
-            seen.append(event.elapsed_s)
+            seen.append(max(event.elapsed_s, event.at - began_at))

@@ -52,8 +52,10 @@ def describe(forecast: Forecast, now: float) -> str:
     if not forecast.open_tasks:
         return "nothing left to do"
     passed_s = now - forecast.at
-    p50_s, p90_s = max(0.0, forecast.p50_s - passed_s), max(0.0, forecast.p90_s - passed_s)
+    p50_s, p90_s = max(0.0, forecast.p50_s - passed_s), forecast.p90_s - passed_s
     source = _source(forecast.basis)
+    if p90_s < 0:
+        return f"later than foreseen; a new forecast is due ({source})"
     if p90_s < 1:
         return f"done within a second ({source})"
     clock = _clock(now, now + p50_s, now + p90_s)

@@ -1,7 +1,8 @@
 """Putting stored files into the user's directory: atomically, and nothing of the user's is lost.
 
 A file appears by rename, a directory by two (the old one out of the way, the new one in).
-Whatever a crash leaves behind begins with PREFIX. What stands at the path already is replaced if
+What a crash leaves behind begins with PREFIX or OLD_PREFIX, and whoever publishes next into the
+same directory clears it up. What stands at the path already is replaced if
 it is of the same kind, or a link, or an empty directory; anything else is a StoreError. A replaced
 directory may hold files that no task made: then it is not removed but moved aside.
 """
@@ -19,10 +20,15 @@ from sureline.peer.tree import Entry, StoreError, walk
 from sureline.workflow.files import FileRecord
 
 PREFIX = ".sureline-tmp-"
+"""Half made copies of stored files. Both prefixes are followed by a process id."""
+OLD_PREFIX = ".sureline-old-"
+"""Directories of the user's on their way out: they may hold the only copy of something."""
+_SWEPT_MAX = 10_000
 LINK_FROM_BYTES = 32 << 20
 """A file of this size or more is not copied but linked, if it cannot be shared block by block."""
 
 _serial = itertools.count()
+_swept: set[str] = set()
 
 
 class Blobs(Protocol):
@@ -45,6 +51,7 @@ def publish(
     parent = os.path.dirname(user_path)
     if parent != directory:
         _make_parent(parent, directory)
+    _sweep(parent, replaced)
     try:
         status: os.stat_result | None = os.lstat(user_path)
     except FileNotFoundError:
@@ -53,6 +60,40 @@ def publish(
         _publish_directory(store, record, user_path, status, replaced)
     else:
         _publish_file(store, record, user_path, status)
+
+
+def _sweep(parent: str, replaced: str) -> None:
+    """Once for each directory: clear up what processes that are dead by now left in it."""
+    if parent in _swept:
+        return
+    if len(_swept) >= _SWEPT_MAX:
+        _swept.clear()
+    _swept.add(parent)
+    for name in os.listdir(parent):
+        if not name.startswith((PREFIX, OLD_PREFIX)):
+            continue
+        pid, _, rest = name[len(PREFIX) :].partition("-")
+        if not pid.isdigit() or _lives(int(pid)):
+            continue
+        try:
+            if name.startswith(OLD_PREFIX):
+                _move_aside(f"{parent}/{name}", replaced, rest.partition("-")[2])
+            elif os.path.isdir(f"{parent}/{name}"):
+                remove_tree(f"{parent}/{name}")
+            else:
+                os.unlink(f"{parent}/{name}")
+        except OSError:
+            pass  # another process has done it, or it has to stay where it is
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _make_parent(parent: str, directory: str) -> None:
@@ -145,7 +186,7 @@ def _publish_directory(
             return
     elif status is not None and not stat.S_ISLNK(status.st_mode):
         raise StoreError(f"{user_path} is a file, where a directory is due; move it away")
-    temporary, old = _beside(user_path), _beside(user_path)
+    temporary, old = _beside(user_path), _beside(user_path, OLD_PREFIX)
     try:
         _build(store, entries, temporary)
         if status is not None:
@@ -228,6 +269,6 @@ def _remove_empty(user_path: str, due: str) -> None:
         ) from None
 
 
-def _beside(user_path: str) -> str:
+def _beside(user_path: str, prefix: str = PREFIX) -> str:
     parent, name = os.path.split(user_path)
-    return f"{parent}/{PREFIX}{os.getpid()}-{next(_serial)}-{name[:100]}"
+    return f"{parent}/{prefix}{os.getpid()}-{next(_serial)}-{name[:100]}"

@@ -13,8 +13,9 @@ wherever the outside can see it:
 
 `staging` finds the inputs' identities and looks for a past result; it is bounded by STAGING_MAX.
 A result commits once: the first attempt that ends well wins, whatever ends later is discarded.
-Children start as soon as their parents are recorded, before that record is synced: the journal
-survives a crash as a prefix, so a child's durable result implies its parents'.
+Children start as soon as their parents' records would survive a kill of this process, before they
+are synced: the journal survives a power cut as a prefix, so a child's durable result implies its
+parents'.
 The run is over when nothing is staging, queued, bound or retrying: then all that is left waits
 for something that failed. The end is announced only when it is durable.
 """
@@ -146,6 +147,8 @@ class Submitter(Agent):
         self._refusals = [0] * count
         self._urgency = upward_ranks(graph, [_likely_s(t) for t in graph.tasks])
         self._keys: dict[int, str] = {}
+        self._unflushed: set[int] = set()
+        """Tasks that committed since the last flush that was asked for here."""
         self._peer_of: dict[int, AgentId] = {}
         self._files: dict[str, FileRecord] = {}
         self._in_place = {p for t in graph.tasks for p in t.in_place}
@@ -334,6 +337,9 @@ class Submitter(Agent):
 
     def _bind(self, task: int, peer: AgentId) -> None:
         described = self.graph.tasks[task]
+        if not self._unflushed.isdisjoint(self.graph.parents[task]):
+            self.world.flush()
+            self._unflushed.clear()
         self._attempt[task] += 1
         attempt = self._attempt[task]
         self._set(task, State.BOUND)
@@ -464,6 +470,7 @@ class Submitter(Agent):
 
     def _commit(self, task: int, ended: TaskEnded) -> None:
         self.world.record(ended)
+        self._unflushed.add(task)
         self._set(task, State.COMMITTED)
         self._keep_result(task, ended.outputs, ended.result)
         self._parents_used(task)

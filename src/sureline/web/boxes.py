@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import rustworkx as rx
 
-from sureline.web.states import ORDER
+from sureline.web.states import LOOKS, ORDER, telling
 from sureline.workflow.model import Graph, Task
 from sureline.workflow.shapes import critical_path, levels
 
@@ -36,13 +37,22 @@ class Box(NamedTuple):
     kind: str
     """'' if the box holds several kinds."""
 
+    @property
+    def mark(self) -> str:
+        """The sign of the state that tells most; with how many, if there are others."""
+        if not self.states:
+            return ""
+        state = telling(self.states)
+        some = f" {self.states[state]}" if len(self.states) > 1 else ""
+        return LOOKS[state].sign + some
+
 
 class Edge(NamedTuple):
-    """From one box to another (indices); `count` dependencies between tasks are in it."""
+    """From one box to another (indices); `number` dependencies between tasks are in it."""
 
     parent: int
     child: int
-    count: int
+    number: int
     critical: bool
 
 
@@ -71,7 +81,7 @@ def draw(
         fold = len(graph) > BOXES_MAX or edge_count > EDGES_MAX
     level = levels(graph)
     groups = _fold(graph, level) if fold else list(range(len(graph)))
-    marks = _Marks(graph, states, set(path), set(zip(path, path[1:], strict=False)))
+    marks = _Marks(graph, states, set(path), set(pairwise(path)))
     boxes, edges = _collect(graph, level, groups, marks)
     return Drawing(graph.name, boxes, edges, fold, list(path), path_words)
 
@@ -118,7 +128,7 @@ def _pairs(graph: Graph, groups: list[int]) -> int:
 
 def _by_kind(graph: Graph) -> list[int]:
     kinds = _number([task.kind_name for task in graph.tasks])
-    between: rx.PyDiGraph[int, None] = rx.PyDiGraph(multigraph=False)
+    between: rx.PyDiGraph[int | None, None] = rx.PyDiGraph(multigraph=False)
     between.add_nodes_from(range(max(kinds) + 1))
     between.extend_from_edge_list(
         sorted({(kinds[p], kinds[i]) for i, parents in enumerate(graph.parents) for p in parents})

@@ -20,8 +20,8 @@ def dot(drawing: Drawing) -> str:
         attributes = []
         if edge.critical:
             attributes += ["penwidth=2.5", 'color="#1d2430"']
-        if edge.count > 1:
-            attributes.append(f'label="{edge.count}"')
+        if edge.number > 1:
+            attributes.append(f'label="{edge.number}"')
         marks = f" [{', '.join(attributes)}]" if attributes else ""
         lines.append(f"  b{edge.parent} -> b{edge.child}{marks};")
     return "\n".join([*lines, "}", ""])

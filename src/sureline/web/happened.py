@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from sureline.web.boxes import expected_path
 from sureline.web.record import Attempt, Record
+from sureline.workflow.shapes import critical_path
 
 _GOOD = ("succeeded", "running")
 
@@ -135,3 +137,19 @@ def _cores(record: Record) -> tuple[float, float, float, float]:
             starved_s += idle_s
         there, held, ready, last = there + more_there, held + more_held, ready + more_ready, at
     return total_s, busy_s, ready_s, starved_s
+
+
+def longest_path(record: Record) -> tuple[list[int], str]:
+    """The chain of tasks that takes longest, and by what: what each took, or was to take."""
+    took: dict[int, float] = {}
+    for attempt in record.attempts:
+        took[attempt.task] = attempt.took_s
+    if not took:
+        return expected_path(record.graph)
+    durations_s = [
+        took.get(
+            i, 0.0 if record.states[i] == "reused" or task.takes is None else task.takes.likely_s
+        )
+        for i, task in enumerate(record.graph.tasks)
+    ]
+    return critical_path(record.graph, durations_s), "the longest way, by what tasks took"

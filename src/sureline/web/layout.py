@@ -9,6 +9,7 @@ as the order and the gaps allow, which is a least-squares problem with an exact 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from sureline.web.boxes import Drawing
@@ -115,7 +116,7 @@ def _nodes(drawing: Drawing) -> tuple[list[_Node], list[list[_Node]], list[list[
             columns[boxes[edge.parent].level + step].append(lane)
             chain.append(lane)
         chain.append(nodes[edge.child])
-        for a, b in zip(chain, chain[1:], strict=False):
+        for a, b in pairwise(chain):
             a.after.append(b)
             b.before.append(a)
         chains.append(chain)
@@ -159,7 +160,9 @@ def _settle(column: list[_Node], wishes: list[float]) -> None:
     offset, offsets = 0.0, []
     for k, node in enumerate(column):
         if k:
-            offset += (column[k - 1].height + node.height) / 2 + GAP
+            above = column[k - 1]
+            lanes = above.height == node.height == LANE_HEIGHT
+            offset += (above.height + node.height) / 2 + (0.0 if lanes else GAP)
         offsets.append(offset)
     values = monotone([wish - o for wish, o in zip(wishes, offsets, strict=True)])
     for node, value, o in zip(column, values, offsets, strict=True):
@@ -185,7 +188,7 @@ def monotone(wishes: Sequence[float]) -> list[float]:
 def _widths(drawing: Drawing, levels: int) -> list[float]:
     widths = [0.0] * levels
     for box in drawing.boxes:
-        shown = len(shortened(box.label)) * CHARACTER_WIDTH + 34
+        shown = (len(shortened(box.label)) + len(box.mark)) * CHARACTER_WIDTH + 34
         widths[box.level] = max(widths[box.level], shown)
     return widths
 

@@ -24,7 +24,7 @@ LOOKS: dict[str, Look] = {
     "failed": Look("\u2715", "#bd3124", "#f07f72", "failed"),
     "timeout": Look("\u2715", "#a8440f", "#f0945c", "ran out of time"),
     "lost": Look("?", "#86429f", "#c790dc", "lost with its process"),
-    "cancelled": Look("\u2013", "#6b7280", "#9aa3b2", "not run to its end"),
+    "cancelled": Look("\u2013", "#6b7280", "#9aa3b2", "not finished"),
     "running": Look("\u25b6", "#9a6700", "#e0b04a", "running"),
     "retrying": Look("\u27f3", "#9a6700", "#e0b04a", "waiting to be tried again"),
     "bound": Look("\u25d4", "#5a6b86", "#a9b8d0", "about to start"),
@@ -44,8 +44,8 @@ def telling(states: Mapping[str, int]) -> str:
     return next((state for state in _TELLING if state in states), next(iter(states)))
 
 
-def variables(dark: bool) -> str:
-    """The colours as CSS declarations, `--state-NAME: COLOUR`."""
+def variables() -> str:
+    """The colours as CSS declarations, `--state-NAME`; the page's colour scheme chooses."""
     return "".join(
-        f"--state-{name}:{look.dark if dark else look.light};" for name, look in LOOKS.items()
+        f"--state-{name}:light-dark({look.light},{look.dark});" for name, look in LOOKS.items()
     )

@@ -8,24 +8,42 @@ from html import escape
 
 from sureline.web.boxes import Box, Drawing, Edge
 from sureline.web.layout import Layout, Place, Route, lay_out, shortened
-from sureline.web.states import LOOKS, ORDER, telling, variables
+from sureline.web.states import LOOKS, ORDER, telling
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 HEAD_HEIGHT = 44.0
 LEGEND_HEIGHT = 36.0
 
-_LIGHT = "--ground:#fff;--box:#f6f7f9;--line:#aab2bf;--ink:#1d2430;--soft:#5c6675;--path:#1d2430;"
-_DARK = "--ground:#14181f;--box:#1f252e;--line:#4a5463;--ink:#e6e9ee;--soft:#9aa5b5;--path:#f2f4f7;"
-_RULES = """
-.ground{fill:var(--ground)}
-text{font:12px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:var(--ink)}
+# Literal colours, because many programs that show SVG know no CSS variables.
+_SHAPES = """
+text{font:12px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
 .title{font-size:15px;font-weight:600}
-.soft{fill:var(--soft)}
-.frame{fill:var(--box);stroke:var(--line);stroke-width:1}
-.edge{fill:none;stroke:var(--line);stroke-opacity:.75}
-.critical>.frame{stroke:var(--path);stroke-width:2.2}
-.edge.critical{stroke:var(--path);stroke-opacity:1;stroke-width:2.2}
+.frame{stroke-width:1}
+.edge{fill:none;stroke-opacity:.75}
+.critical>.frame,.edge.critical{stroke-width:2.2;stroke-opacity:1}
 """
+_COLOURS = """
+.ground{{fill:{ground}}}
+text{{fill:{ink}}}
+.soft{{fill:{soft}}}
+.frame{{fill:{box};stroke:{line}}}
+.edge{{stroke:{line}}}
+.critical>.frame,.edge.critical{{stroke:{ink}}}
+"""
+_LIGHT = {
+    "ground": "#ffffff",
+    "box": "#f6f7f9",
+    "line": "#aab2bf",
+    "ink": "#1d2430",
+    "soft": "#5c6675",
+}
+_DARK = {
+    "ground": "#14181f",
+    "box": "#1f252e",
+    "line": "#4a5463",
+    "ink": "#e6e9ee",
+    "soft": "#9aa5b5",
+}
 
 
 def standalone(drawing: Drawing) -> str:
@@ -34,18 +52,10 @@ def standalone(drawing: Drawing) -> str:
     legend = _legend(drawing)
     width = max(layout.width, 420.0, _length(drawing.name) * 9 + 200, legend[1])
     height = HEAD_HEIGHT + layout.height + LEGEND_HEIGHT
-    painted = "".join(
-        f".{name}{{fill:var(--state-{name})}}" for name in LOOKS if name in _present(drawing)
-    )
-    style = (
-        f"svg{{{_LIGHT}{variables(dark=False)}}}"
-        f"@media(prefers-color-scheme:dark){{svg{{{_DARK}{variables(dark=True)}}}}}"
-        f"{_RULES}{painted}"
-    )
     lines = [
         f'<svg xmlns="{NAMESPACE}" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{_said(drawing)}">',
-        f"<style>{style}</style>",
+        f"<style>{_style(_present(drawing))}</style>",
         '<rect class="ground" width="100%" height="100%"/>',
         f'<text class="title" x="16" y="29">{_text(shortened(drawing.name, 60))}</text>',
         f'<g transform="translate(0 {HEAD_HEIGHT:g})">',
@@ -73,6 +83,15 @@ def part(drawing: Drawing) -> str:
         "</svg>",
     ]
     return "\n".join(lines)
+
+
+def _style(states: list[str]) -> str:
+    light = "".join(f".{name}{{fill:{LOOKS[name].light}}}" for name in states)
+    dark = "".join(f".{name}{{fill:{LOOKS[name].dark}}}" for name in states)
+    return (
+        f"{_SHAPES}{_COLOURS.format(**_LIGHT)}{light}\n"
+        f"@media(prefers-color-scheme:dark){{{_COLOURS.format(**_DARK)}{dark}}}"
+    )
 
 
 def _text(text: str) -> str:
@@ -114,8 +133,8 @@ def _edge(edge: Edge, route: Route) -> str:
             path += f"C{middle:.0f} {y:.1f} {middle:.0f} {next_y:.1f} {next_x:.0f} {next_y:.1f}"
         x, y = next_x, next_y
     css = "edge critical" if edge.critical else "edge"
-    thick = 1 + 0.7 * math.log10(edge.count)
-    width = f' stroke-width="{thick:.1f}"' if edge.count > 1 and not edge.critical else ""
+    thick = 1 + 0.7 * math.log10(edge.number)
+    width = f' stroke-width="{thick:.1f}"' if edge.number > 1 and not edge.critical else ""
     return f'<path class="{css}"{width} d="{path}"/>'
 
 
@@ -156,14 +175,11 @@ def _strip(box: Box, height: float) -> str:
 
 
 def _sign(box: Box, place: Place) -> str:
-    """The sign of the state that matters most; with how many, if there are others."""
     if not box.states:
         return ""
-    state = telling(box.states)
-    some = f" {box.states[state]}" if len(box.states) > 1 else ""
     return (
-        f'<text class="sign {state}" x="{place.width - 8:.0f}" y="{place.height / 2 + 4:.0f}" '
-        f'text-anchor="end">{LOOKS[state].sign}{some}</text>'
+        f'<text class="sign {telling(box.states)}" x="{place.width - 8:.0f}" '
+        f'y="{place.height / 2 + 4:.0f}" text-anchor="end">{box.mark}</text>'
     )
 
 

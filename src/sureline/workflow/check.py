@@ -313,7 +313,7 @@ def _shortages(needs: Needs, capacity: Capacity) -> list[tuple[str, str]]:
     for tag, count in needs.tags:
         limit = capacity.tags.get(tag, 0)
         if limit is not None and count > limit:
-            hint = did_you_mean(tag, capacity.tags, "declare the tag for this machine")
+            hint = did_you_mean(tag, capacity.tags, f"offer it with `--tag {tag}`")
             here = f"this machine has {limit}; {hint if not limit else 'lower the need'}"
             found.append((f"{count} of the tag '{tag}'", here))
     return found

@@ -75,7 +75,10 @@ def read_text(
             capacity=capacity,
         )
     if pretend:
-        raise UserError(f"{file} is not a WfFormat trace, so there are no runtimes to pretend")
+        raise UserError(
+            f"{file} is not a WfFormat trace, so there are no runtimes to pretend; "
+            "leave out --pretend"
+        )
     return read_yaml(
         data,
         file=file,

@@ -221,6 +221,8 @@ class Resolver:
             there = nearest(path, self._disk_index.near(path))
         except GlobError:
             there = None
+        if there == path:
+            return "it is a symbolic link to nothing: mend or remove it"
         if there is not None:
             return f"did you mean '{there}', which exists?"
         return "create it, or declare it in the `outputs` of the task that makes it"

@@ -5,7 +5,8 @@ touches the machine is injected: a `Runner` of jobs, a `Fetcher` of files, a `Re
 All of it must be called, and calls back, on the loop's own thread.
 
 Records are handed to the recorder at once and flushed in groups: at most FLUSH_S apart, or when a
-`sync` asks. That is the only buffering: whatever survives a crash is a prefix of what was recorded.
+`flush` or `sync` asks. That is the only buffering: what survives a crash is a prefix of what was
+recorded.
 """
 
 from __future__ import annotations
@@ -170,6 +171,9 @@ class _Place:
 
     def record(self, event: Recordable) -> None:
         self._live.record(event)
+
+    def flush(self) -> None:
+        self._live.recorder.flush()
 
     def sync(self, on_durable: Action) -> None:
         self._live.recorder.sync(lambda: self._live.guard(on_durable))

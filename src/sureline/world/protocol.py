@@ -8,7 +8,8 @@ Contract, for every world:
   never fires, also when it was due in the same instant.
 - `start` reports events of a job in order: at most one `JobStarted`, any `JobProgressed`, exactly
   one `JobEnded`, the last. `stop` only asks; the `JobEnded` still comes.
-- `record` keeps order. What was recorded before a `sync` is durable once its action runs.
+- `record` keeps order. What was recorded before a `flush` survives the death of this process,
+  and what was recorded before a `sync` that of the machine, once its action runs.
 - `put` is visible to `get` at once and durable after the next `sync`.
 - The same inputs, times and random draws give the same behaviour: agents read no clock but
   `now()` and draw from no source but `random`.
@@ -80,6 +81,9 @@ class World(Protocol):
         """Bring a file into this machine's store."""
 
     def record(self, event: Recordable) -> None: ...
+
+    def flush(self) -> None:
+        """Hand everything recorded so far to the system: it survives a kill from here on."""
 
     def sync(self, on_durable: Action) -> None:
         """Run the action once everything recorded and put so far is durable."""

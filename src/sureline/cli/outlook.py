@@ -1,0 +1,135 @@
+"""Forecasts for a face: made in a thread of their own, so that nobody ever waits for one.
+
+The run's thread only notes events in a `Tracker` (a byte per task). The thread begins after a
+moment of grace: a run that is over by then never pays for loading what forecasting needs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sureline.cli.display import LAST_WORDS_S
+from sureline.forecast.follow import Forecaster, kinds_of
+from sureline.forecast.progress import Progress, Tracker
+from sureline.forecast.result import Forecast, describe
+from sureline.journal.errors import JournalError
+from sureline.journal.events import Event
+from sureline.journal.history import Observed
+from sureline.journal.store import Journal
+from sureline.workflow.model import Graph, Pause
+
+if TYPE_CHECKING:
+    from sureline.forecast.pools import Offers
+
+GRACE_S = 0.25
+EVERY_S = 1.0
+ENOUGH_SEEN = 3
+"""So many observed durations of a kind outweigh the user's estimate."""
+
+History = Mapping[str, Sequence[Observed]]
+
+
+def expected_s(
+    graph: Graph, task: str, history: History, this_run_s: Mapping[str, Sequence[float]]
+) -> float | None:
+    """How long a task is likely to take in all; None if nobody can tell."""
+    index = graph.index.get(task)
+    if index is None:
+        return None
+    described = graph.tasks[index]
+    if isinstance(described.action, Pause):
+        return described.action.seconds
+    kind = described.kind_name
+    seen = [o.elapsed_s for o in history.get(kind, ())] + list(this_run_s.get(kind, ()))
+    if len(seen) >= ENOUGH_SEEN or (seen and described.takes is None):
+        return statistics.median(seen)
+    return described.takes.likely_s if described.takes is not None else None
+
+
+class Following:
+    """The outlook of a run that goes on in this process; an `Outlook` for faces."""
+
+    def __init__(self, home: Path, machine: Offers) -> None:
+        self._home = home
+        self._machine = machine
+        self._tracker: Tracker | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._newest: Forecast | None = None
+        self._expected_s: dict[str, float | None] = {}
+        self._trouble = ""
+
+    # In the run's thread
+
+    def begin(self, run: str, graph: Graph, done: int) -> None:
+        """The run begins, or goes on with `done` tasks that have a result already."""
+        self._tracker = Tracker(graph)
+        self._thread = threading.Thread(
+            target=self._follow,
+            args=(run, graph, self._tracker, done, time.time()),
+            name="sureline-forecast",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def hear(self, event: Event) -> None:
+        if self._tracker is not None:
+            self._tracker.apply(event)
+
+    def close(self) -> None:
+        """No more forecasts. Waits for one under way, but not long."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(LAST_WORDS_S)
+
+    # In the display's thread
+
+    def words(self, now: float) -> str | None:
+        newest = self._newest
+        if newest is None:
+            return self._trouble or None
+        return describe(newest, now)
+
+    def expected_s(self, task: str) -> float | None:
+        return self._expected_s.get(task)
+
+    # In a thread of its own
+
+    def _follow(self, run: str, graph: Graph, tracker: Tracker, done: int, began_at: float) -> None:
+        try:
+            if self._stop.wait(GRACE_S):
+                return
+            history = self._read_past(run, graph, tracker, done, began_at)
+            forecaster = Forecaster(graph, self._machine, history, run)
+            while not self._stop.is_set():
+                progress = tracker.snapshot(time.time())
+                self._note_expected(graph, history, progress)
+                self._newest = newest = forecaster.forecast(progress)
+                self._stop.wait(max(EVERY_S, forecaster.due_at(newest) - time.time()))
+        except Exception as error:  # a mistake of ours must not cost a run
+            self._newest, self._trouble = None, f"no forecast ({error!r})"
+
+    def _read_past(
+        self, run: str, graph: Graph, tracker: Tracker, done: int, began_at: float
+    ) -> History:
+        """What tasks took before, and, of a resumed run, which have a result already."""
+        try:
+            with Journal.open(self._home, create=False, read_only=True) as journal:
+                if done:
+                    for ended in journal.commits(run):
+                        if ended.at < began_at:  # what came later was heard
+                            tracker.apply(ended)
+                return journal.durations(kinds_of(graph))
+        except JournalError:
+            return {}
+
+    def _note_expected(self, graph: Graph, history: History, progress: Progress) -> None:
+        names = [graph.tasks[task].name for task in progress.started]
+        self._expected_s = {
+            name: expected_s(graph, name, history, progress.observed_s) for name in names
+        }

@@ -1,0 +1,85 @@
+"""A task's story: what was recorded of it, event by event, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sureline.journal.events import (
+    TaskBound,
+    TaskEnded,
+    TaskEvent,
+    TaskProgressed,
+    TaskReady,
+    TaskRetried,
+    TaskRevoked,
+    TaskStarted,
+)
+from sureline.journal.words import counted, duration, listed, size
+from sureline.workflow.files import FileRecord
+
+
+def in_words(event: TaskEvent) -> str:
+    """One event of a task, in one line."""
+    tell = _WORDS.get(type(event))
+    return tell(event) if tell is not None else type(event).__name__
+
+
+def _ready(event: TaskReady) -> str:
+    return "became ready: all that it waits for is there"
+
+
+def _bound(event: TaskBound) -> str:
+    return f"attempt {event.attempt} was given to {event.peer}"
+
+
+def _started(event: TaskStarted) -> str:
+    process = "" if event.pid is None else f" as process {event.pid}"
+    return f"attempt {event.attempt} started on {event.peer}{process}"
+
+
+def _progressed(event: TaskProgressed) -> str:
+    return f"attempt {event.attempt} says it is {event.fraction:.0%} done"
+
+
+def _retried(event: TaskRetried) -> str:
+    return f"will be tried again in {duration(event.delay_s)}"
+
+
+def _revoked(event: TaskRevoked) -> str:
+    return f"its result was given up: {event.reason}"
+
+
+def _ended(event: TaskEnded) -> str:
+    made = f"; made {_files(event.outputs)}" if event.outputs else ""
+    if event.outcome == "reused":
+        return f"was not run: its result of run {event.from_run} was reused{made}"
+    if not event.attempt:
+        reason = f": {event.reason}" if event.reason else ""
+        return f"{event.outcome} without having started{reason}"
+    if event.outcome == "succeeded":
+        used = [duration(event.elapsed_s), f"{duration(event.cpu_s)} of processor time"]
+        if event.memory_peak_bytes:
+            used.append(f"{size(event.memory_peak_bytes)} of memory")
+        return f"attempt {event.attempt} succeeded after {', '.join(used)}{made}"
+    how = {"timeout": "took too long", "cancelled": "was stopped", "lost": "was lost"}
+    reason = f": {event.reason}" if event.reason else ""
+    after = f" after {duration(event.elapsed_s)}" if event.elapsed_s else ""
+    return f"attempt {event.attempt} {how.get(event.outcome, event.outcome)}{after}{reason}"
+
+
+def _files(files: tuple[FileRecord, ...]) -> str:
+    if len(files) <= 3:
+        return listed([f"{file.path} ({size(file.size)})" for file in files])
+    return f"{counted(len(files), 'file')} ({size(sum(file.size for file in files))})"
+
+
+_WORDS: dict[type, Callable[[Any], str]] = {
+    TaskReady: _ready,
+    TaskBound: _bound,
+    TaskStarted: _started,
+    TaskProgressed: _progressed,
+    TaskEnded: _ended,
+    TaskRetried: _retried,
+    TaskRevoked: _revoked,
+}
