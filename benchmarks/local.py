@@ -11,7 +11,9 @@ are. Exit code 1 if sureline itself failed anywhere; a rival's failure is told, 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -128,11 +130,22 @@ def file_system(directory: str) -> str:
     return "unknown"
 
 
+def source_digest() -> str:
+    """Of sureline's own files: medians over a source that changed meanwhile are of no version."""
+    spec = importlib.util.find_spec("sureline")
+    assert spec is not None and spec.origin is not None, "sureline is not installed here"
+    digest = hashlib.sha256()
+    for path in sorted(Path(spec.origin).parent.rglob("*.py")):
+        digest.update(str(path).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
 def summary(
     given: argparse.Namespace,
     found: dict[str, install.Environment],
     samples: list[stage.Sample],
     spins: list[dict[str, float]],
+    sources: list[str],
 ) -> dict[str, Any]:
     figures = judge.medians(samples)
     others = [
@@ -152,6 +165,8 @@ def summary(
         "repeat": len(spins),
         "scale": given.scale,
         "machine": machine(),
+        "sources": sources,
+        "source_changed": len(set(sources)) > 1,
         "noise": {
             "spins": spins,
             "others_cores_median": others_cores,
@@ -172,6 +187,8 @@ def report(result: dict[str, Any]) -> None:
     print(page.table(result, page.SPEED), page.table(result, page.COST), sep="\n\n")
     print("", *page.verdict_lines(result), sep="\n")
     print("", *(f"FAILED  {line}" for line in page.losses(result)), sep="\n")
+    if result["source_changed"]:
+        print(page.SOURCE_CHANGED)
     if not result["noise"]["quiet"]:
         busy = result["noise"]["others_cores_median"]
         print(f"The machine was not quiet: others kept {busy:.2f} cores busy.")
@@ -192,12 +209,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = environments(given.only, given.rivals)
     samples: list[stage.Sample] = []
     spins: list[dict[str, float]] = []
+    sources = [source_digest()]
     result: dict[str, Any] = {}
     for repeat in range(given.repeat):
         spins.append(noise.spin())
         say(f"repeat {repeat + 1} of {given.repeat}: spin took {spins[-1]['wall_s']:.2f} s")
         samples += one_round(given, found, repeat)
-        result = summary(given, found, samples, spins)
+        sources.append(source_digest())
+        result = summary(given, found, samples, spins, sources)
         if given.json:  # after each repeat: a long run that is broken off is not lost
             replace(given.json, json.dumps(result, indent=2) + "\n")
     if given.write_docs:

@@ -19,6 +19,7 @@ PACKAGES = {"ray": "ray", "parsl": "parsl", "dask": "distributed", "hyperqueue":
 SPEED = METRICS[:5]
 COST = METRICS[5:]
 BYTES_PER_MB = 1e6
+SOURCE_CHANGED = "Sureline's source changed during the run: its figures are of no one version."
 
 
 def table(result: dict[str, Any], metrics: tuple[Any, ...]) -> str:
@@ -95,6 +96,7 @@ def page(result: dict[str, Any]) -> str:
         spins=spins,
         others=noise["others_cores_median"],
         quiet="quiet" if noise["quiet"] else "**not quiet**",
+        warning=f"\n**{SOURCE_CHANGED}**\n" if result["source_changed"] else "",
         without_start=_without_start(result),
     )
 
@@ -109,8 +111,8 @@ PAGE = """\
 
 <!-- Written by `python benchmarks/local.py --write-docs`; do not edit. -->
 
-Medians of {repeats}, at {scale:g} of the full size, with 2 workers everywhere.
-
+Medians of {repeats} repeats at scale {scale:g} (1 is the full size), with 2 workers everywhere.
+{warning}
 {speed}
 
 What it cost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-import dask
+from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from work import WORKERS, add, run_true, same
 
@@ -34,7 +34,7 @@ class Engine:
 
     def graph(self, shape: Shape) -> list[int]:
         """Delayed calls, sent as one graph."""
-        delayed_same, delayed_add = dask.delayed(same), dask.delayed(add)
+        delayed_same, delayed_add = delayed(same), delayed(add)
         row = [delayed_same(k, dask_key_name=self._key()) for k in range(shape.width)]
         for _ in range(1, shape.levels):
             pairs = map(shape.needs, range(shape.width))

@@ -28,6 +28,7 @@ from sureline.forecast.pools import pools_for
 from sureline.forecast.progress import DONE, FAILED, OPEN, RUNNING, Progress
 from sureline.forecast.result import Basis, Forecast
 from sureline.forecast.shape import Shape
+from sureline.forecast.simulate import Draws, finish_times
 from sureline.journal.history import Observed
 from sureline.peer.capacity import Capacity
 from sureline.workflow.model import Graph, Needs, Takes, Task
@@ -72,6 +73,19 @@ def test_the_urgent_task_goes_first_and_the_hole_before_it_is_used() -> None:
     long = [task(f"a_{i}", [f"a_{i - 1}"] if i else [], exactly(1)) for i in range(10)]
     short = [task(f"b_{i}", takes=exactly(0.5)) for i in range(20)]
     assert forecast(Graph("g", short + long), 2, samples=20).p90_s == pytest.approx(10)
+
+
+def test_an_older_hole_is_left_to_others_even_if_the_order_is_unlucky() -> None:
+    """The child takes the lane that became free last: the idle one stays for the task after it."""
+    graph = Graph("g", [task("a", takes=exactly(5)), task("b", ["a"], exactly(1)),
+                        task("c", takes=exactly(5))])  # fmt: skip
+    shape = Shape(graph)
+    durations, pools = durations_of(shape, {}, {}), pools_for(shape.needs, Capacity(2, GB))
+    none = np.array([], dtype=np.int64)
+    units = folding.units_of(shape, durations, pools, np.ones(3, dtype=bool), none, np.zeros(3))
+    draws = Draws(units, durations, [], 4, seed=0)
+    times = finish_times(units, [0, 1, 2], pools.taking * 3, pools, draws, 4)
+    assert times.tolist() == [6.0] * 4
 
 
 NEEDS = {

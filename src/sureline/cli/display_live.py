@@ -60,8 +60,9 @@ def frame(
 
 def _fit(line: Text, width: int, signs: Signs) -> None:
     if line.cell_len > width:
-        line.truncate(max(0, width - len(signs.cut)))
-        line.append(signs.cut)
+        cut = signs.cut[:width]
+        line.truncate(width - len(cut))
+        line.append(cut)
 
 
 def _head(s: Snapshot, width: int, signs: Signs) -> Text:
@@ -194,10 +195,10 @@ class Live:
             # One column stays free: a terminal that wraps at its last one would add a row.
             now = time.time()
             lines = frame(snapshot, self._outlook, now, max(1, width - 1), rows - 1, self._signs)
-        self._sink.write(self._painter.painted(lines, width, [_told(one) for one in news]))
+        self._sink.write(self._painter.painted(lines, width, [told_line(one) for one in news]))
 
 
-def _told(told: Told) -> Text:
+def told_line(told: Told) -> Text:
     return Text(told.text, style=STYLES.get(told.kind, ""))
 
 

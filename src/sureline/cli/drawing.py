@@ -43,7 +43,11 @@ def graph(
     ] = None,
     output: Annotated[
         str | None,
-        Parameter(name=["--output", "-o"], help="Where to write; '-' is stdout, the default."),
+        Parameter(
+            name=["--output", "-o"],
+            allow_leading_hyphen=True,
+            help="Where to write; '-' is stdout, the default.",
+        ),
     ] = None,
     by_kind: Annotated[
         bool, Parameter(negative="", help="Fold tasks of one kind and level into one box.")

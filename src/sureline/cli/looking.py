@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 
 from sureline.cli import console
@@ -71,12 +72,26 @@ def explain(
             earlier=_earlier(journal, run, graph.name, task),
         )
     if json:
-        console.print_json(found)
+        console.print_json(_with_moments(msgspec.to_builtins(found)))
         return 0
     console.say(f"{task} of run {run}: {found.state}")
     for sentence in found.sentences:
         console.say(f"  {sentence}")
     return 0
+
+
+def _with_moments(data: Any) -> Any:
+    """Times for programs: `ready_at` in seconds becomes `ready` in ISO 8601, here and below."""
+    if isinstance(data, list):
+        return [_with_moments(one) for one in data]
+    if not isinstance(data, dict):
+        return data
+    return {
+        key.removesuffix("_at"): console.moment(value)
+        if key.endswith("_at") and value is not None
+        else _with_moments(value)
+        for key, value in data.items()
+    }
 
 
 def story(

@@ -17,8 +17,10 @@ from sureline.forecast.simulate import Draws, finish_times, start_order
 
 SAMPLES = 200
 SAMPLES_MIN = 40
-ELEMENTS_MAX = 150_000_000
-"""Units * lanes * samples: above this, samples are reduced to keep a forecast below a second."""
+ELEMENTS_MAX = 100_000_000
+"""Units * (lanes + LANES_OF_UNIT) * samples: above this, samples are reduced to bound the cost."""
+LANES_OF_UNIT = 24
+"""What a unit costs besides its lanes, in lanes."""
 
 
 def finish_forecast(
@@ -116,7 +118,7 @@ def _sum_of_lanes(pools: Pools, pool: int, needs: Ints) -> int:
 
 
 def _affordable(units: Units, pools: Pools) -> int:
-    return ELEMENTS_MAX // max(1, len(units) * sum(pools.lanes))
+    return ELEMENTS_MAX // max(1, len(units) * (sum(pools.lanes) + LANES_OF_UNIT))
 
 
 def _basis(durations: Durations, tasks: Ints) -> Basis:

@@ -139,5 +139,7 @@ def _own_table(residuals: Floats, spread: float) -> Floats:
     scale = spread / deviation if deviation > 0 else 1.0
     cloud *= scale
     mean = float(np.exp(cloud).mean())
-    quantiles: Floats = np.exp((1 + 2 / number) * np.quantile(cloud, QUANTILES))
+    cloud.sort()
+    shares = (np.arange(len(cloud)) + 0.5) / len(cloud)
+    quantiles: Floats = np.exp((1 + 2 / number) * np.interp(QUANTILES, shares, cloud))
     return quantiles * (mean / float(quantiles.mean()))

@@ -34,6 +34,7 @@ TAIL_MAX = 4_000
 COMMAND_MAX = 1_000
 FILES_MAX = 20
 NEIGHBOURS_MAX = 12
+FAILURES_MAX = 20
 
 
 def page_data(record: Record) -> dict[str, Any]:
@@ -149,8 +150,25 @@ def _tasks(record: Record, clock: _Clock) -> dict[str, Any]:
         "events": [[_event(event, clock) for event in events] for events in record.events],
         "outputs": [_outputs(record, task) for task in graph.tasks],
         "does": [text[0] for text in texts],
+        "blocked": _blocked(record),
         "wrote": {str(i): text[1] for i, text in enumerate(texts) if text[1]},
     }
+
+
+def _blocked(record: Record) -> dict[str, int]:
+    """For the failures that are shown, how many tasks have no result for want of theirs."""
+    found: dict[str, int] = {}
+    failed = [i for i, state in enumerate(record.states) if state == "failed"]
+    for task in failed[:FAILURES_MAX]:
+        seen = {task}
+        reached = [task]
+        for one in reached:
+            for child in record.graph.children[one]:
+                if child not in seen:
+                    seen.add(child)
+                    reached.append(child)  # noqa: B909 - the loop goes on through what is found
+        found[str(task)] = len(seen) - 1
+    return found
 
 
 def _neighbours(tasks: Sequence[int]) -> list[int]:

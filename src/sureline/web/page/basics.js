@@ -34,22 +34,22 @@ const body = (id) => byId(id).querySelector('.body');
 // A duration: 0.4 ms, 38 ms, 2.4 s, 12 s, 3 min 20 s, 2 h 05 min.
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return '–';
-  if (seconds < 0.00005) return '0 s';
-  if (seconds < 0.00995) return `${(seconds * 1000).toFixed(1)} ms`;
-  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 0.00005) return '0\u00a0s';
+  if (seconds < 0.00995) return `${(seconds * 1000).toFixed(1)}\u00a0ms`;
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)}\u00a0ms`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)}\u00a0s`;
   const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
+  if (whole < 60) return `${whole}\u00a0s`;
   const two = (n) => String(n).padStart(2, '0');
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
-  if (whole < 172800) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
-  return `${(whole / 86400).toFixed(1)} days`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}\u00a0min ${two(whole % 60)}\u00a0s`;
+  if (whole < 172800) return `${Math.floor(whole / 3600)}\u00a0h ${two(Math.floor((whole % 3600) / 60))}\u00a0min`;
+  return `${(whole / 86400).toFixed(1)}\u00a0days`;
 }
 
 // A moment as the time since the run began, exact enough to tell events apart.
 function offset(at) {
-  if (at < 60) return `+${at.toFixed(2)} s`;
-  if (at < 3600) return `+${Math.floor(at / 60)} min ${(at % 60).toFixed(1).padStart(4, '0')} s`;
+  if (at < 60) return `+${at.toFixed(2)}\u00a0s`;
+  if (at < 3600) return `+${Math.floor(at / 60)}\u00a0min ${(at % 60).toFixed(1).padStart(4, '0')}\u00a0s`;
   return `+${duration(at)}`;
 }
 
@@ -57,11 +57,11 @@ function size(bytes) {
   const units = ['B', 'kB', 'MB', 'GB', 'TB'];
   let unit = 0;
   while (bytes >= 1000 && unit < units.length - 1) { bytes /= 1000; unit += 1; }
-  return `${unit ? bytes.toFixed(1) : bytes} ${units[unit]}`;
+  return `${unit ? bytes.toFixed(1) : bytes}\u00a0${units[unit]}`;
 }
 
 const number = (n) => n.toLocaleString('en').replaceAll(',', '\u202f');
-const percent = (part, whole) => `${whole > 0 ? Math.round((100 * part) / whole) : 0} %`;
+const percent = (part, whole) => `${whole > 0 ? Math.round((100 * part) / whole) : 0}\u00a0%`;
 const several = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 
 const DAY = {day: 'numeric', month: 'short', year: 'numeric'};

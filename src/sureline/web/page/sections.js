@@ -3,7 +3,8 @@
 const STATE_WORDS = {
   succeeded: 'Succeeded', failed: 'Failed', cancelled: 'Cancelled', interrupted: 'Interrupted', running: 'Still running',
 };
-const counts = tasks.state.reduce((found, state) => ({...found, [state]: (found[state] ?? 0) + 1}), {});
+const counts = {};
+for (const state of tasks.state) counts[state] = (counts[state] ?? 0) + 1;
 
 function stateSentence() {
   const done = (counts.succeeded ?? 0) + (counts.reused ?? 0);
@@ -77,7 +78,7 @@ function showFailures() {
   const failed = tasks.state.flatMap((state, i) => (state === 'failed' ? [i] : []));
   if (!failed.length) return;
   byId('failures').hidden = false;
-  const shown = failed.slice(0, 20);
+  const shown = failed.filter((task) => task in tasks.blocked);
   replace(body('failures'), shown.map(failureCard),
     failed.length > shown.length ? make('p', {class: 'soft'}, `and ${number(failed.length - shown.length)} more; choose 'failed' in the list of tasks below`) : null);
 }
@@ -86,16 +87,13 @@ function failureCard(task) {
   const last = tasks.events[task].findLast((event) => event[0] === 'e');
   const wrote = (tasks.wrote[task] ?? []).at(-1);
   const tail = wrote ? (wrote[2] || wrote[1] || '').trimEnd().split('\n').slice(-8).join('\n') : '';
-  const lost = descendants(task);
+  const lost = tasks.blocked[task];
   return make('article', {class: 'failure'},
     make('p', {}, make('span', {class: 'sign failed', 'aria-hidden': 'true'}, looks.failed[0]), taskLink(task),
       make('span', {}, last ? ended(...last.slice(2)) : 'failed')),
     tail ? make('pre', {tabindex: 0}, tail) : null,
-    lost ? make('p', {class: 'soft'}, `${several(lost, 'task')} could not run without it.`) : null);
+    lost ? make('p', {class: 'soft'}, `${several(lost, 'task')} can not run without its result.`) : null);
 }
-
-// How many tasks have no result and come directly after this one.
-const descendants = (task) => tasks.children[task].slice(1).filter((child) => tasks.state[child] === 'cancelled').length;
 
 function showGraph() {
   const drawings = [...body('graph').querySelectorAll('svg.graph')];
@@ -116,6 +114,7 @@ function showGraph() {
   for (const one of drawings) if (one.getAttribute('width') < 1.4 * room) one.style.cssText = 'max-width:100%;height:auto';
 }
 
+const STEPS_MAX = 5000;
 const PATH_WORDS = ['running', 'interrupted'].includes(run.state) ? 'The path that led this far' : 'The path that decided the end';
 
 function showPath() {
@@ -129,25 +128,27 @@ function showPath() {
   if (waits > 0.0005) parts.push(`${duration(waits)} waiting to start`);
   if (retries > 0.0005) parts.push(`${duration(retries)} in attempts that failed and before their repetition`);
   if (pauses > 0.0005) parts.push(`${duration(pauses)} in which nobody worked on the run`);
+  let at = 0;
+  const rows = data.path.map((step) => {
+    const before = at;
+    at += step[2] - step[1] + step[3] + step[4];
+    return () => stepRow(step, before, worked + waits + retries);
+  });
   const list = make('div', {class: 'steps'});
-  const fill = (steps, hidden) => replace(list, steps.map((step, k) => [
-    hidden && k === steps.length / 2 ? make('button', {type: 'button', class: 'tool', onclick: () => fill(data.path, 0)}, `show ${number(hidden)} more steps`) : null,
-    stepRow(step, worked + waits + retries)]));
-  const many = data.path.length > 40;
-  fill(many ? [...data.path.slice(0, 15), ...data.path.slice(-15)] : data.path, many ? data.path.length - 30 : 0);
+  const fill = (shown, hidden) => replace(list, shown.map((row, k) => [
+    hidden && k === shown.length / 2 ? make('button', {type: 'button', class: 'tool', onclick: () => fill(rows.slice(0, STEPS_MAX), 0)},
+      `show ${number(hidden)} more steps`) : null,
+    row()]));
+  if (rows.length > 40) fill([...rows.slice(0, 15), ...rows.slice(-15)], rows.length - 30);
+  else fill(rows, 0);
   replace(body('path'), make('p', {}, `Each task here could begin only when the one above it had ended. `
     + `${several(data.path.length, 'task')}, ${duration(whole)}: ${parts.join(', ')}. `
     + (waits > whole / 2 ? 'Most of it was waiting: more slots would help more than faster tasks.'
       : worked > whole / 2 ? 'Most of it was work: only faster tasks on this path would help.' : '')), list);
 }
 
-function stepRow([task, began, end, waits, retries, pauses], whole) {
+function stepRow([task, began, end, waits, retries, pauses], before, whole) {
   const share = (seconds) => `${Math.max(0, (100 * seconds) / whole).toFixed(2)}%`;
-  let before = 0;
-  for (const step of data.path) {
-    if (step[0] === task) break;
-    before += step[2] - step[1] + step[3] + step[4];
-  }
   const gaps = [];
   if (waits > 0.0005) gaps.push(`waited ${duration(waits)}`);
   if (retries > 0.0005) gaps.push(`repeated for ${duration(retries)}`);
@@ -197,8 +198,14 @@ function durationScale(values) {
   const place = wide ? (v) => Math.max(0, (Math.log10(Math.max(v, least)) - low) / (high - low)) : (v) => v / (most * 1.04);
   const marks = [];
   if (wide) for (let power = Math.ceil(low); power <= high; power += 1) marks.push(10 ** power);
-  else for (let k = 0; k <= 4; k += 1) marks.push((most * k) / 4);
+  else for (let k = 0, step = roundStep(most / 4); k * step <= most; k += 1) marks.push(k * step);
   return {place, marks};
+}
+
+// The nearest of 1, 2, 5 times a power of ten that is not smaller.
+function roundStep(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * [1, 2, 5, 10].find((one) => one * power >= value * 0.999);
 }
 
 const PLOT = {width: 360, height: 26};

@@ -47,9 +47,11 @@ function ticks(wanted) {
   return found.filter(([x], k) => k === 0 || x - found[k - 1][0] > 0.4 / wanted);
 }
 
-const KIND_HUES = [205, 32, 268, 168, 330, 88, 235, 12, 140, 300, 55, 185];
-const kindColour = (kind) => `hsl(${KIND_HUES[kind % KIND_HUES.length]} 45% ${kind % 24 < 12 ? 45 : 32}%)`;
-const timeline = {zoom: 1, byKind: false, chosen: 0};
+// No red among them: red is for what failed.
+const KIND_HUES = [205, 32, 268, 168, 310, 88, 235, 50, 140, 290, 185, 70];
+const kindColour = (kind) => `hsl(${KIND_HUES[kind % KIND_HUES.length]} 42% ${kind % 24 < 12 ? 42 : 30}%)`;
+// If all went well there is nothing to single out, and the kinds tell more.
+const timeline = {zoom: 1, byKind: bars.outcome.every((outcome) => outcome === 'succeeded'), chosen: 0};
 
 function barWords(k) {
   const task = bars.task[k];
@@ -71,13 +73,13 @@ function showTimeline() {
   }
   const tool = (words, label, action) => make('button', {type: 'button', class: 'tool', 'aria-label': label, onclick: action}, words);
   const zoomTo = (zoom) => { timeline.zoom = Math.min(200, Math.max(1, zoom)); drawBars(); };
-  const colour = make('button', {type: 'button', class: 'tool', 'aria-pressed': 'false', onclick: () => {
+  const colour = make('button', {type: 'button', class: 'tool', 'aria-pressed': String(timeline.byKind), onclick: () => {
     timeline.byKind = !timeline.byKind;
     colour.setAttribute('aria-pressed', String(timeline.byKind));
     drawBars();
   }}, 'Colour by kind');
   replace(where,
-    make('div', {class: 'tools'}, legend(), make('span', {class: 'spring'}), colour,
+    make('div', {class: 'tools'}, make('ul', {class: 'legend', id: 'bar-legend'}), make('span', {class: 'spring'}), colour,
       tool('−', 'Show a longer time', () => zoomTo(timeline.zoom / 2)),
       tool('+', 'Show a shorter time', () => zoomTo(timeline.zoom * 2)),
       tool('All', 'Show all of the time', () => zoomTo(1))),
@@ -86,10 +88,15 @@ function showTimeline() {
   drawBars();
 }
 
+// The outcomes that occur; coloured by kind, the kinds too (succeeded bars show those).
 function legend() {
   const seen = new Set(bars.outcome);
-  return make('ul', {class: 'legend'}, Object.keys(looks).filter((name) => seen.has(name)).map((name) => make('li', {class: name},
-    make('span', {class: 'swatch', 'aria-hidden': 'true'}), `${looks[name][0]} ${looks[name][1]}`)));
+  const item = (css, colour, words) => make('li', {class: css}, make('span', {class: 'swatch', 'aria-hidden': 'true', style: colour}), words);
+  const kinds = timeline.byKind
+    ? tasks.kinds.slice(0, KIND_HUES.length).map((kind, k) => item(null, `--state:${kindColour(k)}`, kind)) : [];
+  if (timeline.byKind && tasks.kinds.length > kinds.length) kinds.push(make('li', {}, 'and more'));
+  const outcomes = Object.keys(looks).filter((name) => seen.has(name) && !(timeline.byKind && name === 'succeeded'));
+  replace(byId('bar-legend'), kinds, outcomes.map((name) => item(name, null, `${looks[name][0]} ${looks[name][1]}`)));
 }
 
 function reusedList() {
@@ -104,6 +111,7 @@ function reusedList() {
 }
 
 function drawBars() {
+  legend();
   const where = byId('lanes');
   const keep = where.scrollWidth > 0 ? (where.scrollLeft + where.clientWidth / 2) / where.scrollWidth : 0;
   if (bars.task.length > BARS_MAX) drawCanvas(where);
@@ -198,6 +206,12 @@ function paint(view) {
     pen.textAlign = 'left';
   }
   const bottom = tall - 24;
+  for (const piece of scale.pieces.filter((one) => one.pause)) {
+    pen.fillStyle = colours.line;
+    pen.fillRect(x(piece.from), 0, x(piece.to) - x(piece.from), bottom);
+    pen.fillStyle = colours.soft;
+    pen.fillText(duration(piece.to - piece.from), x(piece.from) + 2, bottom - 4);
+  }
   const order = ['succeeded', ...Object.keys(looks).filter((name) => name !== 'succeeded')];
   for (const outcome of order) {
     const least = outcome === 'succeeded' ? 0.6 : 2.5; // what went wrong is always seen
