@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from rich.console import Console, Group
-from rich.terminal_theme import MONOKAI
+from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 from sureline.cli.display import Display, Snapshot
@@ -29,7 +29,7 @@ from sureline.run.submitter import Options
 from sureline.workflow.read import read_workflow
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "progress.svg"
-WIDTH, ROWS = 100, 20
+WIDTH, ROWS = 104, 20
 CORES = 6
 TEMPLATE = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -81,13 +81,20 @@ def workflow() -> dict[str, object]:
         "flat": {"run": "sleep 0.4; echo flat > flat.fits", "outputs": ["flat.fits"]},
         "calibrate": {
             "for": {"i": "00..47"},
-            "run": "sleep 0.{{i}}; sleep 0.5; echo {{i}} > cal/{{i}}.fits",
+            "run": "sleep 1.{{i}}; echo {{i}} > cal/{{i}}.fits",
             "inputs": ["flat.fits"],
             "outputs": ["cal/{{i}}.fits"],
         },
         "check-headers": {
             "run": "sleep 0.3; echo 'raw/31.fits: no keyword EXPTIME' >&2; exit 2",
-            "inputs": ["cal/12.fits"],
+            "inputs": ["cal/04.fits"],
+            "outputs": ["headers.txt"],
+        },
+        "catalogue": {
+            "run": "sort headers.txt > catalogue.txt",
+            "inputs": ["headers.txt"],
+            "outputs": ["catalogue.txt"],
+            "takes": "20s",
         },
         "mosaic": {
             "run": "sleep 1; cat cal/*.fits > mosaic.fits",
@@ -111,8 +118,8 @@ def photographed(where: Path) -> list[Text]:
     run_workflow(graph, where, machine, Options(fresh=True), progress)
     following.close()
     display.close(progress.snapshot())
-    half = [lines for s, lines in album.pictures if s.done > 0.55 * s.total and s.failed]
-    return half[0]
+    half = [(s, lines) for s, lines in album.pictures if s.done > 0.5 * s.total and s.failed]
+    return max(half, key=lambda picture: picture[0].running)[1]
 
 
 def main() -> None:
@@ -123,7 +130,7 @@ def main() -> None:
     console.print(Group(Text("$ sureline run survey.yaml", end="\n"), *map(_whole, lines)))
     target.parent.mkdir(parents=True, exist_ok=True)
     drawn = console.export_svg(
-        title="sureline run", theme=MONOKAI, code_format=TEMPLATE, unique_id="progress"
+        title="sureline run", theme=SVG_EXPORT_THEME, code_format=TEMPLATE, unique_id="progress"
     )
     target.write_text(drawn)
     print(f"wrote {target}")

@@ -19,7 +19,7 @@ from sureline.cli.main import run_command
 PATIENCE_S = 120.0
 """How long a condition may take to come true before a test gives up; never how long one waits."""
 
-SURELINE = [sys.executable, "-c", "from sureline.cli.main import main; main()"]
+SURELINE = [sys.executable, "-m", "sureline"]
 
 
 class Answer(NamedTuple):

@@ -82,7 +82,9 @@ def bar(s: Snapshot, cells: int, signs: Signs) -> Text:
     total = max(1, s.total)
     failed = min(cells, max(s.failed * cells // total, 1 if s.failed else 0))
     done = min(cells - failed, max(s.done * cells // total, 1 if s.done else 0))
-    if done + failed == cells and s.done + s.failed < total and done:
+    if s.done + s.failed >= total:  # nothing is left, so no cell may say so
+        done, failed = (cells - failed, failed) if s.done else (0, cells)
+    elif done + failed == cells and done:
         done -= 1
     return Text.assemble(
         (signs.done * done, "not bold green"),

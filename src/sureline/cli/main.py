@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
 import cyclopts
 
 from sureline import __version__
@@ -45,11 +42,10 @@ def _register() -> None:
 _register()
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point: never returns, exits with the code the command earned."""
-    tokens = list(sys.argv[1:] if argv is None else argv)
+def run_process(tokens: list[str]) -> int:
+    """Run a command as this process's whole purpose; the exit code it earned."""
     console.open_streams(as_json="--json" in tokens)
-    sys.exit(run_command(tokens))
+    return run_command(tokens)
 
 
 def run_command(tokens: list[str]) -> int:

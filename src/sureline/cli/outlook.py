@@ -61,7 +61,7 @@ class Following:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._newest: Forecast | None = None
-        self._expected_s: dict[str, float | None] = {}
+        self._known: tuple[Graph, History, Progress] | None = None
         self._trouble = ""
 
     # In the run's thread
@@ -81,11 +81,15 @@ class Following:
         if self._tracker is not None:
             self._tracker.apply(event)
 
-    def close(self) -> None:
-        """No more forecasts. Waits for one under way, but not long."""
+    def stop(self) -> None:
+        """Begin no more forecasts."""
         self._stop.set()
+
+    def close(self, wait_s: float = LAST_WORDS_S) -> None:
+        """Stop, and wait for a forecast under way, but not longer than this."""
+        self.stop()
         if self._thread is not None:
-            self._thread.join(LAST_WORDS_S)
+            self._thread.join(wait_s)
 
     # In the display's thread
 
@@ -96,7 +100,10 @@ class Following:
         return describe(newest, now)
 
     def expected_s(self, task: str) -> float | None:
-        return self._expected_s.get(task)
+        if self._known is None:
+            return None
+        graph, history, progress = self._known
+        return expected_s(graph, task, history, progress.observed_s)
 
     # In a thread of its own
 
@@ -108,7 +115,7 @@ class Following:
             forecaster = Forecaster(graph, self._machine, history, run)
             while not self._stop.is_set():
                 progress = tracker.snapshot(time.time())
-                self._note_expected(graph, history, progress)
+                self._known = (graph, history, progress)
                 self._newest = newest = forecaster.forecast(progress)
                 self._stop.wait(max(EVERY_S, forecaster.due_at(newest) - time.time()))
         except Exception as error:  # a mistake of ours must not cost a run
@@ -127,9 +134,3 @@ class Following:
                 return journal.durations(kinds_of(graph))
         except JournalError:
             return {}
-
-    def _note_expected(self, graph: Graph, history: History, progress: Progress) -> None:
-        names = [graph.tasks[task].name for task in progress.started]
-        self._expected_s = {
-            name: expected_s(graph, name, history, progress.observed_s) for name in names
-        }

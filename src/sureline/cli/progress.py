@@ -19,6 +19,7 @@ from typing import Literal
 
 from sureline.cli import console
 from sureline.cli.display import (
+    LAST_WORDS_S,
     Display,
     Face,
     Outlook,
@@ -182,8 +183,10 @@ def watching(
     try:
         yield progress
     finally:
-        following.close()
+        following.stop()
+        waits_until = time.monotonic() + LAST_WORDS_S  # for both of them together
         display.close(progress.snapshot())
+        following.close(max(0.0, waits_until - time.monotonic()))
 
 
 def _face(mode: Mode, sink: Sink, outlook: Outlook, quiet: bool) -> Face:

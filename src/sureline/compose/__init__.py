@@ -26,11 +26,14 @@ from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
 from sureline.run.submitter import Options
 from sureline.workflow.check import check_needs
+from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 
 __all__ = ["HOME", "Outcome", "Watcher", "cancel_run", "resume_run", "run_workflow"]
 
 HOME = ".sureline"
+CANCEL_WAIT_S = 600.0
+"""How long `cancel_run` waits for the tasks that may finish."""
 
 T = TypeVar("T")
 
@@ -93,13 +96,26 @@ def cancel_run(directory: Path, selector: str, *, drain: bool, wait: bool) -> tu
         work = journal.work_directory(run)
         if RunLock.held_elsewhere(work):
             journal.ask(run, "drain" if drain else "cancel", time.time())
-            while wait and RunLock.held_elsewhere(work) and journal.summary(run).ended is None:
-                time.sleep(0.05)
             if not wait:
                 return run, "cancelling"
+            _wait_for_end(journal, run)
         if journal.summary(run).ended is None:
             _close_abandoned(journal, run)
         return run, journal.summary(run).state
+
+
+def _wait_for_end(journal: Journal, run: str) -> None:
+    """Until the process that drives the run has ended it, or has gone."""
+    give_up_at = time.monotonic() + CANCEL_WAIT_S
+    while RunLock.held_elsewhere(journal.work_directory(run)):
+        if journal.summary(run).ended is not None:
+            return
+        if time.monotonic() > give_up_at:
+            raise SurelineError(
+                f"run {run} was asked to stop but has not, within {CANCEL_WAIT_S:.0f} s; its "
+                f"running tasks may need longer: see them with 'sureline status {run}'"
+            )
+        time.sleep(0.05)
 
 
 def _close_abandoned(journal: Journal, run: str) -> None:

@@ -11,22 +11,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sureline.journal.events import (
-    COMMITS,
-    CancelAsked,
-    Event,
-    Opened,
-    Submitted,
-    TaskBound,
-    TaskEnded,
-    TaskEvent,
-    TaskReady,
-    TaskRetried,
-    TaskRevoked,
-    TaskStarted,
-)
-from sureline.journal.explain_needs import Books, Shortage
-from sureline.journal.explain_reuse import Change, Files, Made, changes
+from sureline.journal.events import Event
+from sureline.journal.explain_case import AttemptTold, Case
+from sureline.journal.explain_needs import Shortage
+from sureline.journal.explain_reuse import Change, Made, changes
 from sureline.journal.explain_waits import (
     Ahead,
     Blocker,
@@ -36,28 +24,12 @@ from sureline.journal.explain_waits import (
     waits_for,
     waits_in_words,
 )
-from sureline.journal.views import RunView
 from sureline.journal.words import counted, duration, listed
 from sureline.workflow.model import Graph, Pause
 
 WORTH_TELLING_S = 0.1
 """Shorter waits need no reason."""
 CHAINS_TOLD = 3
-
-
-class AttemptTold(msgspec.Struct):
-    """One attempt, with times in seconds since the epoch; `delay_s` if another was to follow."""
-
-    attempt: int
-    peer: str
-    bound_at: float
-    started_at: float | None = None
-    ended_at: float | None = None
-    outcome: str = ""
-    """Empty while it runs, or if its process was gone before it ended."""
-    reason: str = ""
-    elapsed_s: float = 0.0
-    delay_s: float | None = None
 
 
 class NotReused(msgspec.Struct, frozen=True):
@@ -69,7 +41,8 @@ class NotReused(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct):
-    """What is known about one task, as data and in sentences. Times are seconds since the epoch.
+    """What is known about one task, as data and in sentences. Times (`..._at`) are seconds since
+    the epoch; 'explain --json' prints them as ISO 8601 under the name without `_at`.
 
     `sentences` say all of it, the most important first.
     `state` is the task's state; in a run that is over, what never ran is `cancelled`.
@@ -98,78 +71,6 @@ class Explanation(msgspec.Struct):
     attempts: list[AttemptTold] = []
     from_run: str | None = None
     not_reused: NotReused | None = None
-
-
-class Case:
-    """What a run's events say that matters to one task: folded once, then told."""
-
-    def __init__(self, graph: Graph, task: str, events: Iterable[Event]) -> None:
-        self.graph = graph
-        self.task = task
-        self.described = graph.tasks[graph.index[task]]
-        self.view = RunView.of((), graph.index)
-        self.books = Books(lambda name: graph.tasks[graph.index[name]].needs)
-        self.files = Files()
-        self.attempts: list[AttemptTold] = []
-        self.revoked = ""
-        self.fresh = False
-        self.drained = False
-        self.taken_over_at: list[float] = []
-        self.ready_at: float | None = None
-        self.last_parent = ""
-        self.ended: TaskEnded | None = None
-        self.waited_for: list[Shortage] = []
-        self.overtaken: list[str] = []
-        """Tasks that were bound while it was ready."""
-        self._parents = {graph.tasks[p].name for p in graph.parents[graph.index[task]]}
-        for event in events:
-            self._apply(event)
-
-    def _apply(self, event: Event) -> None:
-        self.view.apply(event)
-        self.books.apply(event)
-        self.files.apply(event)
-        match event:
-            case Submitted():
-                self.fresh = bool(event.options.get("fresh"))
-            case Opened():
-                self.drained = False
-                if event.epoch > 1:
-                    self.taken_over_at.append(event.at)
-            case CancelAsked():
-                self.drained = event.drain
-            case TaskEvent() if event.task == self.task:
-                self._apply_own(event)
-            case TaskEnded() if event.task in self._parents and event.outcome in COMMITS:
-                self.last_parent = event.task
-            case TaskBound() if self.view.tasks[self.task].state == "ready":
-                self.overtaken.append(event.task)
-                self._note_shortage()
-
-    def _note_shortage(self) -> None:
-        if not self.waited_for:
-            self.waited_for = self.books.short(self.task)
-
-    def _apply_own(self, event: TaskEvent) -> None:
-        match event:
-            case TaskReady():
-                self.ready_at = event.at
-                self.waited_for, self.overtaken = [], []
-                self._note_shortage()
-            case TaskBound():
-                self.attempts.append(AttemptTold(event.attempt, event.peer, event.at))
-            case TaskStarted() if self.attempts:
-                self.attempts[-1].started_at = event.at
-            case TaskEnded():
-                self.ended = event
-                if event.attempt and self.attempts:
-                    last = self.attempts[-1]
-                    last.ended_at, last.outcome = event.at, event.outcome
-                    last.reason, last.elapsed_s = event.reason, event.elapsed_s
-            case TaskRetried() if self.attempts:
-                self.attempts[-1].delay_s = event.delay_s
-            case TaskRevoked():
-                self.revoked = event.reason
 
 
 def explain(

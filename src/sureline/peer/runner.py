@@ -33,6 +33,9 @@ from sureline.world.protocol import Fetched, Job, JobEvent, JobHandle
 
 __all__ = ["Runner"]
 
+_REPEATABLE = (PublishJob, VerifyJob, UserFile)
+"""Our own work with files, which may be done again: nobody's command is repeated unasked."""
+_TRIES = 3
 _QUEUE_LIMIT = 1_000_000
 """Jobs that may wait for a slot. Whoever starts more has lost count."""
 
@@ -40,7 +43,7 @@ _QUEUE_LIMIT = 1_000_000
 class _Work:
     """One job or fetch, from `start` to its end."""
 
-    __slots__ = ("cut_short", "done", "job", "on_event", "pid", "serial", "slot", "timer")
+    __slots__ = ("cut_short", "done", "job", "on_event", "pid", "serial", "slot", "timer", "tries")
 
     def __init__(
         self, serial: int, job: Job | UserFile, on_event: Callable[[JobEvent | Fetched], None]
@@ -54,6 +57,8 @@ class _Work:
         self.cut_short: JobEnded | None = None
         """How it ended, if the runner itself killed its slot."""
         self.done = False
+        self.tries = 0
+        """How many slots have died under it."""
 
 
 class Runner:
@@ -365,6 +370,11 @@ class Runner:
         for label in labels:
             orphans.kill(orphans.token_of(self._root, self._run, label))
         ended = work.cut_short
+        work.tries += 1
+        if ended is None and isinstance(work.job, _REPEATABLE) and work.tries < _TRIES:
+            work.slot = work.pid = None
+            self._waiting.appendleft(work)
+            return
         if ended is None:
             ended = JobEnded(
                 "lost",

@@ -166,7 +166,7 @@ def _blocked(record: Record) -> dict[str, int]:
             for child in record.graph.children[one]:
                 if child not in seen:
                     seen.add(child)
-                    reached.append(child)  # noqa: B909 - the loop goes on through what is found
+                    reached.append(child)  # the loop goes on through what is found
         found[str(task)] = len(seen) - 1
     return found
 

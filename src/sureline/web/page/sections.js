@@ -14,7 +14,7 @@ function stateSentence() {
     case 'succeeded': return `All ${several(run.total, 'task')} have their results.`;
     case 'failed': return `${several(counts.failed ?? 0, 'task')} failed${why}`
       + `${never ? `, so ${number(never)} more never ran` : ''}; ${number(done)} of ${number(run.total)} have their results.`;
-    case 'cancelled': return `Cancelled${why} with ${number(done)} of ${several(run.total, 'result')}.`;
+    case 'cancelled': return `${number(done)} of ${several(run.total, 'task')} have their results${why}.`;
     case 'interrupted': return `Its process ended with ${number(done)} of ${several(run.total, 'result')}; 'sureline resume ${run.run}' continues it.`;
     default: return `${number(done)} of ${several(run.total, 'task')} had their results on ${dayAndClock(run.now)}, when this report was made.`;
   }
@@ -92,7 +92,7 @@ function failureCard(task) {
     make('p', {}, make('span', {class: 'sign failed', 'aria-hidden': 'true'}, looks.failed[0]), taskLink(task),
       make('span', {}, last ? ended(...last.slice(2)) : 'failed')),
     tail ? make('pre', {tabindex: 0}, tail) : null,
-    lost ? make('p', {class: 'soft'}, `${several(lost, 'task')} can not run without its result.`) : null);
+    lost ? make('p', {class: 'soft'}, `${several(lost, 'task')} cannot run without its result.`) : null);
 }
 
 function showGraph() {
@@ -143,7 +143,7 @@ function showPath() {
   else fill(rows, 0);
   replace(body('path'), make('p', {}, `Each task here could begin only when the one above it had ended. `
     + `${several(data.path.length, 'task')}, ${duration(whole)}: ${parts.join(', ')}. `
-    + (waits > whole / 2 ? 'Most of it was waiting: more slots would help more than faster tasks.'
+    + (run.state !== 'succeeded' ? '' : waits > whole / 2 ? 'Most of it was waiting: more slots would help more than faster tasks.'
       : worked > whole / 2 ? 'Most of it was work: only faster tasks on this path would help.' : '')), list);
 }
 
