@@ -115,17 +115,18 @@ class LiveWorld:
             self.loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        for _ in range(min(len(self._mail), DELIVERIES_PER_TURN)):
+        """Deliver what there is, and what that causes: an answer need not wait for the next turn
+        of the loop, but the loop gets one after DELIVERIES_PER_TURN."""
+        for _ in range(DELIVERIES_PER_TURN):
+            if not self._mail:
+                self._delivering = False
+                return
             sender, to, message = self._mail.popleft()
             agent = self._agents.get(to)
             if agent is not None:
                 self.guard(agent.receive, sender, message)
-            if self._crashed:
-                return
-        if self._mail:
+        if not self._crashed:
             self.loop.call_soon(self._deliver)
-        else:
-            self._delivering = False
 
     def record(self, event: Recordable) -> None:
         self.recorder.record(event)
