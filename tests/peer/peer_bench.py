@@ -64,9 +64,10 @@ class Bench:
             env=env,
         )
 
-    def start(self, job: Job) -> Started:
+    def start(self, job: Job, after: Started | None = None) -> Started:
         started = Started()
-        started.handle = self.runner.start(job, started.events.append)
+        behind = after.handle if after is not None else None
+        started.handle = self.runner.start(job, started.events.append, after=behind)
         return started
 
     def until(self, condition: Callable[[], object]) -> None:

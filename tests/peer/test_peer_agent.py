@@ -135,3 +135,37 @@ def test_this_machine_can_be_overridden(tmp_path):
     assert found.disk_bytes > 0
     told = this_machine(tmp_path, cores=64, memory_bytes=5, gpus=3, tags={"ssd": None})
     assert (told.cores, told.memory_bytes, told.gpus, told.tags) == (64, 5, 3, {"ssd": None})
+
+
+def test_a_task_bound_ahead_takes_over_what_its_forerunner_held(world):
+    client, peer = setup(world, cores=1, memory_bytes=0)
+    for task in "abc":
+        job = CommandJob(f"{task}.1", task, 1, "true")
+        client.world.send("here", Bind("run", task, 1, job, Needs(), ahead=task != "a"))
+    world.run()
+    assert [(at, job.task) for at, job in world.started] == [(0.0, "a"), (10.0, "b"), (20.0, "c")]
+    assert peer.ledger.millicores == 1000
+
+
+def test_a_task_that_is_given_back_waits_like_any_other(world):
+    world.follows = False
+    client, peer = setup(world, cores=1, memory_bytes=0)
+    for task in "ab":
+        job = CommandJob(f"{task}.1", task, 1, "true")
+        client.world.send("here", Bind("run", task, 1, job, Needs(), ahead=task != "a"))
+    world.run()
+    assert [(at, job.task) for at, job in world.started] == [(0.0, "a"), (10.0, "b")]
+    assert [m.ended.outcome for m in client.of(Finished)] == ["succeeded", "succeeded"]
+    assert peer.ledger.millicores == 1000
+
+
+def test_a_task_bound_ahead_can_be_withdrawn(world):
+    client, peer = setup(world, cores=1, memory_bytes=0)
+    for task in "abc":
+        job = CommandJob(f"{task}.1", task, 1, "true")
+        client.world.send("here", Bind("run", task, 1, job, Needs(), ahead=task != "a"))
+    world.after(1.0, lambda: client.world.send("here", Withdraw("run", "b", 1)))
+    world.run()
+    ended = [(m.task, m.ended.outcome) for m in client.of(Finished)]
+    assert ended == [("b", "cancelled"), ("a", "succeeded"), ("c", "succeeded")]
+    assert peer.ledger.millicores == 1000

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_world import ToyWorld, succeed
 
-from sureline.journal.events import RunEnded, TaskEnded, TaskReady, TaskRetried, TaskRevoked
+from sureline.journal.events import (
+    RunEnded,
+    TaskBound,
+    TaskEnded,
+    TaskReady,
+    TaskRetried,
+    TaskRevoked,
+)
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import CommandJob, JobEnded
@@ -285,6 +293,66 @@ def test_a_child_starts_only_when_its_parents_records_would_survive_a_kill():
     world.duration = note
     drive(chain(5), world)
     assert survives == {f"t{i}": True for i in range(5)}
+
+
+@pytest.mark.parametrize("follows", [True, False])
+@given(graphs(), st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_order_and_capacity_hold_when_tasks_are_bound_ahead(follows, graph, seed):
+    world = ToyWorld(seed)
+    world.follows = follows
+    world.duration = lambda job: world.random.choice([0.001, 0.002, 0.01])
+    world.outcome = lambda job: msgspec.structs.replace(succeed(job), elapsed_s=0.001)
+    assert drive(graph, world).state == "succeeded"
+    finish = {e.task: e.at for e in ended(world)}
+    start = {job.task: at for at, job in world.started}
+    assert Counter(e.task for e in ended(world)) == Counter(t.name for t in graph.tasks)
+    for i, task in enumerate(graph.tasks):
+        for parent in graph.parents[i]:
+            assert finish[graph.tasks[parent].name] <= start[task.name]
+    for moment in sorted({at for at, _ in world.started}):
+        live = [t for t in graph.tasks if start[t.name] <= moment < finish[t.name]]
+        assert sum(t.needs.cores for t in live) <= BIG.cores
+        assert sum(t.needs.memory_bytes for t in live) <= BIG.memory_bytes
+
+
+def short_tasks(count):
+    return Graph("short", [Task(f"t{i}", Command("x")) for i in range(count)])
+
+
+def test_short_tasks_are_bound_ahead_and_long_ones_are_not():
+    for elapsed_s, expected in ((0.001, True), (1.0, False)):
+        world = ToyWorld(duration=lambda job, s=elapsed_s: s)
+        world.outcome = lambda job, s=elapsed_s: JobEnded("succeeded", 0, elapsed_s=s)
+        followed = []
+        begin = world._begin
+        world._begin = lambda handle, b=begin, f=followed: f.append(handle.job.task) or b(handle)
+        bound_at = {}
+
+        def note(event, seen=bound_at, world=world):
+            if isinstance(event, TaskBound):
+                seen[event.task] = world.now()
+            world.records.append(event)
+
+        world.record = note
+        assert drive(short_tasks(100), world).state == "succeeded"
+        start = {job.task: at for at, job in world.started}
+        ahead = [task for task in start if bound_at[task] < start[task]]
+        assert bool(ahead) == expected
+
+
+def test_cancelling_stops_what_was_bound_ahead():
+    world = ToyWorld()
+    world.duration = lambda job: 0.001 if world.now() < 0.02 else 50.0
+    world.outcome = lambda job: JobEnded("succeeded", 0, elapsed_s=0.001)
+
+    def during(submitter):
+        world.after(1.0, lambda: submitter.receive("console", CancelRun()))
+
+    assert drive(short_tasks(500), world, during=during).state == "cancelled"
+    outcomes = Counter(e.outcome for e in ended(world))
+    assert set(outcomes) == {"succeeded", "cancelled"}
+    assert 4 <= outcomes["cancelled"] <= 8
 
 
 def test_an_empty_graph_succeeds():

@@ -17,6 +17,7 @@ from sureline.peer.jobs import (
     FileMissing,
     FileReady,
     JobEnded,
+    JobReturned,
     JobStarted,
     PublishJob,
     UserFile,
@@ -40,6 +41,7 @@ class ToyJob:
         self.job = job
         self.on_event = on_event
         self.over = False
+        self.follower: ToyJob | None = None
 
 
 class ToyWorld:
@@ -56,6 +58,8 @@ class ToyWorld:
         self.outcome = outcome or succeed
         self.time = 0.0
         self.records: list[Event] = []
+        self.follows = True
+        """Whether a job may begin where another ends; if not, it is given back."""
         self.flushed = 0
         """How many of the records would survive a kill."""
         self.running: dict[str, ToyJob] = {}
@@ -102,8 +106,21 @@ class ToyWorld:
 
         self.after(0.0, deliver)
 
-    def start(self, job: Job, on_event: Callable[..., None]) -> ToyJob:
+    def start(
+        self, job: Job, on_event: Callable[..., None], *, after: ToyJob | None = None
+    ) -> ToyJob:
         handle = ToyJob(job, on_event)
+        if after is not None:
+            if after.over or after.follower is not None or not self._home.follows:
+                self.after(0.0, lambda: on_event(JobReturned()))
+            else:
+                after.follower = handle
+            return handle
+        self._begin(handle)
+        return handle
+
+    def _begin(self, handle: ToyJob) -> ToyJob:
+        job, on_event = handle.job, handle.on_event
         if isinstance(job, PublishJob):
             self.published.extend(job.files)
             self.after(0.0, lambda: self._end(handle, JobEnded("succeeded")))
@@ -119,6 +136,8 @@ class ToyWorld:
         if not handle.over:
             handle.over = True
             self.running.pop(getattr(handle.job, "label", ""), None)
+            if handle.follower is not None and not handle.follower.over:
+                self._begin(handle.follower)
             handle.on_event(ended)
 
     def stop(self, handle: ToyJob, *, force: bool = False) -> None:

@@ -70,7 +70,7 @@ class Runner:
         self.jobs: list[tuple[Job, Callable[[JobEvent], None]]] = []
         self.stopped: list[tuple[object, bool]] = []
 
-    def start(self, job, on_event):
+    def start(self, job, on_event, *, after=None):
         self.jobs.append((job, on_event))
         return len(self.jobs) - 1
 

@@ -15,6 +15,7 @@ from sureline.peer.jobs import (
     FileReady,
     JobEnded,
     JobProgressed,
+    JobReturned,
     JobStarted,
     PublishJob,
     UserFile,
@@ -30,7 +31,7 @@ READY = 0
 """The serial of a slot's first report: it is up. Jobs are numbered from 1."""
 
 SlotJob = CommandJob | CallJob | PublishJob | VerifyJob | UserFile
-Report = JobStarted | JobProgressed | JobEnded | FileReady | FileMissing
+Report = JobStarted | JobProgressed | JobReturned | JobEnded | FileReady | FileMissing
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
@@ -45,6 +46,12 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     force: bool = False
 
 
+class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
+    """Give a job back, if it has not begun."""
+
+    serial: int
+
+
 class Said(msgspec.Struct, frozen=True, array_like=True):
     """A slot's report about one job."""
 
@@ -57,11 +64,11 @@ class FrameTooLongError(ValueError):
 
 
 _encoder = msgspec.msgpack.Encoder()
-decode_order = msgspec.msgpack.Decoder(Run | Stop).decode
+decode_order = msgspec.msgpack.Decoder(Run | Stop | Recall).decode
 decode_said = msgspec.msgpack.Decoder(Said).decode
 
 
-def encode(message: Run | Stop | Said) -> bytearray:
+def encode(message: Run | Stop | Recall | Said) -> bytearray:
     buffer = bytearray(_HEADER_BYTES)
     _encoder.encode_into(message, buffer, _HEADER_BYTES)
     length = len(buffer) - _HEADER_BYTES

@@ -78,6 +78,10 @@ class JobProgressed(JobEvent, frozen=True, omit_defaults=True, tag="progressed")
     fraction: float
 
 
+class JobReturned(JobEvent, frozen=True, tag="returned"):
+    """A job that was to begin after another one has not begun, and will not: see World.start."""
+
+
 class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     """`lost`: the slot process died under the job. `reason` is one sentence, '' on success."""
 

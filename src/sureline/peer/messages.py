@@ -22,6 +22,8 @@ class Bind(Attempt, frozen=True, tag="bind"):
 
     job: TaskJob
     needs: Needs
+    ahead: bool = False
+    """To begin when one with equal needs ends, and to hold what that one held."""
 
 
 class Withdraw(Attempt, frozen=True, tag="withdraw"):

@@ -3,6 +3,10 @@
 The runner does no file work and starts no job itself; that is what slots are for. It keeps a
 slot busy with one job at a time, and other jobs wait in the order they came. Slots are started
 when they are needed, never more than `max_slots`; a dead one is replaced when the next job comes.
+
+A command may be sent to a slot behind the one that runs there: between two short commands, waking
+first this process and then the slot again takes as long as a command. It begins when the other
+ends; if the other is still there when the slot announces it, it is recalled and given back.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ from pathlib import Path
 
 from sureline.peer import orphans
 from sureline.peer.content import remove_tree
-from sureline.peer.frames import READY, FrameTooLongError, Run, Said, Stop, encode
+from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, Said, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
     CommandJob,
     FileMissing,
     FileReady,
     JobEnded,
+    JobReturned,
     JobStarted,
     PauseJob,
     PublishJob,
@@ -43,7 +48,18 @@ _QUEUE_LIMIT = 1_000_000
 class _Work:
     """One job or fetch, from `start` to its end."""
 
-    __slots__ = ("cut_short", "done", "job", "on_event", "pid", "serial", "slot", "timer", "tries")
+    __slots__ = (
+        "announced",
+        "cut_short",
+        "done",
+        "job",
+        "on_event",
+        "pid",
+        "serial",
+        "slot",
+        "timer",
+        "tries",
+    )
 
     def __init__(
         self, serial: int, job: Job | UserFile, on_event: Callable[[JobEvent | Fetched], None]
@@ -57,6 +73,8 @@ class _Work:
         self.cut_short: JobEnded | None = None
         """How it ended, if the runner itself killed its slot."""
         self.done = False
+        self.announced = False
+        """The slot has told of its start, and not of its end with it: it is not a short one."""
         self.tries = 0
         """How many slots have died under it."""
 
@@ -96,6 +114,8 @@ class Runner:
         self._waiting: deque[_Work] = deque()
         self._pauses: set[_Work] = set()
         self._at_work: dict[SlotProcess, _Work] = {}
+        self._behind: dict[SlotProcess, _Work] = {}
+        """Commands that a slot has been given but has not begun."""
         self._closed = False
         self._work = f"{self._root}/work/{run}"
         os.makedirs(self._work, exist_ok=True)
@@ -103,10 +123,15 @@ class Runner:
 
     # -- asked from above -------------------------------------------------------------------
 
-    def start(self, job: Job, on_event: Callable[[JobEvent], None]) -> JobHandle:
+    def start(
+        self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
+    ) -> JobHandle:
         """Run a job; see the World protocol for what `on_event` hears. Never calls it at once."""
         work = self._new_work(job, on_event)  # type: ignore[arg-type]  # jobs report job events
-        if isinstance(job, PauseJob):
+        if after is not None:
+            assert isinstance(after, _Work)
+            self._start_behind(work, after)
+        elif isinstance(job, PauseJob):
             self._start_pause(work, job)
         elif isinstance(job, (CommandJob, CallJob, PublishJob, VerifyJob)):
             self._enqueue(work)
@@ -162,6 +187,7 @@ class Runner:
         self._slots.clear()
         self._idle.clear()
         self._at_work.clear()
+        self._behind.clear()
         self._waiting.clear()
         remove_tree(self._work)
 
@@ -233,6 +259,32 @@ class Runner:
             if slot is None:
                 return
             self._dispatch(slot, self._waiting.popleft())
+
+    def _start_behind(self, work: _Work, other: _Work) -> None:
+        slot = other.slot
+        if (
+            slot is None
+            or self._at_work.get(slot) is not other
+            or slot in self._behind
+            or other.announced
+            or not isinstance(other.job, CommandJob)
+            or not isinstance(work.job, CommandJob)
+        ):
+            self._give_back(work)
+            return
+        try:
+            frame = encode(Run(work.serial, work.job))
+        except FrameTooLongError:
+            self._give_back(work)  # the ordinary way says what is wrong
+            return
+        work.slot = slot
+        self._behind[slot] = work
+        self._send(slot, frame)
+
+    def _give_back(self, work: _Work) -> None:
+        work.slot = None
+        work.done = True
+        self._soon(work, JobReturned())
 
     def _free_slot(self) -> SlotProcess | None:
         """Raises OSError if one is due and cannot be started."""
@@ -312,6 +364,9 @@ class Runner:
             return
         for message in said:
             self._heard(slot, message)
+        behind = self._behind.get(slot)
+        if behind is not None and self._at_work[slot].announced:
+            self._send(slot, encode(Recall(behind.serial)))
 
     def _heard(self, slot: SlotProcess, message: Said) -> None:
         work = self._at_work.get(slot)
@@ -320,14 +375,20 @@ class Runner:
             if work is not None:
                 self._start_clock(work)
             return
-        if work is None or work.serial != message.serial or self._closed:
+        if work is None or self._closed:
             return
         report = message.report
+        if work.serial != message.serial:
+            self._heard_of_behind(slot, message)
+            return
         if isinstance(report, (JobEnded, FileReady, FileMissing)):
             if work.cut_short is not None:
                 return  # the slot is being killed; its death is reported
             del self._at_work[slot]
-            if self._waiting:
+            behind = self._behind.pop(slot, None)
+            if behind is not None:
+                self._at_work[slot] = behind
+            elif self._waiting:
                 self._dispatch(slot, self._waiting.popleft())
             else:
                 self._idle.append(slot)
@@ -335,7 +396,20 @@ class Runner:
         else:
             if isinstance(report, JobStarted):
                 work.pid = report.pid
+                work.announced = True
             self._tell(work, report)
+
+    def _heard_of_behind(self, slot: SlotProcess, message: Said) -> None:
+        """A command that had not begun was recalled, or stopped."""
+        behind = self._behind.get(slot)
+        if behind is None or behind.serial != message.serial:
+            return
+        del self._behind[slot]
+        if isinstance(message.report, JobReturned):
+            self._give_back(behind)
+        else:
+            behind.slot = None
+            self._end(behind, message.report)
 
     # -- dead slots -------------------------------------------------------------------------
 
@@ -355,8 +429,11 @@ class Runner:
         if slot in self._idle:
             self._idle.remove(slot)
         work = self._at_work.pop(slot, None)
+        behind = self._behind.pop(slot, None)
         if work is not None:
             self._lost(slot, work)
+        if behind is not None:
+            self._give_back(behind)  # what ran had not ended, so this had not begun
         slot.close()
         self._serve_waiting()
 

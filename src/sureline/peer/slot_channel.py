@@ -9,8 +9,8 @@ import signal
 import socket
 from collections import deque
 
-from sureline.peer.frames import Frames, Run, Said, Stop, decode_order, encode
-from sureline.peer.jobs import FileMissing, FileReady, JobEnded, JobStarted
+from sureline.peer.frames import Frames, Recall, Report, Run, Said, Stop, decode_order, encode
+from sureline.peer.jobs import JobEnded, JobReturned, JobStarted
 
 _RECEIVE_BYTES = 1 << 18
 
@@ -21,14 +21,14 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._frames = Frames()
-        self._orders: deque[Run | Stop] = deque()
+        self._orders: deque[Run | Stop | Recall] = deque()
         self._held = bytearray()
         self.fd = sock.fileno()
 
     def close(self) -> None:
         self._sock.close()
 
-    def receive(self) -> Run | Stop | None:
+    def receive(self) -> Run | Stop | Recall | None:
         """The next order; None when the runner is gone."""
         while not self._orders:
             if not self.pump():
@@ -46,19 +46,37 @@ class Channel:
         return bool(data)
 
     def stop_for(self, serial: int) -> Stop | None:
-        """The strongest pending stop of this job, taken out of the queue."""
+        """The strongest pending stop of this job, taken out of the queue.
+
+        Jobs that wait here behind it are given back, or ended, if that was asked for.
+        """
         found: Stop | None = None
-        for order in [o for o in self._orders if isinstance(o, Stop)]:
+        for order in [o for o in self._orders if not isinstance(o, Run)]:
             self._orders.remove(order)
-            if order.serial == serial and (found is None or order.force):
-                found = order
+            if isinstance(order, Stop) and order.serial == serial:
+                if found is None or order.force:
+                    found = order
+            elif self._drop(order.serial):
+                stopped = isinstance(order, Stop)
+                self.say(
+                    order.serial,
+                    JobEnded("cancelled", reason="was stopped") if stopped else JobReturned(),
+                )
         return found
+
+    def _drop(self, serial: int) -> bool:
+        """Forget a job that has not begun; False if there is none of this number."""
+        for order in self._orders:
+            if isinstance(order, Run) and order.serial == serial:
+                self._orders.remove(order)
+                return True
+        return False
 
     def say_later(self, serial: int, report: JobStarted) -> None:
         """Report together with what is said next: one message wakes the runner once."""
         self._held += encode(Said(serial, report))
 
-    def say(self, serial: int, report: JobStarted | JobEnded | FileReady | FileMissing) -> None:
+    def say(self, serial: int, report: Report) -> None:
         """Report; a runner that is gone is noticed by the next `receive`."""
         data = self._held + encode(Said(serial, report))
         self._held.clear()

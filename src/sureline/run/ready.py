@@ -66,6 +66,11 @@ class ReadyQueue:
             self._overtaken = self._overtaken + 1 if passed else 0
         return found
 
+    def pop_equal(self, needs: Needs) -> int | None:
+        """Remove the most urgent of the tasks that need exactly this."""
+        heap = self._classes.get(needs)
+        return self._take(needs, heap) if heap else None
+
     def _take(self, needs: Needs, heap: list[Entry]) -> int:
         _, task = heapq.heappop(heap)
         self._size -= 1

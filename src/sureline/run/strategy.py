@@ -21,6 +21,8 @@ from sureline.world.protocol import AgentId, World
 class Placement(NamedTuple):
     task: int
     peer: AgentId
+    ahead: bool = False
+    """It does not fit now: it is to begin there when one with equal needs ends."""
 
 
 class Placer(Protocol):
@@ -37,8 +39,8 @@ class Placer(Protocol):
     def released(self, task: int, needs: Needs, peer: AgentId) -> None:
         """The attempt placed on `peer` is over, however it ended."""
 
-    def place(self) -> Iterable[Placement]:
-        """Decide: which ready tasks start now, and where."""
+    def place(self, ahead: bool = False) -> Iterable[Placement]:
+        """Decide: which ready tasks start now, and where; with `ahead`, also which start next."""
 
 
 class Strategy(msgspec.Struct, frozen=True):

@@ -76,6 +76,10 @@ from sureline.world.protocol import AgentId, Fetched, Message, World
 STAGING_MAX = 64
 RETRY_DELAY_MAX_S = 300.0
 REFUSALS_MAX = 5
+AHEAD_BELOW_S = 0.02
+"""While attempts are shorter than this, the next ones are bound ahead: the time between two of
+them would otherwise be as long as one."""
+RECENT_WEIGHT = 0.2
 
 
 class State(IntEnum):
@@ -147,6 +151,8 @@ class Submitter(Agent):
         self._refusals = [0] * count
         self._urgency = upward_ranks(graph, [_likely_s(t) for t in graph.tasks])
         self._keys: dict[int, str] = {}
+        self._recent_s = 1.0
+        """How long attempts took of late, on average; a second before anything is known."""
         self._unflushed: set[int] = set()
         """Tasks that committed since the last flush that was asked for here."""
         self._peer_of: dict[int, AgentId] = {}
@@ -332,10 +338,10 @@ class Submitter(Agent):
         if self._cancel is not None or self._checking:
             return
         self._stage_more()
-        for task, peer in self._placer.place():
-            self._bind(task, peer)
+        for task, peer, ahead in self._placer.place(ahead=self._recent_s < AHEAD_BELOW_S):
+            self._bind(task, peer, ahead)
 
-    def _bind(self, task: int, peer: AgentId) -> None:
+    def _bind(self, task: int, peer: AgentId, ahead: bool) -> None:
         described = self.graph.tasks[task]
         if not self._unflushed.isdisjoint(self.graph.parents[task]):
             self.world.flush()
@@ -346,7 +352,7 @@ class Submitter(Agent):
         self._peer_of[task] = peer
         self.world.record(TaskBound(self.world.now(), described.name, attempt, peer))
         job = self._job(task, attempt)
-        self.world.send(peer, Bind(self.run, described.name, attempt, job, described.needs))
+        self.world.send(peer, Bind(self.run, described.name, attempt, job, described.needs, ahead))
 
     def _job(self, task: int, attempt: int) -> TaskJob:
         t = self.graph.tasks[task]
@@ -427,6 +433,7 @@ class Submitter(Agent):
         if task is None:
             return
         ended = self._as_event(task, sender, message)
+        self._recent_s += RECENT_WEIGHT * (ended.elapsed_s - self._recent_s)
         if ended.outcome in COMMITS:
             self._commit(task, ended)
         elif ended.outcome == "cancelled":

@@ -38,7 +38,9 @@ DELIVERIES_PER_TURN = 256
 
 
 class Runner(Protocol):
-    def start(self, job: Job, on_event: Callable[[JobEvent], None]) -> JobHandle: ...
+    def start(
+        self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
+    ) -> JobHandle: ...
     def stop(self, handle: JobHandle, *, force: bool = False) -> None: ...
 
 
@@ -157,9 +159,11 @@ class _Place:
     def after(self, seconds: float, action: Action) -> Timer:
         return self._live.loop.call_later(max(0.0, seconds), self._live.guard, action)
 
-    def start(self, job: Job, on_event: Callable[[JobEvent], None]) -> JobHandle:
+    def start(
+        self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
+    ) -> JobHandle:
         guard = self._live.guard
-        return self._live.runner.start(job, lambda event: guard(on_event, event))
+        return self._live.runner.start(job, lambda event: guard(on_event, event), after=after)
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
         self._live.runner.stop(handle, force=force)

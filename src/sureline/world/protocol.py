@@ -7,7 +7,10 @@ Contract, for every world:
 - `after` runs its action once, no earlier than asked, unless cancelled first; a cancelled timer
   never fires, also when it was due in the same instant.
 - `start` reports events of a job in order: at most one `JobStarted`, any `JobProgressed`, exactly
-  one `JobEnded`, the last. `stop` only asks; the `JobEnded` still comes.
+  one `JobEnded`, the last. `stop` only asks; the `JobEnded` still comes. A job started `after`
+  another begins where that one ends, without another word from the agent; if the world cannot do
+  that, or the other turns out to take long, its only event is `JobReturned`: it never began, and
+  may be started again.
 - `record` keeps order. What was recorded before a `flush` survives the death of this process,
   and what was recorded before a `sync` that of the machine, once its action runs.
 - `put` is visible to `get` at once and durable after the next `sync`.
@@ -70,7 +73,9 @@ class World(Protocol):
 
     def after(self, seconds: float, action: Action) -> Timer: ...
 
-    def start(self, job: Job, on_event: Callable[[JobEvent], None]) -> JobHandle: ...
+    def start(
+        self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
+    ) -> JobHandle: ...
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
         """Ask a job to end; with `force`, at once. Stopping an ended job does nothing."""
