@@ -34,7 +34,7 @@ def main() -> int:
         photograph(browser, report, "report-light.png", (1280, 1500))
         photograph(browser, report, "report-dark.png", (1280, 1500), dark=True)
         photograph(browser, report, "story.png", (1280, 900), fragment="#task=seams")
-        photograph(browser, graph, "graph.png", (1340, 250))
+        photograph(browser, graph, "graph.png", (1640, 250))
     return 0
 
 

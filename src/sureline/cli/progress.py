@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from sureline.cli import console
 from sureline.cli.display import (
     LAST_WORDS_S,
@@ -124,7 +126,9 @@ class Progress(Watcher):
         from sureline.cli.display_lines import stopping
 
         self._stopping = "drain" if drain else "stop"
-        self._tell("stop", stopping(self.snapshot()))
+        # Those that were just given to a slot count too, though it has not told of them yet.
+        under_way = msgspec.structs.replace(self.snapshot(), running=running)
+        self._tell("stop", stopping(under_way))
         self._post()
 
     def _tell(self, kind: ToldKind, text: str) -> None:

@@ -22,6 +22,7 @@ from sureline.journal.events import (
     TaskEvent,
     TaskRetried,
     TaskRevoked,
+    TaskStarted,
 )
 from sureline.journal.history import OBSERVED_MAX
 from sureline.workflow.model import Graph
@@ -92,12 +93,18 @@ class Tracker:
         self._retrying.clear()
         self._draining = False
 
+    def _holds_from(self, task: int, event: TaskBound | TaskStarted) -> bool:
+        """Whether the task begins to hold its part of the machine with this event."""
+        if isinstance(event, TaskBound):
+            return not event.ahead
+        return self._states[task] != RUNNING
+
     def _apply_to_task(self, task: int, event: TaskEvent) -> None:
         if self._states[task] == DONE:
             if isinstance(event, TaskRevoked):
                 self._states[task] = OPEN
             return
-        if isinstance(event, TaskBound):
+        if isinstance(event, TaskBound | TaskStarted) and self._holds_from(task, event):
             # From now on it holds its part of the machine: the time until it starts counts too.
             self._states[task] = RUNNING
             self._started[task] = event.at

@@ -72,6 +72,8 @@ class TaskReady(TaskEvent, frozen=True, tag="task ready"):
 class TaskBound(TaskEvent, frozen=True, tag="task bound"):
     attempt: int
     peer: str
+    ahead: bool = False
+    """It holds nothing yet: it begins on that peer when one with equal needs ends."""
 
 
 class TaskStarted(TaskEvent, frozen=True, tag="task started"):

@@ -10,7 +10,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from sureline.journal.events import Event, Opened, PeerJoined, PeerLeft, TaskBound, TaskEnded
+from sureline.journal.events import (
+    Event,
+    Opened,
+    PeerJoined,
+    PeerLeft,
+    TaskBound,
+    TaskEnded,
+    TaskStarted,
+)
 from sureline.journal.words import listed, size
 from sureline.workflow.model import Needs
 
@@ -88,7 +96,7 @@ class Books:
                 self._taken.setdefault(event.peer, {})
             case PeerLeft():
                 self.machines.pop(event.peer, None)
-            case TaskBound():
+            case TaskBound(ahead=False) | TaskStarted():
                 self._release(event.task)
                 self._take(event.task, event.peer)
             case TaskEnded():

@@ -350,7 +350,7 @@ class Submitter(Agent):
         attempt = self._attempt[task]
         self._set(task, State.BOUND)
         self._peer_of[task] = peer
-        self.world.record(TaskBound(self.world.now(), described.name, attempt, peer))
+        self.world.record(TaskBound(self.world.now(), described.name, attempt, peer, ahead))
         job = self._job(task, attempt)
         self.world.send(peer, Bind(self.run, described.name, attempt, job, described.needs, ahead))
 
