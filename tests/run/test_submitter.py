@@ -25,7 +25,7 @@ from sureline.run.past import PastFound
 from sureline.run.submitter import CancelRun, Options, Past, Submitter
 from sureline.strategies.embedded import EmbeddedPlacer
 from sureline.workflow.files import FileRecord
-from sureline.workflow.model import Command, Graph, Needs, Task
+from sureline.workflow.model import Call, Command, Graph, Needs, Task
 
 BIG = Capacity(cores=4, memory_bytes=1000)
 
@@ -293,6 +293,16 @@ def test_a_child_starts_only_when_its_parents_records_would_survive_a_kill():
     world.duration = note
     drive(chain(5), world)
     assert survives == {f"t{i}": True for i in range(5)}
+
+
+def test_a_call_starts_when_the_files_it_follows_are_in_place():
+    world = ToyWorld()
+    world.publishing_s = 7.0
+    made = Task("make", Command("x"), outputs=("f",))
+    graph = Graph("g", [made, Task("use", Call("digest", b""), after=("make",))])
+    assert drive(graph, world).state == "succeeded"
+    start = {job.task: at for at, job in world.started}
+    assert start == {"make": 0.0, "use": 8.0}
 
 
 @pytest.mark.parametrize("follows", [True, False])

@@ -65,6 +65,7 @@ class ToyWorld:
         self.running: dict[str, ToyJob] = {}
         self.started: list[tuple[float, Job]] = []
         self.published: list[FileRecord] = []
+        self.publishing_s = 0.0
         self.missing_files: set[str] = set()
         self.past: dict[str, object] = {}
         self.kept_paths: set[str] | None = None
@@ -123,7 +124,7 @@ class ToyWorld:
         job, on_event = handle.job, handle.on_event
         if isinstance(job, PublishJob):
             self.published.extend(job.files)
-            self.after(0.0, lambda: self._end(handle, JobEnded("succeeded")))
+            self.after(self._home.publishing_s, lambda: self._end(handle, JobEnded("succeeded")))
             return handle
         assert job.label not in self.running, f"{job.label} started twice"
         self.running[job.label] = handle

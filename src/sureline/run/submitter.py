@@ -159,6 +159,8 @@ class Submitter(Agent):
         self._files: dict[str, FileRecord] = {}
         self._in_place = {p for t in graph.tasks for p in t.in_place}
         self._results: dict[int, bytes] = {}
+        self._published: dict[int, int] = {}
+        """How far publishing must have come for a task's files to be in place."""
         self._to_stage: list[tuple[float, int]] = []
         self._fetching: dict[str, list[int]] = {}
         self._unfetched: dict[int, int] = {}
@@ -329,6 +331,20 @@ class Submitter(Agent):
         return tuple(found.values())
 
     def _queue(self, task: int) -> None:
+        """A call works in the user's directory: what it follows must be in place there first."""
+        if isinstance(self.graph.tasks[task].action, Call):
+            marks = [self._published.get(parent, 0) for parent in self.graph.parents[task]]
+            if max(marks, default=0) > self._publisher.in_place:
+                self._publisher.when(max(marks), lambda: self._queue_at_last(task))
+                return
+        self._queue_now(task)
+
+    def _queue_at_last(self, task: int) -> None:
+        if self._state[task] in OPEN:  # else the run was cancelled meanwhile
+            self._queue_now(task)
+            self._pump()
+
+    def _queue_now(self, task: int) -> None:
         self._set(task, State.QUEUED)
         self._placer.ready(task, self.graph.tasks[task].needs, self._urgency[task])
 
@@ -496,7 +512,10 @@ class Submitter(Agent):
             self._files[record.path] = record
         if result is not None and self.graph.children[task]:
             self._results[task] = result
+        before = self._publisher.added
         self._publisher.add(r for r in outputs if r.path != hidden)
+        if self._publisher.added > before:
+            self._published[task] = self._publisher.added
 
     def _parents_used(self, task: int) -> None:
         """A result in memory is dropped once its last reader has committed."""
