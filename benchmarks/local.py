@@ -154,10 +154,8 @@ def summary(
         if s.figures.get("elapsed_s", 0.0) >= NOISE_SHORTEST_S
     ]
     others_cores = median(others) if others else 0.0
-    alone = [
-        s.figures["tasks"] / s.figures["without_start_s"]
-        for s in samples
-        if s.figures.get("without_start_s")
+    whole = [
+        s.figures["tasks"] / s.figures["elapsed_s"] for s in samples if s.figures.get("clock_s")
     ]
     return {
         "benchmark": "local",
@@ -178,7 +176,7 @@ def summary(
         "medians": figures,
         "ratios": judge.ratios(figures),
         "targets": [asdict(verdict) for verdict in judge.verdicts(figures)],
-        "commands_without_start_per_s": median(alone) if alone else None,
+        "commands_with_start_per_s": median(whole) if whole else None,
         "samples": [asdict(sample) for sample in samples],
     }
 

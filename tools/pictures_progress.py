@@ -25,7 +25,7 @@ from sureline.cli.outlook import Following
 from sureline.cli.progress import Progress
 from sureline.compose import HOME, run_workflow
 from sureline.peer.capacity import this_machine
-from sureline.run.submitter import Options
+from sureline.run.options import Options
 from sureline.workflow.read import read_workflow
 
 PICTURE = Path(__file__).parent.parent / "docs" / "pictures" / "progress.svg"

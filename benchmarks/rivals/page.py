@@ -97,13 +97,13 @@ def page(result: dict[str, Any]) -> str:
         others=noise["others_cores_median"],
         quiet="quiet" if noise["quiet"] else "**not quiet**",
         warning=f"\n**{SOURCE_CHANGED}**\n" if result["source_changed"] else "",
-        without_start=_without_start(result),
+        with_start=_with_start(result),
     )
 
 
-def _without_start(result: dict[str, Any]) -> str:
-    rate = result["commands_without_start_per_s"]
-    return "" if rate is None else f" ({rate:,.0f} commands/s without it)"
+def _with_start(result: dict[str, Any]) -> str:
+    rate = result["commands_with_start_per_s"]
+    return "" if rate is None else f" ({rate:,.0f} commands/s with the start of its interpreter)"
 
 
 PAGE = """\
@@ -148,9 +148,10 @@ where the start is the matter. Every answer is verified.
 - **graph calls**: 10 levels of 500 calls, each needing two of the level before. Sureline:
   `Workflow.call` and `flow.run`, from the empty workflow to the last value, journalled and
   crash-safe, start of its workers included. ProcessPoolExecutor goes level by level by hand.
-- **/bin/true**: 2,000 commands. Sureline: the whole `sureline run flow.yaml`, journalled and
-  crash-safe, start of its interpreter included{without_start}. Ray, Dask and ProcessPoolExecutor
-  call `subprocess.run` in a task, Parsl has bash apps, HyperQueue runs programs.
+- **/bin/true**: 2,000 commands. Sureline: `sureline run flow.yaml`, journalled and crash-safe, from
+  opening the run to its last event, start of its workers included{with_start}.
+  Ray, Dask and ProcessPoolExecutor call `subprocess.run` in a task, Parsl has bash apps,
+  HyperQueue runs programs.
 - **warm**: one call, submitted and awaited; the median of 300.
 - **cold**: from the start of a new interpreter to the first call's result.
 - **CPU**: user and system time of the whole process tree during the measured part, per task, from

@@ -164,7 +164,7 @@ class _Play:
         others_s = end.machine_cpu_s - begin.machine_cpu_s - cpu_s
         return {
             **said,
-            "per_s": said["tasks"] / said["elapsed_s"],
+            "per_s": said["tasks"] / said.get("clock_s", said["elapsed_s"]),
             "cpu_ms_per_task": cpu_s / said["tasks"] * 1e3,
             "peak_bytes": self._peak_bytes,
             "others_cores": max(0.0, others_s / (end.at_s - begin.at_s)),

@@ -24,7 +24,7 @@ from sureline.journal.store import Journal
 from sureline.peer.calls import Handle, dump_arguments, dump_function, load_error
 from sureline.peer.capacity import Capacity, this_machine
 from sureline.peer.store import BlobStore
-from sureline.run.submitter import Options
+from sureline.run.options import Options
 from sureline.workflow.check import Draft, check
 from sureline.workflow.files import result_path
 from sureline.workflow.mistakes import SurelineError, UserError

@@ -13,7 +13,7 @@ from sureline.forecast.progress import DONE, Tracker, untouched
 from sureline.forecast.result import Basis
 from sureline.journal.store import Journal
 from sureline.peer.capacity import Capacity
-from sureline.run.submitter import Options
+from sureline.run.options import Options
 from sureline.workflow.model import Command, Graph, Pause, Task
 
 MACHINE = Capacity(2, 8 * GB, 10 * GB)

@@ -21,8 +21,9 @@ from sureline.journal.events import (
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import CommandJob, JobEnded
+from sureline.run.options import CancelRun, Options, Past
 from sureline.run.past import PastFound
-from sureline.run.submitter import CancelRun, Options, Past, Submitter
+from sureline.run.submitter import Submitter
 from sureline.strategies.embedded import EmbeddedPlacer
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Call, Command, Graph, Needs, Task

@@ -85,7 +85,7 @@ def run(
     """
     from sureline.cli.progress import watching
     from sureline.compose import HOME, run_workflow
-    from sureline.run.submitter import Options
+    from sureline.run.options import Options
     from sureline.workflow.quantities import parse_duration
 
     where = working_directory(directory)

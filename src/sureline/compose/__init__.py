@@ -24,7 +24,7 @@ from sureline.journal.select import select
 from sureline.journal.store import Journal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
-from sureline.run.submitter import Options
+from sureline.run.options import Options
 from sureline.workflow.check import check_needs
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph

@@ -27,7 +27,8 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.content import remove_tree
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
-from sureline.run.submitter import CancelRun, Options, Past, Submitter
+from sureline.run.options import CancelRun, Options, Past
+from sureline.run.submitter import Submitter
 from sureline.strategies.embedded import embedded
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph

@@ -247,18 +247,24 @@ class RunWriter:
     def _write(self) -> None:
         connection = self._journal.connection
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", self._events)
-        connection.executemany("DELETE FROM commits WHERE run = ? AND task = ?", self._revoked)
+        if self._revoked:
+            connection.executemany("DELETE FROM commits WHERE run = ? AND task = ?", self._revoked)
         try:
             connection.executemany("INSERT INTO commits VALUES (?, ?, ?)", self._commits)
         except sqlite3.IntegrityError as error:
             raise AlreadyCommittedError(self.run, self._first_conflict()) from error
-        connection.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", self._results)
-        connection.executemany(INSERT_DURATION, self._durations)
-        connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", self._files)
-        connection.executemany(
-            "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)",
-            [(self._run_id, key, value) for key, value in self._puts.items()],
-        )
+        for statement, rows in (
+            ("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", self._results),
+            (INSERT_DURATION, self._durations),
+            ("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", self._files),
+        ):
+            if rows:  # a statement costs the same whether it has rows or not
+                connection.executemany(statement, rows)
+        if self._puts:
+            connection.executemany(
+                "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)",
+                [(self._run_id, key, value) for key, value in self._puts.items()],
+            )
         connection.execute(
             "UPDATE runs SET sequence = ?, state = ?, ended = ?, succeeded = ?, reused = ?,"
             " failed = ?, cancelled = ? WHERE id = ?",

@@ -45,12 +45,9 @@ from sureline.journal.events import (
 )
 from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import (
-    CallJob,
-    CommandJob,
     FileMissing,
     FileReady,
     JobEnded,
-    PauseJob,
     UserFile,
 )
 from sureline.peer.messages import (
@@ -60,18 +57,18 @@ from sureline.peer.messages import (
     Progressed,
     Refused,
     Started,
-    TaskJob,
     Withdraw,
 )
-from sureline.run.keys import digest_of, result_key
+from sureline.run.known import Known
+from sureline.run.options import CancelRun, Options, Past
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult
 from sureline.run.publisher import Publisher
 from sureline.run.strategy import Placer
 from sureline.workflow.files import FileRecord, result_path
-from sureline.workflow.model import Call, Command, Graph, Pause, Task
+from sureline.workflow.model import Call, Graph, Pause, Task
 from sureline.workflow.shapes import upward_ranks
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Fetched, Message, World
+from sureline.world.protocol import AgentId, Fetched, World
 
 STAGING_MAX = 64
 RETRY_DELAY_MAX_S = 300.0
@@ -93,34 +90,6 @@ class State(IntEnum):
 
 
 OPEN = frozenset({State.STAGING, State.QUEUED, State.BOUND, State.RETRYING})
-
-
-class Options(msgspec.Struct, frozen=True):
-    """How a run behaves. All of it is kept in the journal, so that `resume` behaves alike."""
-
-    fresh: bool = False
-    """Run every task, whatever past results there are."""
-    stop_on_failure: bool = False
-    """After a task failed for good, start nothing more."""
-    retry_delay_s: float = 1.0
-    """Before the first retry; doubles with each, with jitter."""
-    verify: bool = False
-    """Hash the stored files of committed tasks again before relying on them."""
-
-
-class CancelRun(Message, frozen=True):
-    """End the run early. `drain`: what runs may finish. `force`: kill at once."""
-
-    drain: bool = False
-    force: bool = False
-    reason: str = ""
-
-
-class Past(msgspec.Struct):
-    """What an earlier process already did for this run, read from its journal."""
-
-    committed: dict[str, TaskEnded] = {}
-    attempts: dict[str, int] = {}
 
 
 class Submitter(Agent):
@@ -145,7 +114,6 @@ class Submitter(Agent):
         count = len(graph)
         self._state = [State.WAITING] * count
         self._missing_parents = [len(p) for p in graph.parents]
-        self._waiting_children = [len(c) for c in graph.children]
         self._attempt = [self._past.attempts.get(t.name, 0) for t in graph.tasks]
         self._failures = [0] * count
         self._refusals = [0] * count
@@ -156,9 +124,7 @@ class Submitter(Agent):
         self._unflushed: set[int] = set()
         """Tasks that committed since the last flush that was asked for here."""
         self._peer_of: dict[int, AgentId] = {}
-        self._files: dict[str, FileRecord] = {}
-        self._in_place = {p for t in graph.tasks for p in t.in_place}
-        self._results: dict[int, bytes] = {}
+        self._known = Known(graph)
         self._published: dict[int, int] = {}
         """How far publishing must have come for a task's files to be in place."""
         self._to_stage: list[tuple[float, int]] = []
@@ -213,7 +179,7 @@ class Submitter(Agent):
             return
         for task, state in enumerate(self._state):
             if state is State.COMMITTED:
-                self._parents_used(task)
+                self._known.read_by(task)
             elif not self._missing_parents[task]:
                 self._ready(task)
         self._pump()
@@ -233,11 +199,7 @@ class Submitter(Agent):
             self._stage(task)
 
     def _stage(self, task: int) -> None:
-        wanted = [
-            path
-            for path in self.graph.tasks[task].inputs
-            if path not in self._files and self.graph.maker(path) is None
-        ]
+        wanted = self._known.missing(task)
         if not wanted:
             self._staged(task)
             return
@@ -248,12 +210,12 @@ class Submitter(Agent):
                 waiters.append(task)
                 continue
             self._fetching[path] = [task]
-            self.world.fetch(UserFile(path, path in self._in_place), (), self._fetched)
+            self.world.fetch(UserFile(path, self._known.lies_in_place(path)), (), self._fetched)
 
     def _fetched(self, fetched: Fetched) -> None:
         if isinstance(fetched, FileReady):
             record = fetched.file
-            self._files[record.path] = record
+            self._known.add([record])
             self.world.record(FileFetched(self.world.now(), record))
             for task in self._fetching.pop(record.path):
                 if self._state[task] is not State.STAGING:
@@ -273,7 +235,7 @@ class Submitter(Agent):
 
     def _staged(self, task: int) -> None:
         """All inputs have identities: look for a past result, unless told not to."""
-        key = self._key(task)
+        key = self._known.key(task)
         if key:
             self._keys[task] = key
         if not key or self._options.fresh:
@@ -305,30 +267,6 @@ class Submitter(Agent):
             self._queue(task)
         self._pump()
         self._finish_if_over()
-
-    def _key(self, task: int) -> str:
-        described = self.graph.tasks[task]
-        results: list[tuple[str, str]] = []
-        if isinstance(described.action, Call):
-            for name in described.action.uses:
-                inline = self._results.get(self.graph.index[name])
-                if inline is not None:
-                    results.append((name, digest_of(inline)))
-                else:
-                    results.append((name, self._files[result_path(name)].digest))
-        return result_key(described, self._inputs(task), results)
-
-    def _inputs(self, task: int) -> tuple[FileRecord, ...]:
-        """Identities of what the task reads; a part of a made directory counts as all of it."""
-        found: dict[str, FileRecord] = {}
-        for path in self.graph.tasks[task].inputs:
-            maker = self.graph.maker(path)
-            whole = path
-            while maker is not None and whole not in self._files and "/" in whole:
-                whole = whole.rsplit("/", 1)[0]
-            record = self._files[whole]
-            found[record.path] = record
-        return tuple(found.values())
 
     def _queue(self, task: int) -> None:
         """A call works in the user's directory: what it follows must be in place there first."""
@@ -367,43 +305,8 @@ class Submitter(Agent):
         self._set(task, State.BOUND)
         self._peer_of[task] = peer
         self.world.record(TaskBound(self.world.now(), described.name, attempt, peer, ahead))
-        job = self._job(task, attempt)
+        job = self._known.job(task, attempt)
         self.world.send(peer, Bind(self.run, described.name, attempt, job, described.needs, ahead))
-
-    def _job(self, task: int, attempt: int) -> TaskJob:
-        t = self.graph.tasks[task]
-        label = f"{task}.{attempt}"
-        match t.action:
-            case Command(run=run):
-                return CommandJob(
-                    label,
-                    t.name,
-                    attempt,
-                    run,
-                    self._inputs(task),
-                    t.outputs,
-                    t.env,
-                    t.stdin,
-                    t.timeout_s,
-                    t.needs.cores,
-                )
-            case Call(function=function, arguments=arguments, uses=uses):
-                inline = {n: r for n in uses if (r := self._results.get(self.graph.index[n]))}
-                files = {n: self._files[result_path(n)] for n in uses if n not in inline}
-                return CallJob(
-                    label,
-                    t.name,
-                    attempt,
-                    function,
-                    arguments,
-                    inline,
-                    files,
-                    t.env,
-                    t.timeout_s,
-                    t.needs.cores,
-                )
-            case Pause(seconds=seconds):
-                return PauseJob(label, t.name, attempt, seconds)
 
     @handles(Started)
     def on_started(self, sender: AgentId, message: Started) -> None:
@@ -479,7 +382,7 @@ class Submitter(Agent):
             e.elapsed_s,
             e.cpu_s,
             e.memory_peak_bytes,
-            self._inputs(task) if good else (),
+            self._known.inputs(task) if good else (),
             e.outputs,
             e.result,
             e.error,
@@ -496,7 +399,7 @@ class Submitter(Agent):
         self._unflushed.add(task)
         self._set(task, State.COMMITTED)
         self._keep_result(task, ended.outputs, ended.result)
-        self._parents_used(task)
+        self._known.read_by(task)
         for child in self.graph.children[task]:
             self._missing_parents[child] -= 1
             # A child may have committed before its parent's result was revoked: it stays so.
@@ -508,21 +411,12 @@ class Submitter(Agent):
         self, task: int, outputs: tuple[FileRecord, ...], result: bytes | None
     ) -> None:
         hidden = result_path(self.graph.tasks[task].name)
-        for record in outputs:
-            self._files[record.path] = record
-        if result is not None and self.graph.children[task]:
-            self._results[task] = result
+        self._known.add(outputs)
+        self._known.keep_result(task, result)
         before = self._publisher.added
         self._publisher.add(r for r in outputs if r.path != hidden)
         if self._publisher.added > before:
             self._published[task] = self._publisher.added
-
-    def _parents_used(self, task: int) -> None:
-        """A result in memory is dropped once its last reader has committed."""
-        for parent in self.graph.parents[task]:
-            self._waiting_children[parent] -= 1
-            if not self._waiting_children[parent]:
-                self._results.pop(parent, None)
 
     def _retry(self, task: int, ended: TaskEnded) -> None:
         self.world.record(ended)

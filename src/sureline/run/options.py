@@ -1,0 +1,36 @@
+"""What a run is told from outside: how to behave, to end early, and what was done before."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sureline.journal.events import TaskEnded
+from sureline.world.protocol import Message
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How a run behaves. All of it is kept in the journal, so that `resume` behaves alike."""
+
+    fresh: bool = False
+    """Run every task, whatever past results there are."""
+    stop_on_failure: bool = False
+    """After a task failed for good, start nothing more."""
+    retry_delay_s: float = 1.0
+    """Before the first retry; doubles with each, with jitter."""
+    verify: bool = False
+    """Hash the stored files of committed tasks again before relying on them."""
+
+
+class CancelRun(Message, frozen=True):
+    """End the run early. `drain`: what runs may finish. `force`: kill at once."""
+
+    drain: bool = False
+    force: bool = False
+    reason: str = ""
+
+
+class Past(msgspec.Struct):
+    """What an earlier process already did for this run, read from its journal."""
+
+    committed: dict[str, TaskEnded] = {}
+    attempts: dict[str, int] = {}
