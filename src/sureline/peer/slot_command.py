@@ -72,6 +72,8 @@ class Commands:
         self._poller = select.poll()
         self._poller.register(channel.fd, select.POLLIN)
         self._poller.register(self._wake, select.POLLIN)
+        self._end_poller = select.poll()
+        self._end_poller.register(self._wake, select.POLLIN)
 
     def note_foreign_code(self) -> None:
         """A user's code runs in this process now: it may have children and handlers of its own."""
@@ -190,7 +192,10 @@ class Commands:
             soonest = min((t for t in (announce_at, act_at) if t is not None), default=None)
             now = time.monotonic()
             wait_ms = None if soonest is None else max(0.0, soonest - now) * 1000
-            for fd, _ in self._poller.poll(wait_ms):
+            # Until it is announced, only its end matters: an order for the next job would wake us
+            # for nothing, and a request to stop can wait those few milliseconds.
+            poller = self._poller if announce_at is None else self._end_poller
+            for fd, _ in poller.poll(wait_ms):
                 if fd == self._wake:
                     _drain(fd)
                 elif not self._channel.pump():
