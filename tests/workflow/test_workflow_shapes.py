@@ -8,13 +8,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sureline.workflow.model import Command, Graph, Task
+from sureline.workflow.model import Command, Graph, Takes, Task
 from sureline.workflow.shapes import (
     critical_path,
     levels,
     levels_from_exit,
     topological_order,
     upward_ranks,
+    urgencies,
 )
 
 
@@ -69,3 +70,9 @@ def test_laws(case: tuple[Graph, list[float]]) -> None:
     for i, parents in enumerate(graph.parents):
         assert from_entry[i] == max((from_entry[p] + 1 for p in parents), default=0)
         assert from_exit[i] == max((from_exit[c] + 1 for c in graph.children[i]), default=0)
+
+
+def test_urgencies_are_ranks_by_the_users_estimates_or_a_second() -> None:
+    first = Task("a", Command("x"), takes=Takes(1.0, 5.0, 9.0))
+    second = Task("b", Command("x"), after=("a",))
+    assert urgencies(Graph("g", [first, second])) == [6.0, 1.0]

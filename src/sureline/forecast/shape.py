@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sureline.workflow.model import Graph, Needs, Pause, Takes, Task
-from sureline.workflow.shapes import topological_order
+from sureline.workflow.shapes import levels, urgencies
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,18 +41,7 @@ class Shape:
 
 def _levels_and_ranks(graph: Graph) -> tuple[Ints, Floats]:
     """The longest way from an entry, and the rank by which the engine orders what is ready."""
-    order = topological_order(graph)
-    parents, children = graph.parents, graph.children
-    level = [0] * len(graph)
-    for i in order:
-        if parents[i]:
-            level[i] = 1 + max([level[p] for p in parents[i]])
-    rank = [0.0] * len(graph)
-    for i in reversed(order):
-        takes = graph.tasks[i].takes
-        rest = max([rank[c] for c in children[i]]) if children[i] else 0.0
-        rank[i] = rest + (takes.likely_s if takes is not None else 1.0)
-    return _ints(level), np.array(rank, dtype=np.float64)
+    return _ints(levels(graph)), np.array(urgencies(graph), dtype=np.float64)
 
 
 def _kind(task: Task) -> str:

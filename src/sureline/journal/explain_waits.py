@@ -10,8 +10,8 @@ import msgspec
 from sureline.journal.events import COMMITS
 from sureline.journal.views import RunView
 from sureline.journal.words import counted, duration, listed
-from sureline.workflow.model import Graph, Task
-from sureline.workflow.shapes import upward_ranks
+from sureline.workflow.model import Graph
+from sureline.workflow.shapes import urgencies
 
 BLOCKERS_MAX = 100
 WAITS_TOLD = 3
@@ -150,18 +150,14 @@ def _blocker(
 
 def ahead_of(graph: Graph, task: str, states: Mapping[str, str]) -> Ahead:
     """Which ready tasks the engine would rather start: the same order as the submitter's."""
-    urgencies = upward_ranks(graph, [_likely_s(t) for t in graph.tasks])
+    urgency = urgencies(graph)
     index = graph.index[task]
-    mine = (-urgencies[index], index)
+    mine = (-urgency[index], index)
     before = sorted(
-        (-urgencies[k], k)
+        (-urgency[k], k)
         for k, t in enumerate(graph.tasks)
-        if states[t.name] == "ready" and (-urgencies[k], k) < mine
+        if states[t.name] == "ready" and (-urgency[k], k) < mine
     )
-    most = -before[0][0] if before else urgencies[index]
+    most = -before[0][0] if before else urgency[index]
     names = [graph.tasks[k].name for _, k in before[:3]]
-    return Ahead(len(before), names, urgencies[index], most)
-
-
-def _likely_s(task: Task) -> float:
-    return task.takes.likely_s if task.takes is not None else 1.0
+    return Ahead(len(before), names, urgency[index], most)

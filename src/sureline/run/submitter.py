@@ -66,7 +66,7 @@ from sureline.run.publisher import Publisher
 from sureline.run.strategy import Placer
 from sureline.workflow.files import FileRecord, result_path
 from sureline.workflow.model import Call, Graph, Pause, Task
-from sureline.workflow.shapes import upward_ranks
+from sureline.workflow.shapes import urgencies
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Fetched, World
 
@@ -117,7 +117,7 @@ class Submitter(Agent):
         self._attempt = [self._past.attempts.get(t.name, 0) for t in graph.tasks]
         self._failures = [0] * count
         self._refusals = [0] * count
-        self._urgency = upward_ranks(graph, [_likely_s(t) for t in graph.tasks])
+        self._urgency = urgencies(graph)
         self._keys: dict[int, str] = {}
         self._recent_s = 1.0
         """How long attempts took of late, on average; a second before anything is known."""
@@ -495,11 +495,6 @@ class Submitter(Agent):
 def _remembered_kind(task: Task) -> str:
     """The kind to remember a duration by; '' for a pretended task's, which means nothing."""
     return "" if isinstance(task.action, Pause) else task.kind_name
-
-
-def _likely_s(task: Task) -> float:
-    """How long a task is likely to take, for the order of starting; a second if nobody said."""
-    return task.takes.likely_s if task.takes is not None else 1.0
 
 
 def _joined(at: float, peer: AgentId, capacity: Capacity) -> PeerJoined:

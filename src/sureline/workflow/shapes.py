@@ -55,6 +55,13 @@ def upward_ranks(graph: Graph, durations_s: Sequence[float]) -> list[float]:
     return found
 
 
+def urgencies(graph: Graph) -> list[float]:
+    """The upward ranks by the user's estimates, a second where there is none: who starts first."""
+    return upward_ranks(
+        graph, [task.takes.likely_s if task.takes is not None else 1.0 for task in graph.tasks]
+    )
+
+
 def critical_path(graph: Graph, durations_s: Sequence[float]) -> list[int]:
     """The chain of tasks that takes longest, in order; of equals, the one described first."""
     if not len(graph):
