@@ -37,6 +37,8 @@ from sureline.world.live import LiveWorld
 SUBMITTER = "submitter"
 REQUEST_POLL_S = 0.5
 SLOTS_MAX = 1024
+NEW_S = 60.0
+"""Nobody takes longer from making a run's directory to locking it."""
 OF_THE_PLACE = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 )
@@ -136,6 +138,8 @@ class Session:
             )
             asyncio.run(self._serve(writer))
         finally:
+            # Also when an interrupt came before there was a runner to clear up after itself.
+            remove_tree(str(self._journal.work_directory(self._run)))
             self._lock.release()
         if self._error is not None:
             raise self._error
@@ -290,6 +294,8 @@ def _clear_leftovers(journal: Journal, mine: str) -> None:
 def _is_new(work: Path) -> bool:
     """Whether a run is just being created: its process is about to take the lock."""
     try:
+        if time.time() - os.stat(work).st_mtime > NEW_S:
+            return False
         return holder(work) is None and not set(os.listdir(work)) - {LOCK}
     except FileNotFoundError:
         return True  # it ended meanwhile
