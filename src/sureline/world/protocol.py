@@ -3,7 +3,11 @@
 Contract, for every world:
 - Handlers and actions run one at a time; none is ever re-entered.
 - `send` never blocks, never raises, and never delivers before the current handler has returned.
-  Messages between two agents keep their order; a message to nobody is dropped.
+  Messages between two agents keep their order while the nodes are connected; a message to nobody
+  is dropped, and over a network any message may be lost.
+- When the world learns that a node is gone (its connection closed and a new one was refused), it
+  may say so to the agents that handle `Unreachable`. That is a hint: silence proves nothing, and
+  a node may come back.
 - `after` runs its action once, no earlier than asked, unless cancelled first; a cancelled timer
   never fires, also when it was due in the same instant.
 - `start` reports events of a job in order: at most one `JobStarted`, any `JobProgressed`, exactly
@@ -22,16 +26,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
 AgentId = str
+"""`NODE/PART`; see `world.address`."""
 Action = Callable[[], None]
 
 
 class Message(msgspec.Struct, frozen=True):
-    """Base of everything agents say to each other."""
+    """Base of everything agents say to each other. Those that travel have a `tag` of their own:
+    unique over the project, and prefixed by the room's word, such as 'kademlia.find'."""
+
+    needs_role: ClassVar[str] = ""
+    """The role that a sender must have on a network; '' if any peer of the grid may say it."""
+
+
+class Unreachable(Message, frozen=True, tag="world.unreachable"):
+    """Said by the world itself, never by a peer: nobody answers at this node any more."""
+
+    node: str
 
 
 class Job(msgspec.Struct, frozen=True):

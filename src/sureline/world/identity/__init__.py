@@ -1,0 +1,1 @@
+"""Who is who on a grid: its certificate authority, invitations, credentials, revocations."""

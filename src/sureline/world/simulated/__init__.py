@@ -1,0 +1,1 @@
+"""The simulated world: virtual time, modelled links, machines and clocks, faults by script."""
