@@ -7,6 +7,7 @@ same picture as the live display's, made of the same snapshot, with who runs it 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 from rich.text import Text
@@ -32,8 +33,12 @@ FAILURES_SHOWN = 5
 class Standing:
     """One run, as of the last `refresh`. An `Outlook` for the frame."""
 
-    def __init__(self, journal: Journal, run: str) -> None:
+    def __init__(
+        self, journal: Journal, run: str, update: Callable[[], None] = lambda: None
+    ) -> None:
+        """`update` brings the journal itself up to date, if it is a copy."""
         self._journal = journal
+        self._update = update
         self.run = run
         self.graph = Graph.from_bytes(journal.graph(run))
         self.view = RunView.of((), self.graph.index)
@@ -49,6 +54,7 @@ class Standing:
 
     def refresh(self) -> bool:
         """Take in what is new; whether anything was."""
+        self._update()
         before = (self._position, self.alive)
         work = self._journal.work_directory(self.run)
         self.alive = RunLock.held_elsewhere(work)

@@ -19,6 +19,7 @@ from sureline.cli.options import (
     overrides,
     working_directory,
 )
+from sureline.cli.reading import OnGrid, run_journal
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
@@ -105,21 +106,19 @@ def _drawing(selector: str, where: Path, settings: list[str] | None, fold: bool 
         return draw(read.graph, path=path, path_words=words, fold=fold)
     if settings:
         raise UserError(f"--set suits a workflow file; {selector} would be a run")
-    record = _record(selector, where)
+    record = _record(selector, where, None)
     path, words = longest_path(record)
     states = dict(enumerate(record.states))
     return draw(record.graph, states=states, path=path, path_words=words, fold=fold)
 
 
-def _record(selector: str, where: Path) -> Record:
-    from sureline.compose import HOME
+def _record(selector: str, where: Path, grid: str | None) -> Record:
     from sureline.journal.locks import RunLock
     from sureline.journal.select import select
-    from sureline.journal.store import Journal
     from sureline.web.record import Record
     from sureline.workflow.model import Graph
 
-    with Journal.open(where / HOME, create=False, read_only=True) as journal:
+    with run_journal(where, grid, selector) as (journal, _):
         name = select(selector, journal.runs()).run
         # Asked before reading: a run that ends meanwhile has told so in its events.
         alive = RunLock.held_elsewhere(journal.work_directory(name))
@@ -169,6 +168,7 @@ def report(
     open: Annotated[
         bool, Parameter(name="--open", negative="", help="Show it in a browser too.")
     ] = False,
+    grid: OnGrid = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -182,7 +182,7 @@ def report(
     from sureline.web.report import report as page
 
     where = working_directory(directory)
-    record = _record(run, where)
+    record = _record(run, where, grid)
     file = Path(output) if output else where / f"{record.view.run}.html"
     text = page(record)
     _write(file, text)

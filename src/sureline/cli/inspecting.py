@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sureline.cli import console
-from sureline.cli.options import Directory, Json, RunSelector, working_directory
+from sureline.cli.options import Directory, Json, RunSelector
+from sureline.cli.reading import OnGrid, local_journal, run_journal
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.journal.events import TaskEnded
     from sureline.journal.store import Journal, RunSummary
     from sureline.journal.views import RunView, TaskView
-
-
-def _journal(directory: Path) -> Journal:
-    from sureline.compose import HOME
-    from sureline.journal.store import Journal
-
-    return Journal.open(working_directory(directory) / HOME, create=False, read_only=True)
 
 
 def runs(
@@ -40,7 +34,7 @@ def runs(
     if limit < 0:
         raise UserError(f"--limit {limit} is negative; give 0 for all runs")
     try:
-        with _journal(directory) as journal:
+        with local_journal(directory) as journal:
             found = journal.runs()[-limit:] if limit else journal.runs()
             rows = [_summary(journal, summary) for summary in found]
     except NoJournalError:
@@ -105,6 +99,7 @@ def show(
     tasks: Annotated[
         bool, Parameter(negative="", help="List every task, not only those that failed or run.")
     ] = False,
+    grid: OnGrid = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -117,7 +112,7 @@ def show(
     from sureline.journal.locks import RunLock
     from sureline.journal.select import select
 
-    with _journal(directory) as journal:
+    with run_journal(directory, grid, run) as (journal, _):
         name = select(run, journal.runs()).run
         view = _view(journal, name)
         alive = RunLock.held_elsewhere(journal.work_directory(name))
@@ -250,6 +245,7 @@ def logs(
     ] = None,
     stdout: Annotated[bool, Parameter(negative="", help="Only standard output.")] = False,
     stderr: Annotated[bool, Parameter(negative="", help="Only standard error.")] = False,
+    grid: OnGrid = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -257,11 +253,10 @@ def logs(
 
     Example: sureline logs last count:00 --stderr
     """
-    from sureline.compose import HOME
     from sureline.journal.events import TaskEnded
     from sureline.journal.select import select
 
-    with _journal(directory) as journal:
+    with run_journal(directory, grid, run) as (journal, _):
         name = select(run, journal.runs()).run
         ends = [
             entry.event
@@ -274,13 +269,12 @@ def logs(
                 f"task {task!r} of run {name} is {state} and has no logs; "
                 "there are some once an attempt has ended"
             )
-    chosen = [e for e in ends if attempt is None or e.attempt == attempt]
-    if not chosen:
-        known = ", ".join(str(e.attempt) for e in ends)
-        raise UserError(f"{task} has no attempt {attempt} that ended; there is {known}")
-    root = working_directory(directory) / HOME
-    out = _whole(root, chosen[-1].stdout_file, chosen[-1].stdout)
-    err = _whole(root, chosen[-1].stderr_file, chosen[-1].stderr)
+        chosen = [e for e in ends if attempt is None or e.attempt == attempt]
+        if not chosen:
+            known = ", ".join(str(e.attempt) for e in ends)
+            raise UserError(f"{task} has no attempt {attempt} that ended; there is {known}")
+        out = _whole(journal.directory, chosen[-1].stdout_file, chosen[-1].stdout)
+        err = _whole(journal.directory, chosen[-1].stderr_file, chosen[-1].stderr)
     if json:
         console.print_json(
             {

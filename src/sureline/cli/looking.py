@@ -14,7 +14,8 @@ from cyclopts import Parameter
 
 from sureline.cli import console
 from sureline.cli.display import Sink
-from sureline.cli.options import Directory, Json, RunSelector, working_directory
+from sureline.cli.options import Directory, Json, RunSelector
+from sureline.cli.reading import OnGrid, run_journal
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def explain(
     second: TaskName = None,
     /,
     *,
+    grid: OnGrid = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -60,7 +62,7 @@ def explain(
     from sureline.journal.explain import explain as explained
     from sureline.journal.locks import RunLock
 
-    with _journal(directory) as journal:
+    with run_journal(directory, grid, _selector(first, second)) as (journal, _):
         run, task, graph = _find(journal, first, second)
         alive = RunLock.held_elsewhere(journal.work_directory(run))
         found = explained(
@@ -99,6 +101,7 @@ def story(
     second: TaskName = None,
     /,
     *,
+    grid: OnGrid = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -111,7 +114,7 @@ def story(
     from sureline.journal.events import TaskEvent
     from sureline.journal.story import in_words
 
-    with _journal(directory) as journal:
+    with run_journal(directory, grid, _selector(first, second)) as (journal, _):
         run, task, _ = _find(journal, first, second)
         submitted_at = journal.summary(run).created
         events = [entry.event for entry in journal.events(run, task=task)]
@@ -132,13 +135,6 @@ def story(
     return 0
 
 
-def _journal(directory: Path) -> Journal:
-    from sureline.compose import HOME
-    from sureline.journal.store import Journal
-
-    return Journal.open(working_directory(directory) / HOME, create=False, read_only=True)
-
-
 def _find(journal: Journal, first: str, second: str | None) -> tuple[str, str, Graph]:
     """The run and the task that are meant: RUN TASK, or a TASK of the last run."""
     import difflib
@@ -146,14 +142,18 @@ def _find(journal: Journal, first: str, second: str | None) -> tuple[str, str, G
     from sureline.journal.select import select
     from sureline.workflow.model import Graph
 
-    selector, task = ("last", first) if second is None else (first, second)
-    run = select(selector, journal.runs()).run
+    task = first if second is None else second
+    run = select(_selector(first, second), journal.runs()).run
     graph = Graph.from_bytes(journal.graph(run))
     if task not in graph.index:
         near = difflib.get_close_matches(task, list(graph.index)[:50_000], 3, cutoff=0.5)
         hint = f"is it {', '.join(near)}?" if near else "'sureline show --tasks' lists them"
         raise UserError(f"run {run} has no task {task!r}; {hint}")
     return run, task, graph
+
+
+def _selector(first: str, second: str | None) -> str:
+    return "last" if second is None else first
 
 
 def _earlier(journal: Journal, run: str, name: str, task: str) -> Made | None:
@@ -179,6 +179,7 @@ def status(
     /,
     *,
     watch: Annotated[bool, Parameter(negative="", help="Refresh until the run has ended.")] = False,
+    grid: OnGrid = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -192,8 +193,8 @@ def status(
     from sureline.cli.display_status import Standing
     from sureline.journal.select import select
 
-    with _journal(directory) as journal:
-        standing = Standing(journal, select(run, journal.runs()).run)
+    with run_journal(directory, grid, run) as (journal, update):
+        standing = Standing(journal, select(run, journal.runs()).run, update)
         standing.refresh()
         if not watch and json:
             console.print_json(standing.data())

@@ -51,6 +51,23 @@ RunSelector = Annotated[
     ),
 ]
 
+Grid = Annotated[
+    str | None,
+    Parameter(
+        name="--grid",
+        help="A grid that this home belongs to: its peers run the tasks. Default: this machine.",
+    ),
+]
+
+
+def retry_delay_s(text: str) -> float:
+    from sureline.workflow.quantities import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UserError(f"--retry-delay: {error}") from None
+
 
 def working_directory(directory: Path) -> Path:
     """The directory as an absolute path; a user's mistake if it is none."""

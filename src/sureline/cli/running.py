@@ -16,6 +16,7 @@ from sureline.cli.options import (
     Settings,
     machine,
     read_flow,
+    retry_delay_s,
     working_directory,
 )
 from sureline.workflow.mistakes import UserError
@@ -86,17 +87,13 @@ def run(
     from sureline.cli.progress import watching
     from sureline.compose import HOME, run_workflow
     from sureline.run.options import Options
-    from sureline.workflow.quantities import parse_duration
 
     where = working_directory(directory)
     if not 0 < speed < 1e9:
         raise UserError(f"--speed {speed:g} is not a factor; give a number above 0")
     if speed != 1.0 and not pretend:
         raise UserError("--speed goes with --pretend; add --pretend, or leave --speed out")
-    try:
-        delay_s = parse_duration(retry_delay)
-    except ValueError as error:
-        raise UserError(f"--retry-delay: {error}") from None
+    delay_s = retry_delay_s(retry_delay)
     capacity = machine(where, cores, memory, gpus, tag)
     reading = read_flow(flow, where, set_, capacity, pretend=pretend, speed=speed)
     for warning in reading.warnings:

@@ -29,7 +29,7 @@ from sureline.workflow.check import check_needs
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 
-__all__ = ["HOME", "Outcome", "Watcher", "cancel_run", "resume_run", "run_workflow"]
+__all__ = ["HOME", "Outcome", "Watcher", "cancel_run", "create_run", "resume_run", "run_workflow"]
 
 HOME = ".sureline"
 CANCEL_WAIT_S = 600.0
@@ -49,9 +49,13 @@ def run_workflow(
     return in_own_thread(lambda: _submit(graph, directory, machine, options or Options(), watcher))
 
 
-def _submit(
-    graph: Graph, directory: Path, machine: Capacity, options: Options, watcher: Watcher | None
-) -> Outcome:
+def create_run(graph: Graph, directory: Path, options: Options) -> str:
+    """Record a run durably, for a process to drive it later; its name."""
+    with Journal.open(directory / HOME) as journal:
+        return _create(journal, graph, options)
+
+
+def _create(journal: Journal, graph: Graph, options: Options) -> str:
 
     def submitted(run: str) -> Submitted:
         return Submitted(
@@ -65,8 +69,14 @@ def _submit(
             __version__,
         )
 
+    return journal.create_run(graph.name, graph.to_bytes(), submitted)
+
+
+def _submit(
+    graph: Graph, directory: Path, machine: Capacity, options: Options, watcher: Watcher | None
+) -> Outcome:
     with Journal.open(directory / HOME) as journal:
-        run = journal.create_run(graph.name, graph.to_bytes(), submitted)
+        run = _create(journal, graph, options)
         with place_explained(journal):
             return Session(journal, run, graph, directory, machine, watcher).drive()
 

@@ -54,6 +54,9 @@ class PeerJoined(Event, frozen=True, tag="peer joined"):
     disk_bytes: int = 0
     gpus: int = 0
     tags: dict[str, int] = {}  # noqa: RUF012 - msgspec copies an empty default
+    site: str = ""
+    node: str = ""
+    """Where it listens, on a grid."""
 
 
 class PeerLeft(Event, frozen=True, tag="peer left"):
@@ -120,6 +123,11 @@ class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
     """The run that a reused result came from."""
     kind: str = ""
     """What the task has in common with those like it; durations are remembered by it."""
+    here_files: int = 0
+    """On a grid: how many of its inputs were on the peer already, and how many came from others."""
+    here_bytes: int = 0
+    peer_files: int = 0
+    peer_bytes: int = 0
 
 
 class TaskRetried(TaskEvent, frozen=True, tag="task retried"):

@@ -41,8 +41,13 @@ _line_decoder = msgspec.json.Decoder(_Line)
 
 def export_jsonl(journal: Journal, run: str) -> Iterator[str]:
     """The lines of a run, without line ends."""
-    yield _encoder.encode(_Header("sureline-journal", journal.graph(run), run, 1)).decode()
-    for entry in journal.events(run):
+    return export_entries(run, journal.graph(run), journal.events(run))
+
+
+def export_entries(run: str, graph: bytes, entries: Iterable[Entry]) -> Iterator[str]:
+    """The same for a run that lies in no journal, such as a simulated one."""
+    yield _encoder.encode(_Header("sureline-journal", graph, run, 1)).decode()
+    for entry in entries:
         yield _encoder.encode(_Line(entry.event, entry.origin, entry.sequence)).decode()
 
 

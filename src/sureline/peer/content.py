@@ -104,7 +104,7 @@ def _copy_by_reading(source: int, target: int) -> None:
         write_all(target, chunk)
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

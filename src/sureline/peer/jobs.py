@@ -108,8 +108,17 @@ class UserFile(Wanted, frozen=True, tag="user file"):
     in_place: bool = False
 
 
-class FileReady(Fetched, frozen=True, tag="ready"):
+class Blob(Wanted, frozen=True, tag="blob"):
+    """Content by its digest, from this machine's store or else from the sources named."""
+
     file: FileRecord
+
+
+class FileReady(Fetched, frozen=True, tag="ready", omit_defaults=True):
+    file: FileRecord
+    """As it lies in this machine's store."""
+    source: str = ""
+    """The node that it came from; '' if it was on this machine."""
 
 
 class FileMissing(Fetched, frozen=True, tag="missing"):

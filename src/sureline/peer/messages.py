@@ -1,9 +1,22 @@
-"""What a run's submitter and a machine say to each other."""
+"""What a run's writer and a machine say to each other.
+
+The writer asks (`Bind`, `Withdraw`, `Attach`, `Acknowledge`, `Release`), the machine tells. Over a
+network any of it may be lost, repeated or late: what must arrive is said until it is answered.
+On one machine only `Bind`, `Withdraw` and their answers are used.
+
+`epoch` is the writer's term: each process that takes a run over has a higher one. A machine
+remembers the highest it has seen of each run and answers an older writer with `Fenced`.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import msgspec
+
 from sureline.peer.jobs import CallJob, CommandJob, JobEnded, PauseJob
 from sureline.workflow.model import Needs
+from sureline.world.address import Node
 from sureline.world.protocol import Message
 
 TaskJob = CommandJob | CallJob | PauseJob
@@ -17,34 +30,137 @@ class Attempt(Message, frozen=True):
     attempt: int
 
 
-class Bind(Attempt, frozen=True, tag="bind"):
+# -- the writer asks ---------------------------------------------------------------------------
+
+
+class Bind(Attempt, frozen=True, omit_defaults=True, tag="run.bind"):
     """Run this. Answered by Started and Finished, or by Refused."""
+
+    needs_role: ClassVar[str] = "submit"
 
     job: TaskJob
     needs: Needs
     ahead: bool = False
     """To begin when one with equal needs ends, and to hold what that one held."""
+    epoch: int = 0
+    key: str = ""
+    """What the result will depend on; told again in Finished, so that a result made of other
+    inputs than the writer now means is not mistaken for this one."""
+    sources: dict[str, tuple[Node, ...]] = {}  # noqa: RUF012 - msgspec copies an empty default
+    """For each input, by digest: nodes that hold it."""
 
 
-class Withdraw(Attempt, frozen=True, tag="withdraw"):
+class Withdraw(Attempt, frozen=True, omit_defaults=True, tag="run.withdraw"):
     """Stop this, whether it waits or runs. Answered by Finished (cancelled), unless it is over."""
 
+    needs_role: ClassVar[str] = "submit"
+
     force: bool = False
+    epoch: int = 0
 
 
-class Started(Attempt, frozen=True, tag="started"):
+class Attach(Message, frozen=True, tag="run.attach"):
+    """I write this run now: tell what you have of it. Answered by Attached, then Finished."""
+
+    needs_role: ClassVar[str] = "submit"
+
+    run: str
+    epoch: int
+    serial: int
+    """Told again in the answer, so that the writer knows which of its words it covers."""
+
+
+class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
+    """These reports have been recorded durably, or are of no use: forget them."""
+
+    needs_role: ClassVar[str] = "submit"
+
+    run: str
+    epoch: int
+    reports: tuple[tuple[str, int], ...]
+    """(task, attempt)."""
+    unwanted: tuple[str, ...] = ()
+    """Digests of outputs in them that nobody will ask for."""
+
+
+class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
+    """The writer has copies of these files; with `over`, the run needs nothing here any more."""
+
+    needs_role: ClassVar[str] = "submit"
+
+    run: str
+    epoch: int
+    digests: tuple[str, ...] = ()
+    over: bool = False
+
+
+# -- the machine tells -------------------------------------------------------------------------
+
+
+class Started(Attempt, frozen=True, tag="peer.started"):
+    needs_role: ClassVar[str] = "run"
+
     pid: int | None = None
 
 
-class Progressed(Attempt, frozen=True, tag="progressed"):
+class Progressed(Attempt, frozen=True, tag="peer.progressed"):
+    needs_role: ClassVar[str] = "run"
+
     fraction: float
 
 
-class Finished(Attempt, frozen=True, tag="finished"):
+class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the inputs of an attempt were when it was bound: here already, or on other nodes."""
+
+    here_files: int = 0
+    here_bytes: int = 0
+    peer_files: int = 0
+    peer_bytes: int = 0
+
+
+class Finished(Attempt, frozen=True, omit_defaults=True, tag="peer.finished"):
+    """On a grid it is told until it is acknowledged."""
+
+    needs_role: ClassVar[str] = "run"
+
     ended: JobEnded
+    key: str = ""
+    brought: Brought | None = None
 
 
-class Refused(Attempt, frozen=True, tag="refused"):
+class Refused(Attempt, frozen=True, omit_defaults=True, tag="peer.refused"):
     """The machine will not run it; `reason` is one sentence."""
 
+    needs_role: ClassVar[str] = "run"
+
     reason: str
+    missing: tuple[str, ...] = ()
+    """Digests of inputs that could not be had from the sources named."""
+
+
+class Attached(Message, frozen=True, tag="peer.attached"):
+    """What a machine has of a run, in pages; `session` differs after it was started again."""
+
+    needs_role: ClassVar[str] = "run"
+
+    run: str
+    epoch: int
+    serial: int
+    """Of the Attach that it answers; 0 if the machine speaks of its own accord."""
+    session: int
+    page: int
+    last: bool
+    under_way: tuple[tuple[str, int, bool], ...] = ()
+    """(task, attempt, whether it has started)."""
+    reports: tuple[tuple[str, int], ...] = ()
+    """(task, attempt) of the unacknowledged reports; they follow."""
+
+
+class Fenced(Message, frozen=True, tag="peer.fenced"):
+    """A newer writer has been here: whoever hears this must stop writing the run."""
+
+    needs_role: ClassVar[str] = "run"
+
+    run: str
+    epoch: int
+    """The newest that the machine knows."""

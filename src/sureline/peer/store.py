@@ -110,7 +110,7 @@ class BlobStore:
     def put(self, data: bytes, logical_path: str) -> FileRecord:
         """Store bytes."""
         digest = hash_bytes(data)
-        temporary = self._temporary()
+        temporary = self.temporary()
         fd = os.open(temporary, _NEW, 0o600)
         try:
             write_all(fd, data)
@@ -124,6 +124,14 @@ class BlobStore:
         mtime_ns = self._place(temporary, digest, False, mtime_ns)
         os.unlink(temporary)
         return FileRecord(logical_path, digest, len(data), mtime_ns)
+
+    def admit(self, path: str, digest: str, executable: bool) -> int:
+        """Make the file at `path`, whose content has been verified, a blob; its old name is gone
+        then. The blob's mtime_ns. `path` must lie on the store's file system."""
+        os.chmod(path, 0o555 if executable else 0o444)
+        mtime_ns = self._place(path, digest, executable, os.stat(path).st_mtime_ns)
+        os.unlink(path)
+        return mtime_ns
 
     def _place(self, path: str, digest: str, executable: bool, mtime_ns: int) -> int:
         """Give the finished file at `path` its blob's name too; the blob's mtime_ns."""
@@ -150,20 +158,21 @@ class BlobStore:
         if os.path.samestat(old, os.lstat(path)):
             return old.st_mtime_ns
         if old.st_size > 0:
-            temporary = self._temporary()
+            temporary = self.temporary()
             os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns))
             os.link(path, temporary)
             os.replace(temporary, blob)
         return old.st_mtime_ns
 
     def _place_copy(self, path: str, blob: str, executable: bool) -> int:
-        temporary = self._temporary()
+        temporary = self.temporary()
         copy_file(path, temporary, 0o600)
         os.chmod(temporary, 0o555 if executable else 0o444)
         os.replace(temporary, blob)
         return os.stat(blob).st_mtime_ns
 
-    def _temporary(self) -> str:
+    def temporary(self) -> str:
+        """A new name, on the store's file system, for a file on its way in."""
         return f"{self._scratch}/.sureline-tmp-{os.getpid()}-{next(self._serial)}"
 
     # -- the user's own files ---------------------------------------------------------------
@@ -197,7 +206,7 @@ class BlobStore:
 
     def _ingest_file(self, user_path: str, logical_path: str) -> FileRecord:
         for _ in range(_INGEST_TRIES):
-            temporary = self._temporary()
+            temporary = self.temporary()
             try:
                 executable = self._copy_in(user_path, temporary)
                 if executable is not None:
@@ -258,7 +267,7 @@ class BlobStore:
         if not record.directory:
             blob = self.blob_path(record.digest, record.executable)
             return self._blob_intact(blob, record.digest, record.size, record.mtime_ns, by_content)
-        entries = self._manifest(record)
+        entries = self.manifest(record)
         return entries is not None and all(
             self._blob_intact(
                 self.blob_path(entry.what, entry.kind == "program"),
@@ -300,7 +309,7 @@ class BlobStore:
         os.unlink(blob)
         return False
 
-    def _manifest(self, record: FileRecord) -> list[Entry] | None:
+    def manifest(self, record: FileRecord) -> list[Entry] | None:
         """What a stored directory holds; None (and no blob any more) if its manifest is gone or
         damaged."""
         blob = self.blob_path(record.digest)
@@ -315,7 +324,7 @@ class BlobStore:
 
     def entries(self, record: FileRecord) -> list[Entry]:
         """What a stored directory holds. Raises StoreError if the store has lost it."""
-        entries = self._manifest(record)
+        entries = self.manifest(record)
         if entries is None:
             raise StoreError(f"the stored copy of {record.path} is gone")
         return entries

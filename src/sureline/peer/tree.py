@@ -7,6 +7,7 @@ directories (no times, no owners).
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -32,6 +33,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     size: int = 0
 
 
+_DIGEST = re.compile("[0-9a-f]{64}")
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[Entry]).decode
 
@@ -41,8 +44,38 @@ def to_manifest(entries: list[Entry]) -> bytes:
 
 
 def from_manifest(data: bytes) -> list[Entry]:
-    """Parents come before what is in them."""
-    return _decode(data)
+    """Parents come before what is in them.
+
+    Raises StoreError if this is no manifest, or one whose files would lie outside its directory:
+    it may come from anybody who knows a digest.
+    """
+    try:
+        entries = _decode(data)
+    except msgspec.DecodeError:
+        raise StoreError("a stored directory's manifest cannot be read") from None
+    known: dict[str, str] = {"": "directory"}
+    for entry in entries:
+        parent, _, name = entry.path.rpartition("/")
+        if (
+            name in ("", ".", "..")
+            or "\0" in entry.path
+            or entry.path in known
+            or known.get(parent) != "directory"
+            or not _sound(entry)
+        ):
+            raise StoreError(
+                f"a stored directory's manifest names {entry.path!r}, which it may not"
+            )
+        known[entry.path] = entry.kind
+    return entries
+
+
+def _sound(entry: Entry) -> bool:
+    if entry.kind == "link":
+        return "\0" not in entry.what and stays_inside(entry.path, entry.what)
+    if entry.kind == "directory":
+        return True
+    return _DIGEST.fullmatch(entry.what) is not None and entry.size >= 0
 
 
 def walk(top: str) -> Iterator[tuple[str, os.stat_result]]:

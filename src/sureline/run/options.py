@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from sureline.journal.events import TaskEnded
@@ -19,10 +21,14 @@ class Options(msgspec.Struct, frozen=True):
     """Before the first retry; doubles with each, with jitter."""
     verify: bool = False
     """Hash the stored files of committed tasks again before relying on them."""
+    grid: str = ""
+    """The grid whose peers run the tasks; '' for this machine."""
 
 
-class CancelRun(Message, frozen=True):
+class CancelRun(Message, frozen=True, tag="run.cancel"):
     """End the run early. `drain`: what runs may finish. `force`: kill at once."""
+
+    needs_role: ClassVar[str] = "submit"
 
     drain: bool = False
     force: bool = False

@@ -9,8 +9,8 @@ then everything waits until it fits, so that large tasks do not starve.
 from __future__ import annotations
 
 import heapq
+from typing import Protocol
 
-from sureline.peer.capacity import Ledger
 from sureline.workflow.model import Needs
 
 PATIENCE = 200
@@ -20,8 +20,17 @@ Entry = tuple[float, int]
 """(-urgency, task): the smallest is the most urgent; ties go to the earlier task."""
 
 
+class Room(Protocol):
+    """Where tasks may start: a machine's ledger, or many machines together."""
+
+    def fits(self, needs: Needs) -> bool: ...
+
+
 class ReadyQueue:
-    def __init__(self) -> None:
+    """`patience` None: whoever asks sees to it that large tasks do not starve."""
+
+    def __init__(self, patience: int | None = PATIENCE) -> None:
+        self._patience = patience
         self._classes: dict[Needs, list[Entry]] = {}
         self._heads: list[tuple[Entry, int, Needs]] = []
         """Heads of classes; an entry that is no longer its class's head is stale and dropped."""
@@ -44,7 +53,7 @@ class ReadyQueue:
         self._pushes += 1  # keeps Needs, which have no order, out of the comparison
         heapq.heappush(self._heads, (entry, self._pushes, needs))
 
-    def pop_fitting(self, ledger: Ledger) -> tuple[int, Needs] | None:
+    def pop_fitting(self, room: Room) -> tuple[int, Needs] | None:
         """Remove the most urgent task that fits; that task and its needs, or None."""
         passed: list[tuple[Entry, int, Needs]] = []
         found: tuple[int, Needs] | None = None
@@ -54,11 +63,11 @@ class ReadyQueue:
             heap = self._classes.get(needs)
             if not heap or heap[0] != entry:
                 continue  # stale
-            if ledger.fits(needs):
+            if room.fits(needs):
                 found = (self._take(needs, heap), needs)
                 break
             passed.append(head)
-            if self._overtaken >= PATIENCE:
+            if self._patience is not None and self._overtaken >= self._patience:
                 break
         for head in passed:
             heapq.heappush(self._heads, head)

@@ -7,7 +7,7 @@ decisions; the placer sees only that and reaches into nobody's state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -33,6 +33,9 @@ class Placer(Protocol):
 
     def peer_left(self, peer: AgentId) -> None: ...
 
+    def peer_load(self, peer: AgentId, load: float) -> None:
+        """How many cores of the peer are in use, by whomever."""
+
     def ready(self, task: int, needs: Needs, urgency: float) -> None:
         """The task may start from now on. Higher urgency first."""
 
@@ -41,6 +44,16 @@ class Placer(Protocol):
 
     def place(self, ahead: bool = False) -> Iterable[Placement]:
         """Decide: which ready tasks start now, and where; with `ahead`, also which start next."""
+
+
+class GridPlacer(Placer, Protocol):
+    """What a run over many peers asks for beyond that."""
+
+    def adopted(self, needs: Needs, peer: AgentId) -> None:
+        """An attempt that an earlier writer placed is under way there; `released` will follow."""
+
+    def held_by(self, held: Callable[[int], Mapping[AgentId, int]]) -> None:
+        """Called once: `held(task)` tells which peers hold how many bytes of a task's inputs."""
 
 
 class Strategy(msgspec.Struct, frozen=True):

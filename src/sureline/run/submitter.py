@@ -22,17 +22,13 @@ for something that failed. The end is announced only when it is durable.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 
 import msgspec
 
 from sureline.journal.events import (
     COMMITS,
     CancelAsked,
-    FileFetched,
-    PeerJoined,
     RunEnded,
     RunState,
     TaskBound,
@@ -44,12 +40,6 @@ from sureline.journal.events import (
     TaskStarted,
 )
 from sureline.peer.capacity import Capacity
-from sureline.peer.jobs import (
-    FileMissing,
-    FileReady,
-    JobEnded,
-    UserFile,
-)
 from sureline.peer.messages import (
     Attempt,
     Bind,
@@ -61,35 +51,24 @@ from sureline.peer.messages import (
 )
 from sureline.run.known import Known
 from sureline.run.options import CancelRun, Options, Past
-from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult
+from sureline.run.past import KeptAnswer, KeptFiles, PastFound
 from sureline.run.publisher import Publisher
+from sureline.run.staging import Staging
+from sureline.run.states import OPEN, State
 from sureline.run.strategy import Placer
+from sureline.run.telling import peer_joined, task_ended, task_reused
 from sureline.workflow.files import FileRecord, result_path
-from sureline.workflow.model import Call, Graph, Pause, Task
+from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Fetched, World
 
-STAGING_MAX = 64
 RETRY_DELAY_MAX_S = 300.0
 REFUSALS_MAX = 5
 AHEAD_BELOW_S = 0.02
 """While attempts are shorter than this, the next ones are bound ahead: the time between two of
 them would otherwise be as long as one."""
 RECENT_WEIGHT = 0.2
-
-
-class State(IntEnum):
-    WAITING = 0
-    STAGING = 1
-    QUEUED = 2
-    BOUND = 3
-    RETRYING = 4
-    COMMITTED = 5
-    FAILED = 6
-
-
-OPEN = frozenset({State.STAGING, State.QUEUED, State.BOUND, State.RETRYING})
 
 
 class Submitter(Agent):
@@ -127,10 +106,15 @@ class Submitter(Agent):
         self._known = Known(graph)
         self._published: dict[int, int] = {}
         """How far publishing must have come for a task's files to be in place."""
-        self._to_stage: list[tuple[float, int]] = []
-        self._fetching: dict[str, list[int]] = {}
-        self._unfetched: dict[int, int] = {}
-        self._staging = 0
+        self._staging = Staging(
+            world,
+            self._known,
+            fresh=options.fresh,
+            on_staged=self._staged,
+            on_found=self._found,
+            on_missing=self._cannot_stage,
+            settled=self._settled,
+        )
         self._open = 0
         self._checking = 0
         self._failed = 0
@@ -145,7 +129,7 @@ class Submitter(Agent):
         """Begin, or go on after an earlier process. Called once."""
         for peer, capacity in peers.items():
             self._placer.peer_joined(peer, capacity)
-            self.world.record(_joined(self.world.now(), peer, capacity))
+            self.world.record(peer_joined(self.world.now(), peer, capacity))
         self._checking = 1  # holds off the end until every committed task was looked at
         for name, ended in self._past.committed.items():
             self._check_kept(self.graph.index[name], ended)
@@ -182,89 +166,29 @@ class Submitter(Agent):
                 self._known.read_by(task)
             elif not self._missing_parents[task]:
                 self._ready(task)
-        self._pump()
-        self._finish_if_over()
+        self._settled()
 
     # -- waiting -> staging -> queued ----------------------------------------------------------
 
     def _ready(self, task: int) -> None:
         self.world.record(TaskReady(self.world.now(), self.graph.tasks[task].name))
         self._set(task, State.STAGING)
-        heapq.heappush(self._to_stage, (-self._urgency[task], task))
+        self._staging.add(task, self._urgency[task])
 
-    def _stage_more(self) -> None:
-        while self._to_stage and self._staging < STAGING_MAX:
-            _, task = heapq.heappop(self._to_stage)
-            self._staging += 1
-            self._stage(task)
-
-    def _stage(self, task: int) -> None:
-        wanted = self._known.missing(task)
-        if not wanted:
-            self._staged(task)
-            return
-        self._unfetched[task] = len(wanted)
-        for path in wanted:
-            waiters = self._fetching.get(path)
-            if waiters is not None:
-                waiters.append(task)
-                continue
-            self._fetching[path] = [task]
-            self.world.fetch(UserFile(path, self._known.lies_in_place(path)), (), self._fetched)
-
-    def _fetched(self, fetched: Fetched) -> None:
-        if isinstance(fetched, FileReady):
-            record = fetched.file
-            self._known.add([record])
-            self.world.record(FileFetched(self.world.now(), record))
-            for task in self._fetching.pop(record.path):
-                if self._state[task] is not State.STAGING:
-                    continue
-                self._unfetched[task] -= 1
-                if not self._unfetched[task]:
-                    del self._unfetched[task]
-                    self._staged(task)
-        elif isinstance(fetched, FileMissing):
-            for task in self._fetching.pop(fetched.path):
-                if self._state[task] is State.STAGING:
-                    self._unfetched.pop(task, None)
-                    self._staging -= 1
-                    self._fail(task, TaskEnded(0.0, "", "failed", reason=fetched.reason))
-        self._pump()
-        self._finish_if_over()
-
-    def _staged(self, task: int) -> None:
-        """All inputs have identities: look for a past result, unless told not to."""
-        key = self._known.key(task)
+    def _staged(self, task: int, key: str) -> None:
+        """All inputs have identities, and no past result is to be had."""
         if key:
             self._keys[task] = key
-        if not key or self._options.fresh:
-            self._staging -= 1
-            self._queue(task)
-            return
-        self.world.fetch(PastResult(key), (), lambda fetched: self._looked_up(task, fetched))
+        self._queue(task)
 
-    def _looked_up(self, task: int, fetched: Fetched) -> None:
-        self._staging -= 1
-        if self._state[task] is not State.STAGING:
-            return  # the run was cancelled meanwhile
-        if isinstance(fetched, PastFound):
-            self._commit(
-                task,
-                TaskEnded(
-                    self.world.now(),
-                    self.graph.tasks[task].name,
-                    "reused",
-                    outputs=fetched.outputs,
-                    result=fetched.result,
-                    stdout=fetched.stdout,
-                    stderr=fetched.stderr,
-                    from_run=fetched.run,
-                    key=self._keys.pop(task),
-                ),
-            )
-        else:
-            self._queue(task)
+    def _found(self, task: int, key: str, past: PastFound) -> None:
+        self._commit(task, task_reused(self.world.now(), self.graph.tasks[task], key, past))
+
+    def _cannot_stage(self, task: int, reason: str) -> None:
+        self._fail(task, TaskEnded(0.0, "", "failed", reason=reason))
+
+    def _settled(self) -> None:
+        """Something happened: go on with what that allows."""
         self._pump()
         self._finish_if_over()
 
@@ -291,7 +215,7 @@ class Submitter(Agent):
     def _pump(self) -> None:
         if self._cancel is not None or self._checking:
             return
-        self._stage_more()
+        self._staging.more()
         for task, peer, ahead in self._placer.place(ahead=self._recent_s < AHEAD_BELOW_S):
             self._bind(task, peer, ahead)
 
@@ -330,8 +254,7 @@ class Submitter(Agent):
             self._queue(task)
         else:
             self._fail(task, TaskEnded(0.0, "", "failed", message.attempt, reason=message.reason))
-        self._pump()
-        self._finish_if_over()
+        self._settled()
 
     def _release(self, peer: AgentId, message: Attempt) -> int | None:
         """The task whose attempt is over; None if that attempt is not the one under way."""
@@ -364,34 +287,17 @@ class Submitter(Agent):
                 self._retry(task, ended)
             else:
                 self._fail(task, ended)
-        self._pump()
-        self._finish_if_over()
+        self._settled()
 
     def _as_event(self, task: int, peer: AgentId, message: Finished) -> TaskEnded:
-        e: JobEnded = message.ended
-        good = e.outcome == "succeeded"
-        return TaskEnded(
+        good = message.ended.outcome == "succeeded"
+        return task_ended(
             self.world.now(),
-            message.task,
-            e.outcome,
-            message.attempt,
+            self.graph.tasks[task],
             peer,
-            e.exit_code,
-            e.signal,
-            e.reason,
-            e.elapsed_s,
-            e.cpu_s,
-            e.memory_peak_bytes,
+            message,
             self._known.inputs(task) if good else (),
-            e.outputs,
-            e.result,
-            e.error,
-            e.stdout,
-            e.stderr,
-            e.stdout_file,
-            e.stderr_file,
             self._keys.pop(task, "") if good else "",
-            kind=_remembered_kind(self.graph.tasks[task]),
         )
 
     def _commit(self, task: int, ended: TaskEnded) -> None:
@@ -460,15 +366,14 @@ class Submitter(Agent):
             for task, state in enumerate(self._state):
                 if state in OPEN and state is not State.BOUND:
                     self._set(task, State.WAITING)
-            self._to_stage.clear()
+            self._staging.clear()
         if not message.drain:
-            for task, peer in self._peer_of.items():
-                self.world.send(
-                    peer,
-                    Withdraw(
-                        self.run, self.graph.tasks[task].name, self._attempt[task], message.force
-                    ),
-                )
+            self._withdraw_all(message.force)
+
+    def _withdraw_all(self, force: bool) -> None:
+        for task, peer in self._peer_of.items():
+            name = self.graph.tasks[task].name
+            self.world.send(peer, Withdraw(self.run, name, self._attempt[task], force))
 
     def _set(self, task: int, state: State) -> None:
         self._open += (state in OPEN) - (self._state[task] in OPEN)
@@ -490,21 +395,3 @@ class Submitter(Agent):
         if all(state is State.COMMITTED for state in self._state):
             return "succeeded", ""
         return "cancelled", self._reason
-
-
-def _remembered_kind(task: Task) -> str:
-    """The kind to remember a duration by; '' for a pretended task's, which means nothing."""
-    return "" if isinstance(task.action, Pause) else task.kind_name
-
-
-def _joined(at: float, peer: AgentId, capacity: Capacity) -> PeerJoined:
-    tags = {tag: -1 if count is None else count for tag, count in capacity.tags.items()}
-    return PeerJoined(
-        at,
-        peer,
-        capacity.cores,
-        capacity.memory_bytes,
-        capacity.disk_bytes,
-        capacity.gpus,
-        tags,
-    )

@@ -34,6 +34,9 @@ class EmbeddedPlacer:
     def peer_left(self, peer: AgentId) -> None:
         self._ledger = None
 
+    def peer_load(self, peer: AgentId, load: float) -> None:
+        """This machine's load does not matter: nobody else is asked."""
+
     def ready(self, task: int, needs: Needs, urgency: float) -> None:
         self._queue.push(task, needs, urgency)
 

@@ -46,6 +46,11 @@ class Agent:
                 table[message] = value
         cls._table = table
 
+    @classmethod
+    def hears(cls, message: type[Message]) -> bool:
+        """Whether there is a handler for this type of message."""
+        return message in cls._table
+
     def receive(self, sender: AgentId, message: Message) -> None:
         handler = self._table.get(type(message))
         if handler is None:

@@ -1,4 +1,9 @@
-"""The live world: real time, real processes, one event loop; messages in memory.
+"""The live world: real time, real processes, one event loop.
+
+Messages between agents of this process go through memory. With a `Transport`, those for an agent
+of another node go over the network, and what the network brings is put into the same queue: an
+agent cannot tell the difference. While more than MAIL_MAX messages wait, nothing is read from the
+network.
 
 `LiveWorld` is shared by the agents of one process; `place(me)` gives each agent its World. What
 touches the machine is injected: a `Runner` of jobs, a `Fetcher` of files, a `Recorder` of events.
@@ -18,6 +23,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
+from sureline.world.address import Node, node_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import (
     Action,
@@ -29,12 +35,15 @@ from sureline.world.protocol import (
     Message,
     Recordable,
     Timer,
+    Unreachable,
     Wanted,
     World,
 )
 
 FLUSH_S = 0.01
 DELIVERIES_PER_TURN = 256
+MAIL_MAX = 4096
+"""What may wait before the network is held back; it goes on at half of that."""
 
 
 class Runner(Protocol):
@@ -58,9 +67,25 @@ class Recorder(Protocol):
     def get(self, key: str) -> bytes | None: ...
 
 
+class Transport(Protocol):
+    """Carries messages between nodes; `world.net.transport` has the real one."""
+
+    def attach(
+        self,
+        on_message: Callable[[AgentId, AgentId, Message], None],
+        on_unreachable: Callable[[Node], None],
+    ) -> None: ...
+    def send(self, to: AgentId, sender: AgentId, message: Message) -> None: ...
+    def hold(self) -> None:
+        """Bring no more messages until `release`."""
+
+    def release(self) -> None: ...
+
+
 class LiveWorld:
     """Delivers messages, keeps time, groups flushes. `on_crash` hears of any exception that an
-    agent or an injected part lets out; the world stops delivering after the first."""
+    agent or an injected part lets out; the world stops delivering after the first. `node` is this
+    process's node on the transport's network; both are given, or neither."""
 
     def __init__(
         self,
@@ -71,6 +96,8 @@ class LiveWorld:
         *,
         on_crash: Callable[[BaseException], None],
         random: Random | None = None,
+        transport: Transport | None = None,
+        node: Node = "",
     ) -> None:
         self.loop = loop
         self.runner = runner
@@ -83,10 +110,17 @@ class LiveWorld:
         self._delivering = False
         self._flush_due: asyncio.TimerHandle | None = None
         self._crashed = False
+        self.node = node
+        self.transport = transport
+        self._holding = False
+        if transport is not None:
+            transport.attach(self._hear, self._miss)
 
     def place(self, me: AgentId) -> World:
         """The World of the agent at address `me`."""
-        return _Place(self, me)
+        if self.transport is None:
+            return _Place(self, me)
+        return _PlaceOnNetwork(self, me, self.transport)
 
     def join(self, agent: Agent) -> None:
         """From now on messages to `agent.me` reach it."""
@@ -116,6 +150,26 @@ class LiveWorld:
             self._delivering = True
             self.loop.call_soon(self._deliver)
 
+    def _hear(self, sender: AgentId, to: AgentId, message: Message) -> None:
+        """A message from another node."""
+        if self._crashed:
+            return
+        self.post(sender, to, message)
+        if len(self._mail) > MAIL_MAX and not self._holding and self.transport is not None:
+            self._holding = True
+            self.transport.hold()
+
+    def _miss(self, node: Node) -> None:
+        """A node is gone: tell those who care, in the order in which they joined."""
+        for me, agent in self._agents.items():
+            if agent.hears(Unreachable):
+                self.post(me, me, Unreachable(node))
+
+    def _read_on(self) -> None:
+        if len(self._mail) <= MAIL_MAX // 2 and self.transport is not None:
+            self._holding = False
+            self.transport.release()
+
     def _deliver(self) -> None:
         """Deliver what there is, and what that causes: an answer need not wait for the next turn
         of the loop, but the loop gets one after DELIVERIES_PER_TURN."""
@@ -127,6 +181,8 @@ class LiveWorld:
             agent = self._agents.get(to)
             if agent is not None:
                 self.guard(agent.receive, sender, message)
+        if self._holding:
+            self._read_on()
         if not self._crashed:
             self.loop.call_soon(self._deliver)
 
@@ -191,3 +247,21 @@ class _Place:
 
     def busy(self, seconds: float) -> None:
         """A live handler has already cost what it costs."""
+
+
+class _PlaceOnNetwork(_Place):
+    """Likewise, where there are other nodes."""
+
+    __slots__ = ("_node", "_transport")
+
+    def __init__(self, live: LiveWorld, me: AgentId, transport: Transport) -> None:
+        super().__init__(live, me)
+        self._node = live.node
+        self._transport = transport
+
+    def send(self, to: AgentId, message: Message) -> None:
+        node = node_of(to)
+        if node == self._node or "@" not in node:
+            self._live.post(self._me, to, message)
+        else:
+            self._transport.send(to, self._me, message)

@@ -1,0 +1,212 @@
+"""Commands for runs that go on without a terminal: submit, wait."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sureline.cli import console
+from sureline.cli.options import (
+    Directory,
+    Flow,
+    Grid,
+    Json,
+    RunSelector,
+    Settings,
+    machine,
+    read_flow,
+    retry_delay_s,
+    working_directory,
+)
+from sureline.cli.running import Cores, Gpus, Memory, Tags, report
+from sureline.workflow.mistakes import SurelineError, UserError
+
+if TYPE_CHECKING:
+    from sureline.compose import Outcome
+    from sureline.journal.store import Journal
+
+TAKEN_WITHIN_S = 60.0
+"""Longer than any process takes from its start to taking a run over, on the busiest machine."""
+LOOK_EVERY_S = 0.05
+WAIT_EVERY_S = 0.2
+SAID_MAX = 2000
+
+
+def submit(
+    flow: Flow,
+    /,
+    *,
+    set_: Settings = None,
+    grid: Grid = None,
+    fresh: Annotated[
+        bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
+    ] = False,
+    cores: Cores = None,
+    memory: Memory = None,
+    gpus: Gpus = None,
+    tag: Tags = None,
+    stop_on_failure: Annotated[
+        bool, Parameter(negative="", help="After a failure, start nothing more.")
+    ] = False,
+    retry_delay: Annotated[
+        str, Parameter(help="Wait before a first retry; doubles with each.")
+    ] = "1s",
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """Start a run in the background and return at once; follow it with status, wait or cancel.
+
+    When this returns, the run is recorded durably and a process of its own drives it, which goes
+    on when the terminal is closed.
+
+    Example: sureline submit wordcount.yaml --grid lab
+    """
+    from sureline.compose import create_run
+    from sureline.run.options import Options
+
+    where = working_directory(directory)
+    delay_s = retry_delay_s(retry_delay)
+    limits = _limits(grid, cores, memory, gpus, tag)
+    capacity = None if grid else machine(where, cores, memory, gpus, tag)
+    reading = read_flow(flow, where, set_, capacity, pretend=False)
+    for warning in reading.warnings:
+        console.note(f"note: {warning}")
+    options = Options(
+        fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s, grid=grid or ""
+    )
+    run = create_run(reading.graph, where, options)
+    pid = _drive(where, run, limits)
+    if json:
+        console.print_json({"run": run, "pid": pid, "grid": grid})
+    else:
+        console.say(f"run {run} goes on in the background; follow it with: sureline status {run}")
+    return 0
+
+
+def _limits(
+    grid: str | None,
+    cores: float | None,
+    memory: str | None,
+    gpus: int | None,
+    tags: list[str] | None,
+) -> list[str]:
+    """The options that say how much of this machine may be used, for the process that drives."""
+    given = [f"--cores={cores:g}"] if cores is not None else []
+    given += [f"--memory={memory}"] if memory is not None else []
+    given += [f"--gpus={gpus}"] if gpus is not None else []
+    given += [f"--tag={tag}" for tag in tags or ()]
+    if grid and given:
+        raise UserError(
+            f"{given[0].partition('=')[0]} limits this machine, but with --grid the peers run the "
+            "tasks; set it where they serve: sureline peer --help"
+        )
+    return given
+
+
+def _drive(where: Path, run: str, limits: list[str]) -> int:
+    """Start the process that drives the run; its pid, once it has taken the run over."""
+    from sureline.compose import HOME
+
+    logs = where / HOME / "logs" / run
+    logs.mkdir(parents=True, exist_ok=True)
+    with open(logs / "driver.log", "ab") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "sureline", "resume", run, "--progress=lines", *limits],
+            cwd=where,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    give_up_at = time.monotonic() + TAKEN_WITHIN_S
+    while not _taken(where, run):
+        code = driver.poll()
+        if code is not None or time.monotonic() > give_up_at:
+            said = (logs / "driver.log").read_text(errors="replace")[-SAID_MAX:].strip()
+            happened = "does not begin" if code is None else "could not begin"
+            raise SurelineError(
+                f"run {run} is recorded, but the process that is to drive it {happened}: {said}"
+            )
+        time.sleep(LOOK_EVERY_S)
+    return driver.pid
+
+
+def _taken(where: Path, run: str) -> bool:
+    """Whether a process drives the run, or did to its end."""
+    from sureline.journal.locks import RunLock
+
+    with _journal(where) as journal:
+        summary = journal.summary(run)
+        if summary.ended is not None:
+            return True
+        alive = RunLock.held_elsewhere(journal.work_directory(run))
+        return alive and summary.state == "running"
+
+
+def _journal(where: Path) -> Journal:
+    from sureline.compose import HOME
+    from sureline.journal.store import Journal
+
+    return Journal.open(where / HOME, create=False, read_only=True)
+
+
+def wait(
+    run: RunSelector = "last",
+    /,
+    *,
+    timeout: Annotated[
+        str | None, Parameter(help="Give up after so long, e.g. 10min; the run goes on.")
+    ] = None,
+    json: Json = False,
+    directory: Directory = Path("."),
+) -> int:
+    """Wait until a run has ended; the exit code is the one 'sureline run' would have had.
+
+    Works from any terminal, for runs started by 'submit' or 'run'.
+
+    Example: sureline wait last --timeout 1h
+    """
+    from sureline.journal.locks import RunLock
+    from sureline.journal.select import select
+
+    where = working_directory(directory)
+    limit_s = _timeout_s(timeout)
+    give_up_at = time.monotonic() + limit_s
+    with _journal(where) as journal:
+        name = select(run, journal.runs()).run
+        work = journal.work_directory(name)
+        while journal.summary(name).ended is None:
+            # Asked in this order: it may end between the two.
+            if not RunLock.held_elsewhere(work) and journal.summary(name).ended is None:
+                raise SurelineError(
+                    f"run {name} was left by its process; continue with: sureline resume {name}"
+                )
+            if time.monotonic() > give_up_at:
+                raise SurelineError(f"run {name} has not ended within {timeout}; it goes on")
+            time.sleep(min(WAIT_EVERY_S, max(0.0, give_up_at - time.monotonic()) + 0.001))
+        outcome = _outcome(journal, name)
+    return report(outcome, json)
+
+
+def _timeout_s(timeout: str | None) -> float:
+    from sureline.workflow.quantities import parse_duration
+
+    if timeout is None:
+        return float("inf")
+    try:
+        return parse_duration(timeout)
+    except ValueError as error:
+        raise UserError(f"--timeout: {error}") from None
+
+
+def _outcome(journal: Journal, run: str) -> Outcome:
+    from sureline.compose import Outcome
+    from sureline.journal.views import RunView
+
+    view = RunView.of(entry.event for entry in journal.events(run))
+    return Outcome(run, view.state(alive=False), view.counts, round(view.elapsed_s, 3), view.reason)

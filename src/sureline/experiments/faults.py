@@ -1,0 +1,159 @@
+"""Faults as a scenario orders them: at set times, or at random with a seed of their own.
+
+A fault that finds its victim in no state for it (crashing what is down already) does not happen.
+One that lasts is undone only if nothing else has befallen its victim meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple, Protocol
+
+from sureline.experiments.scenario import UNDONE_BY, Fault, Scenario
+
+HAPPENED_MAX = 10_000
+
+
+class Victims(Protocol):
+    """What faults do to a simulated grid."""
+
+    def at(self, time_s: float, action: Callable[[], None]) -> None: ...
+    def state(self, node: str) -> str:
+        """'up', 'down' or 'frozen'."""
+
+    def crash(self, node: str) -> None: ...
+    def kill(self, node: str) -> None: ...
+    def restart(self, node: str) -> None: ...
+    def freeze(self, node: str) -> None: ...
+    def thaw(self, node: str) -> None: ...
+    def slow(self, node: str, factor: float) -> None: ...
+    def partition(self, groups: Sequence[Sequence[str]]) -> None: ...
+    def heal(self) -> None: ...
+
+
+class Happened(NamedTuple):
+    at_s: float
+    what: str
+    whom: str
+
+
+_SUITS = {
+    "crash": ("up", "frozen"),
+    "kill": ("up", "frozen"),
+    "restart": ("down",),
+    "freeze": ("up",),
+    "thaw": ("frozen",),
+    "slow": ("up", "frozen"),
+    "full speed": ("up", "frozen", "down"),
+}
+"""In which state of the victim a fault can happen."""
+
+
+class Faults:
+    """Schedules all faults of a scenario; `happened` tells which came about."""
+
+    def __init__(self, scenario: Scenario, seed: int, victims: Victims) -> None:
+        self._scenario = scenario
+        self._random = Random(f"{seed}/faults")
+        self._victims = victims
+        self._turn: Counter[str] = Counter()
+        """How often something has befallen each victim; '' is the network."""
+        self.happened: list[Happened] = []
+        self.counts: Counter[str] = Counter()
+
+    def schedule(self) -> None:
+        for fault in self._scenario.faults:
+            if fault.every_s is None and fault.per_minute is None:
+                self._victims.at(fault.at_s, self._once(fault, fault.at_s))
+            else:
+                self._schedule_next(fault, fault.at_s)
+
+    def _once(self, fault: Fault, at_s: float) -> Callable[[], None]:
+        return lambda: self._strike(fault, at_s)
+
+    def _schedule_next(self, fault: Fault, from_s: float) -> None:
+        at_s = from_s + self._gap_s(fault)
+        if at_s > min(fault.until_s, self._scenario.duration_s):
+            return
+
+        def again() -> None:
+            self._strike(fault, at_s)
+            self._schedule_next(fault, at_s)
+
+        self._victims.at(at_s, again)
+
+    def _gap_s(self, fault: Fault) -> float:
+        if fault.every_s is not None:
+            return fault.every_s.draw(self._random)
+        per_second = (fault.per_minute or 0.0) * len(self._whom(fault)) / 60.0
+        return self._random.expovariate(per_second) if per_second else float("inf")
+
+    def _whom(self, fault: Fault) -> list[str]:
+        return list(dict.fromkeys(n for word in fault.whom for n in self._scenario.meant(word)))
+
+    def _strike(self, fault: Fault, at_s: float) -> None:
+        if fault.what in ("partition", "heal"):
+            self._on_network(fault, at_s)
+            return
+        states = _SUITS[fault.what]
+        able = [node for node in self._whom(fault) if self._victims.state(node) in states]
+        if fault.count is not None:
+            able = self._random.sample(able, min(fault.count, len(able)))
+        for node in able:
+            self._do(fault.what, node, at_s, fault.factor)
+            self._undo_later(fault, node, at_s)
+
+    def _do(self, what: str, node: str, at_s: float, factor: float = 1.0) -> None:
+        self._turn[node] += 1
+        self._note(at_s, what, node)
+        match what:
+            case "crash":
+                self._victims.crash(node)
+            case "kill":
+                self._victims.kill(node)
+            case "restart":
+                self._victims.restart(node)
+            case "freeze":
+                self._victims.freeze(node)
+            case "thaw":
+                self._victims.thaw(node)
+            case _:
+                self._victims.slow(node, factor if what == "slow" else 1.0)
+
+    def _undo_later(self, fault: Fault, node: str, at_s: float) -> None:
+        if fault.lasts_s is None:
+            return
+        turn, undo_s = self._turn[node], at_s + fault.lasts_s.draw(self._random)
+        undone = UNDONE_BY[fault.what]
+
+        def undo() -> None:
+            if self._turn[node] == turn and self._victims.state(node) in _SUITS[undone]:
+                self._do(undone, node, undo_s)
+
+        self._victims.at(undo_s, undo)
+
+    def _on_network(self, fault: Fault, at_s: float) -> None:
+        self._turn[""] += 1
+        if fault.what == "heal":
+            self._heal(at_s)
+            return
+        groups = [
+            list(dict.fromkeys(node for word in group for node in self._scenario.meant(word)))
+            for group in fault.groups
+        ]
+        self._note(at_s, "partition", " | ".join(", ".join(group) for group in fault.groups))
+        self._victims.partition(groups)
+        if fault.lasts_s is not None:
+            turn, undo_s = self._turn[""], at_s + fault.lasts_s.draw(self._random)
+            self._victims.at(undo_s, lambda: self._heal(undo_s) if self._turn[""] == turn else None)
+
+    def _heal(self, at_s: float) -> None:
+        self._note(at_s, "heal", "the network")
+        self._victims.heal()
+
+    def _note(self, at_s: float, what: str, whom: str) -> None:
+        self.counts[what] += 1
+        if len(self.happened) < HAPPENED_MAX:
+            self.happened.append(Happened(round(at_s, 6), what, whom))

@@ -1,0 +1,221 @@
+"""What must hold of every simulated run, checked from what is left of it.
+
+These checkers share nothing with the engine: they see the journal (what the run says happened),
+the machines' own logs of what ran on them when, the counters of the network, and the workflow.
+Each returns sentences on what is broken, none if all is well, and at most PROBLEMS_MAX of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from sureline.experiments.work import made_digest, user_digest
+from sureline.journal.events import (
+    COMMITS,
+    Event,
+    RunEnded,
+    TaskBound,
+    TaskEnded,
+    TaskRevoked,
+    TaskStarted,
+)
+from sureline.workflow.model import Command, Graph
+from sureline.workflow.shapes import topological_order
+
+PROBLEMS_MAX = 10
+
+Problems = list[str]
+
+
+class Ran(NamedTuple):
+    """One stretch of a job on a machine, in true time. `ended_s` is infinite if it never ended."""
+
+    task: str
+    attempt: int
+    cores: float
+    started_s: float
+    ended_s: float
+    outcome: str = ""
+
+
+def _first(problems: Iterable[str]) -> Problems:
+    return list(islice(problems, PROBLEMS_MAX))
+
+
+def commits_once(events: Sequence[Event]) -> Problems:
+    """A task's result commits at most once, and again only after it was revoked."""
+
+    def problems() -> Iterable[str]:
+        committed: set[str] = set()
+        for event in events:
+            if isinstance(event, TaskRevoked):
+                committed.discard(event.task)
+            elif isinstance(event, TaskEnded) and event.outcome in COMMITS:
+                if event.task in committed:
+                    yield f"{event.task} committed twice, the second time by {event.peer}"
+                committed.add(event.task)
+
+    return _first(problems())
+
+
+def order_respected(graph: Graph, events: Sequence[Event]) -> Problems:
+    """Nothing is bound, and nothing starts, before all it waits for has committed."""
+
+    def problems() -> Iterable[str]:
+        committed: set[str] = set()
+        for event in events:
+            if isinstance(event, TaskRevoked):
+                committed.discard(event.task)
+            elif isinstance(event, TaskEnded) and event.outcome in COMMITS:
+                committed.add(event.task)
+            elif isinstance(event, TaskBound):
+                for parent in graph.parents[graph.index[event.task]]:
+                    if graph.tasks[parent].name not in committed:
+                        name = graph.tasks[parent].name
+                        yield f"{event.task} was bound before {name} had committed"
+
+    return _first(problems())
+
+
+def attempts_bound_once(events: Sequence[Event]) -> Problems:
+    """No attempt is handed out twice, and none starts or ends that was not handed out."""
+
+    def problems() -> Iterable[str]:
+        bound: dict[tuple[str, int], str] = {}
+        for event in events:
+            if isinstance(event, TaskBound):
+                key = (event.task, event.attempt)
+                if key in bound:
+                    yield f"attempt {event.attempt} at {event.task} was bound twice"
+                bound[key] = event.peer
+            elif (
+                isinstance(event, TaskStarted | TaskEnded)
+                and event.attempt
+                and (event.task, event.attempt) not in bound
+            ):
+                yield f"attempt {event.attempt} at {event.task} was never bound"
+
+    return _first(problems())
+
+
+def outputs_right(graph: Graph, events: Sequence[Event]) -> Problems:
+    """What was committed is what the commands make of what they should have read."""
+    right = right_outputs(graph)
+
+    def problems() -> Iterable[str]:
+        for event in events:
+            if not isinstance(event, TaskEnded) or event.outcome not in COMMITS:
+                continue
+            task = graph.tasks[graph.index[event.task]]
+            if not isinstance(task.action, Command):
+                continue
+            made = {file.path: file.digest for file in event.outputs}
+            if sorted(made) != sorted(task.outputs):
+                yield f"{event.task} made {sorted(made)} instead of {sorted(task.outputs)}"
+                continue
+            for path, digest in made.items():
+                if digest != right[path]:
+                    yield f"{event.task} made a wrong {path}"
+
+    return _first(problems())
+
+
+def right_outputs(graph: Graph) -> dict[str, str]:
+    """The digest of every file that the workflow's commands make, by path."""
+    right: dict[str, str] = {}
+    for index in topological_order(graph):
+        task = graph.tasks[index]
+        if isinstance(task.action, Command):
+            read = {}
+            for path in task.inputs:
+                whole = _whole(graph, path)
+                read[whole] = right.get(whole) or user_digest(whole)
+            for path in task.outputs:
+                right[path] = made_digest(task.action.run, read.items(), path)
+    return right
+
+
+def _whole(graph: Graph, path: str) -> str:
+    """The directory that is made whole, if the path is a part of one; else the path."""
+    whole = path
+    while whole not in graph.producer:
+        if "/" not in whole:
+            return path
+        whole = whole.rsplit("/", 1)[0]
+    return whole
+
+
+def delivered(graph: Graph, events: Sequence[Event], published: Mapping[str, str]) -> Problems:
+    """A run that says it succeeded has put every output in the user's directory, whole."""
+    if not any(isinstance(e, RunEnded) and e.state == "succeeded" for e in events):
+        return []
+    right = right_outputs(graph)
+    return _first(
+        f"{path} is {'missing' if path not in published else 'wrong'} in the user's directory"
+        for path, digest in right.items()
+        if published.get(path) != digest
+    )
+
+
+def finished(graph: Graph, events: Sequence[Event], retries_used_up: Iterable[str]) -> Problems:
+    """The run has ended well, unless a task used up its retries or somebody asked it to stop."""
+    if any(True for _ in retries_used_up):
+        return []
+    ends = [event for event in events if isinstance(event, RunEnded)]
+    if not ends:
+        done = sum(isinstance(e, TaskEnded) and e.outcome in COMMITS for e in events)
+        return [f"the run did not end: {done} of {len(graph)} tasks are done"]
+    if ends[-1].state != "succeeded":
+        return [f"the run {ends[-1].state}: {ends[-1].reason or 'no reason was given'}"]
+    return []
+
+
+def failed_for_good(graph: Graph, events: Sequence[Event]) -> list[str]:
+    """Tasks whose commands failed more often than they may."""
+    failures: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, TaskEnded) and event.outcome in ("failed", "timeout"):
+            failures[event.task] = failures.get(event.task, 0) + 1
+    return [
+        name for name, count in failures.items() if count > graph.tasks[graph.index[name]].retries
+    ]
+
+
+def never_overcommitted(node: str, cores: float, log: Sequence[Ran]) -> Problems:
+    """At no time did more cores' worth of jobs run on a machine than it has."""
+    changes: list[tuple[float, int, int]] = []
+    for ran in log:
+        millicores = round(ran.cores * 1000)
+        changes.append((ran.started_s, 1, millicores))
+        changes.append((ran.ended_s, 0, -millicores))  # an end goes before a start at that time
+    used, limit = 0, round(cores * 1000)
+    for at_s, _, change in sorted(changes):
+        used += change
+        if used > limit:
+            return [f"{node} ran {used / 1000:g} cores' worth of jobs on {cores:g} at {at_s:.3f} s"]
+    return []
+
+
+def no_storm(peaks: Mapping[str, int], per_second_max: int) -> Problems:
+    """No node sent more messages in a second than the scenario allows."""
+    return _first(
+        f"{node} sent {count} messages in one second, more than {per_second_max}"
+        for node, count in sorted(peaks.items(), key=lambda item: (-item[1], item[0]))
+        if count > per_second_max
+    )
+
+
+def nothing_lost(
+    keys: Mapping[str, Sequence[str]], found: Mapping[str, bool], share: float
+) -> Problems:
+    """Of the keys that a live node still holds (`keys`: who), at least that share was found."""
+    held = [key for key, holders in keys.items() if holders]
+    lost = [key for key in held if not found.get(key, False)]
+    if not held or 1 - len(lost) / len(held) >= share:
+        return []
+    return [
+        f"{len(lost)} of {len(held)} keys with a live replica were not found",
+        *_first(f"{key} is held by {', '.join(keys[key][:3])}" for key in lost),
+    ]

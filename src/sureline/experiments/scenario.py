@@ -1,0 +1,169 @@
+"""What a scenario says, as data. `scenario_reader` makes it from TOML; `grid` and `drive` run it.
+
+All times are virtual seconds, all distributions are drawn from the seed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from sureline.experiments.distributions import Distribution, constant
+
+GENERATED = ("chain", "fork-join", "layered", "montage")
+PROTOCOLS = ("lookups", "broadcasts")
+KINDS = ("workflow", *GENERATED, *PROTOCOLS)
+STRATEGIES = ("embedded", "spread")
+WHATS = ("crash", "kill", "restart", "freeze", "thaw", "slow", "partition", "heal")
+UNDONE_BY = {
+    "crash": "restart",
+    "kill": "restart",
+    "freeze": "thaw",
+    "slow": "full speed",
+    "partition": "heal",
+}
+"""How a fault that lasts `for` a while ends."""
+PEERS = "peers"
+SUBMITTER = "submitter"
+
+
+class Site(msgspec.Struct, frozen=True):
+    """Machines that are alike, in one place. Their names are the site's and a number."""
+
+    name: str
+    machines: int
+    cores: Distribution
+    memory_bytes: int
+    disk_bytes: int
+    cache_bytes: int
+    keeps_cache: bool
+    speed: Distribution
+    background: Distribution
+    clock_offset_s: Distribution
+    clock_drift: Distribution
+
+    def names(self) -> list[str]:
+        return [f"{self.name}{number}" for number in range(1, self.machines + 1)]
+
+
+class LinkSettings(msgspec.Struct, frozen=True):
+    """One way from one machine to another."""
+
+    delay_s: Distribution
+    bandwidth_bytes_s: float
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+
+
+class NetworkSettings(msgspec.Struct, frozen=True):
+    link: LinkSettings
+    between: tuple[tuple[str, str, LinkSettings], ...] = ()
+    """Links of their own between (or within) sites."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Which fields count depends on `kind`; see the reader."""
+
+    kind: str
+    strategy: str = "spread"
+    site: str = ""
+    """Where runs are submitted."""
+    runs: int = 1
+    every_s: Distribution = constant(60.0)
+    """Between the submissions of two runs."""
+    begin_s: float = 10.0
+    """When the first one is submitted: until then the grid comes together."""
+    fail: float = 0.0
+    """The probability that an attempt fails."""
+    fail_kinds: dict[str, float] = {}
+    retries: int | None = None
+    work_factor: float = 1.0
+    size_factor: float = 1.0
+    file: Path | None = None
+    tasks: int = 100
+    width: int = 10
+    levels: int = 10
+    parents: int = 3
+    work_s: Distribution | None = None
+    output_bytes: Distribution = constant(1e6)
+    cores: Distribution = constant(1.0)
+    count: int = 1000
+    """Of keys looked up, or of broadcasts."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Something that happens once, at `at_s`, or again and again, `every_s` apart."""
+
+    what: str
+    whom: tuple[str, ...] = ()
+    at_s: float = 0.0
+    every_s: Distribution | None = None
+    per_minute: float | None = None
+    """The share of `whom` that it befalls in a minute, instead of `every_s`."""
+    count: int | None = None
+    """How many of `whom` it befalls, picked at random; None for all."""
+    lasts_s: Distribution | None = None
+    factor: float = 1.0
+    groups: tuple[tuple[str, ...], ...] = ()
+    until_s: float = float("inf")
+
+
+class Checks(msgspec.Struct, frozen=True):
+    finish: bool = True
+    """Runs that could finish must have."""
+    makespan_s: float | None = None
+    """No run may have taken longer."""
+    messages_per_second: int = 2000
+    """No node may have sent more in any second."""
+    found: float = 1.0
+    """The share of keys with a live replica that must be found at the end."""
+    reached: float = 0.99
+    """The share of live nodes that broadcasts must reach, on average."""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    seed: int
+    duration_s: float
+    sites: tuple[Site, ...]
+    network: NetworkSettings
+    workload: Workload
+    faults: tuple[Fault, ...]
+    checks: Checks
+    written: str = ""
+    """How the user named it: for the command that repeats it."""
+
+    def machine_names(self) -> list[str]:
+        return [name for site in self.sites for name in site.names()]
+
+    def submitter_names(self) -> list[str]:
+        """The nodes that drive runs; the one machine itself in an embedded run."""
+        if self.workload.kind in PROTOCOLS:
+            return []
+        if self.workload.strategy == "embedded":
+            return self.machine_names()[:1]
+        if self.workload.runs == 1:
+            return [SUBMITTER]
+        return [f"{SUBMITTER}{number}" for number in range(1, self.workload.runs + 1)]
+
+    def meant(self, whom: str) -> list[str]:
+        """The nodes that a word of `whom` stands for; none if it stands for nothing."""
+        if whom == PEERS:
+            return self.machine_names()
+        if whom == SUBMITTER:
+            return self.submitter_names()
+        for site in self.sites:
+            if whom == site.name:
+                return site.names()
+            if _is_machine_of(site, whom):
+                return [whom]
+        return [whom] if whom in self.submitter_names() else []
+
+
+def _is_machine_of(site: Site, name: str) -> bool:
+    number = name.removeprefix(site.name)
+    plain = number != name and number.isascii() and number.isdecimal() and number[0] != "0"
+    return plain and int(number) <= site.machines

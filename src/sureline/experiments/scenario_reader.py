@@ -1,0 +1,341 @@
+"""Reading scenario files, and finding those that come with the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from sureline.experiments.distributions import Distribution, constant
+from sureline.experiments.scenario import (
+    GENERATED,
+    KINDS,
+    PEERS,
+    PROTOCOLS,
+    STRATEGIES,
+    SUBMITTER,
+    UNDONE_BY,
+    WHATS,
+    Checks,
+    Fault,
+    LinkSettings,
+    NetworkSettings,
+    Scenario,
+    Site,
+    Workload,
+)
+from sureline.experiments.toml_table import (
+    ScenarioError,
+    Table,
+    load,
+    parse_rate,
+    parse_signed_duration,
+)
+from sureline.workflow.collect import Collector, did_you_mean
+from sureline.workflow.mistakes import UserError
+from sureline.workflow.quantities import parse_duration, parse_size
+from sureline.workflow.read import read_bytes
+
+MACHINES_MAX = 1_000_000
+TASKS_MAX = 1_000_000
+RUNS_MAX = 1000
+_NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+def shipped() -> dict[str, str]:
+    """The scenarios that come with the program: name -> description."""
+    found = {}
+    for entry in resources.files("sureline.experiments").joinpath("scenarios").iterdir():
+        if entry.name.endswith(".toml"):
+            values, _ = load(entry.read_bytes(), entry.name)
+            found[entry.name.removesuffix(".toml")] = str(values.get("description", ""))
+    return dict(sorted(found.items()))
+
+
+def find_scenario(written: str) -> Scenario:
+    """The scenario in a file, or the shipped one of that name."""
+    path = Path(written)
+    if path.suffix == ".toml" or path.exists():
+        return read_scenario(read_bytes(path), file=written, beside=path.parent)
+    inside = resources.files("sureline.experiments").joinpath("scenarios", f"{written}.toml")
+    if "/" in written or not inside.is_file():
+        hint = did_you_mean(written, shipped(), "list those there are: sureline simulate --list")
+        raise UserError(f"there is no scenario {written!r}; {hint}")
+    read = read_scenario(inside.read_bytes(), file=f"{written}.toml", beside=None)
+    return msgspec.structs.replace(read, written=written)
+
+
+def read_scenario(data: bytes, *, file: str, beside: Path | None) -> Scenario:
+    """Raises ScenarioError with all mistakes. Paths in it are relative to `beside`."""
+    values, lines = load(data, file)
+    found = Collector(file)
+    top = Table(values, (), lines, found)
+    sites = _sites(top.table("grid"))
+    scenario = Scenario(
+        name=top.text("name", Path(file).stem),
+        description=top.text("description"),
+        seed=top.count("seed", 1, most=2**63 - 1),
+        duration_s=top.duration("duration", 3600.0),
+        sites=sites,
+        network=_network(top.table("network"), sites),
+        workload=_workload(top, beside, sites),
+        faults=(),
+        checks=_checks(top.table("checks")),
+        written=file,
+    )
+    scenario = msgspec.structs.replace(scenario, faults=_faults(top.table("faults"), scenario))
+    top.done()
+    if found:
+        raise ScenarioError(found.mistakes())
+    return scenario
+
+
+def _sites(grid: Table) -> tuple[Site, ...]:
+    tables = grid.tables("site")
+    common = _site(grid, _USUAL, one=not tables)
+    grid.done()
+    sites: list[Site] = []
+    for table in tables:
+        name = table.text("name")
+        if not _NAME.fullmatch(name) or name in (PEERS, SUBMITTER):
+            table.wrong("name", f"'{name}' cannot be a site's name", "use letters and digits")
+        elif any(name == other.name for other in sites):
+            table.wrong("name", f"'{name}' is given twice", "give one of them another name")
+        sites.append(_site(table, msgspec.structs.replace(common, name=name), one=True))
+        table.done()
+    return tuple(sites) or (common,)
+
+
+_USUAL = Site(
+    name="m",
+    machines=8,
+    cores=constant(4.0),
+    memory_bytes=16 * 10**9,
+    disk_bytes=10**12,
+    cache_bytes=50 * 10**9,
+    keeps_cache=True,
+    speed=constant(1.0),
+    background=constant(0.0),
+    clock_offset_s=constant(0.0),
+    clock_drift=constant(0.0),
+)
+
+
+def _site(table: Table, base: Site, one: bool) -> Site:
+    """A site as its table changes `base`; only `one` whole site has a number of machines."""
+    signed = parse_signed_duration
+    machines = table.count("machines", base.machines, 1, MACHINES_MAX)
+    if not one and "machines" in table:
+        table.wrong("machines", "there are sites", "give each [[grid.site]] its own number")
+    return Site(
+        name=base.name,
+        machines=machines,
+        cores=table.distribution("cores", base.cores, least=0.001, most=1e6),
+        memory_bytes=table.size("memory", base.memory_bytes),
+        disk_bytes=table.size("disk", base.disk_bytes),
+        cache_bytes=table.size("cache", base.cache_bytes),
+        keeps_cache=table.flag("keeps_cache", base.keeps_cache),
+        speed=table.distribution("speed", base.speed, least=0.001, most=1e6),
+        background=table.distribution("background", base.background, most=1e6),
+        clock_offset_s=table.distribution(
+            "clock_offset", base.clock_offset_s, signed, least=-1e9, most=1e9
+        ),
+        clock_drift=table.distribution("clock_drift", base.clock_drift, least=-0.5, most=0.5),
+    )
+
+
+def _network(table: Table, sites: Sequence[Site]) -> NetworkSettings:
+    usual = LinkSettings(Distribution("lognormal", (0.0003, 0.3)), 125e6)
+    link = _link(table, usual)
+    between = []
+    for one in table.tables("link"):
+        ends = one.texts("between")
+        if len(ends) != 2:
+            one.wrong("between", "not two sites", 'write between = ["here", "there"]')
+            ends = ("", "")
+        for end in dict.fromkeys(ends):
+            _check_site(one, "between", end, sites)
+        between.append((ends[0], ends[1], _link(one, link)))
+        one.done()
+    table.done()
+    return NetworkSettings(link, tuple(between))
+
+
+def _check_site(table: Table, key: str, name: str, sites: Sequence[Site]) -> None:
+    names = [site.name for site in sites]
+    if name and name not in names:
+        hint = did_you_mean(name, names, "known are " + ", ".join(names))
+        table.wrong(key, f"'{name}' is not a site", hint)
+
+
+def _link(table: Table, base: LinkSettings) -> LinkSettings:
+    return LinkSettings(
+        delay_s=table.distribution("delay", base.delay_s, parse_duration, most=1e6),
+        bandwidth_bytes_s=table.read("bandwidth", base.bandwidth_bytes_s, parse_rate),
+        loss=table.number("loss", base.loss, most=1.0),
+        duplication=table.number("duplication", base.duplication, most=1.0),
+        reordering=table.number("reordering", base.reordering, most=1.0),
+    )
+
+
+def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workload:
+    if "workload" not in top:
+        top.missing("workload", "write [workload] and what is to be run below it")
+        top.table("workload")
+        return Workload("chain")
+    table = top.table("workload")
+    kind = table.text("kind", "workflow" if "file" in table else "", KINDS)
+    if not kind:
+        if "kind" not in table:
+            table.missing("kind", "choose one of " + ", ".join(KINDS))
+        return Workload("chain")
+    begin_s = table.duration("begin", 10.0)
+    if kind in PROTOCOLS:
+        plain = Workload(kind, begin_s=begin_s)
+        workload = msgspec.structs.replace(
+            plain,
+            count=table.count("count", plain.count, 1, 10**7),
+            every_s=table.distribution("every", constant(0.01), parse_duration),
+        )
+    else:
+        workload = _runs(table, Workload(kind, begin_s=begin_s), beside)
+        _check_site(table, "site", workload.site, sites)
+        one = sum(site.machines for site in sites) == 1 and workload.runs == 1
+        if workload.strategy == "embedded" and not one:
+            hint = "give the grid `machines = 1` and one run, or choose another strategy"
+            table.wrong("strategy", "'embedded' is for one machine and one run", hint)
+    table.done()
+    return workload
+
+
+def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
+    """What all workloads that are workflows share, then what their kind adds."""
+    retries = table.count("retries", -1, most=1000)
+    workload = msgspec.structs.replace(
+        plain,
+        strategy=table.text("strategy", plain.strategy, STRATEGIES),
+        site=table.text("site"),
+        runs=table.count("runs", 1, 1, RUNS_MAX),
+        every_s=table.distribution("every", plain.every_s, parse_duration),
+        fail=table.number("fail", 0.0, most=1.0),
+        fail_kinds=_fail_kinds(table.table("fail_kinds")) if "fail_kinds" in table else {},
+        retries=None if retries < 0 else retries,
+        output_bytes=table.distribution("output", plain.output_bytes, parse_size),
+    )
+    if plain.kind in GENERATED:
+        return _generated(table, workload)
+    written = table.text("file")
+    if not written:
+        table.missing("file", "name a workflow (YAML) or a trace (WfFormat JSON)")
+    path = Path(written)
+    return msgspec.structs.replace(
+        workload,
+        file=path if beside is None or path.is_absolute() else beside / path,
+        work_s=_work(table, None),
+        work_factor=table.number("scale", 1.0, 1e-9, 1e9),
+        size_factor=table.number("sizes", 1.0, 0.0, 1e9),
+    )
+
+
+def _work(table: Table, default: Distribution | None) -> Distribution | None:
+    if "work" not in table:
+        return default
+    return table.distribution("work", constant(1.0), parse_duration)
+
+
+def _fail_kinds(table: Table) -> dict[str, float]:
+    return {kind: table.number(kind, 0.0, most=1.0) for kind in table.keys_given}
+
+
+def _generated(table: Table, workload: Workload) -> Workload:
+    usual = Distribution("lognormal", (30.0, 0.5))
+    workload = msgspec.structs.replace(
+        workload,
+        work_s=_work(table, usual),
+        cores=table.distribution("cores", workload.cores, least=0.001, most=1e6),
+    )
+    match workload.kind:
+        case "chain":
+            return msgspec.structs.replace(workload, tasks=table.count("tasks", 20, 1, TASKS_MAX))
+        case "fork-join":
+            return msgspec.structs.replace(
+                workload,
+                width=table.count("width", 10, 1, TASKS_MAX),
+                levels=table.count("stages", 3, 1, 10_000),
+            )
+        case "layered":
+            return msgspec.structs.replace(
+                workload,
+                tasks=table.count("tasks", 100, 1, TASKS_MAX),
+                levels=table.count("levels", 10, 1, TASKS_MAX),
+                parents=table.count("parents", 3, 1, 1000),
+            )
+        case _:
+            return msgspec.structs.replace(workload, width=table.count("images", 16, 2, 10_000))
+
+
+def _faults(table: Table, scenario: Scenario) -> tuple[Fault, ...]:
+    found = []
+    for one in table.tables("script"):
+        if "at" not in one:
+            one.missing("at", 'say when, such as at = "30s"')
+        at_s = one.duration("at", 0.0)
+        found.append(msgspec.structs.replace(_fault(one, scenario), at_s=at_s))
+        one.done()
+    for one in table.tables("random"):
+        if ("every" in one) == ("per_minute" in one):
+            one.missing("every", "give either `every` or `per_minute`")
+        every = one.distribution("every", constant(60.0), parse_duration, least=1e-6)
+        share = one.number("per_minute", 0.0, most=60.0)
+        fault = msgspec.structs.replace(
+            _fault(one, scenario),
+            at_s=one.duration("from", 0.0),
+            until_s=one.duration("until", float("inf")),
+            every_s=every if "every" in one else None,
+            per_minute=share if "per_minute" in one else None,
+        )
+        found.append(msgspec.structs.replace(fault, count=fault.count or 1))
+        one.done()
+    table.done()
+    return tuple(found)
+
+
+def _fault(table: Table, scenario: Scenario) -> Fault:
+    what = table.text("what", "", WHATS)
+    if "what" not in table:
+        table.missing("what", "choose one of " + ", ".join(WHATS))
+    everywhere = what in ("heal", "partition")
+    whom = () if everywhere else table.texts("whom") or (PEERS,)
+    lasts = None
+    if "for" in table:
+        lasts = table.distribution("for", constant(60.0), parse_duration)
+        if what and what not in UNDONE_BY:
+            table.wrong("for", f"'{what}' does not last", "leave it out")
+    factor = table.number("factor", 0.5, 1e-6, 1e6) if what == "slow" else 1.0
+    groups = table.groups("groups") if what == "partition" else ()
+    if what == "partition" and len(groups) < 2:
+        table.wrong("groups", "fewer than two groups", 'write groups = [["a"], ["b"]]')
+    count = None if everywhere or "count" not in table else table.count("count", 1, 1)
+    for key, words in [("whom", whom), *(("groups", group) for group in groups)]:
+        for word in words:
+            if not scenario.meant(word):
+                known = [PEERS, SUBMITTER, *(site.name for site in scenario.sites)]
+                hint = did_you_mean(word, known, "name a machine, a site, peers or submitter")
+                table.wrong(key, f"'{word}' is nobody here", hint)
+    return Fault(what, whom, count=count, lasts_s=lasts, factor=factor, groups=groups)
+
+
+def _checks(table: Table) -> Checks:
+    usual = Checks()
+    checks = Checks(
+        finish=table.flag("finish", usual.finish),
+        makespan_s=table.duration("makespan", 0.0) or None,
+        messages_per_second=table.count("messages_per_second", usual.messages_per_second, 1),
+        found=table.number("found", usual.found, most=1.0),
+        reached=table.number("reached", usual.reached, most=1.0),
+    )
+    table.done()
+    return checks

@@ -1,0 +1,363 @@
+"""Broadcast: a message to every node, over a tree that grows as it goes, replies coming back.
+
+Each node that is handed a region delivers the message, splits the region in at most eight (see
+`regions`), and hands each part to a contact there. The contact says at once that it has taken the
+part; if it does not, or is found to be gone before it has replied, another contact of that part is
+tried, and in the end one from outside it. Replies are merged on the way up. A node waits for its
+children's replies for as long as it was told, less one hop for each level: so every level ends
+before the one above it, and what comes later is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.ids import EVERYWHERE, ID_BITS, ID_BYTES, Region, id_of
+from sureline.overlay.kademlia.messages import Cast, CastReply, CastTaken
+from sureline.overlay.kademlia.regions import Part, passed_on, split
+from sureline.world.address import node_of
+from sureline.world.protocol import AgentId, Message, Timer
+
+Handler = Callable[[AgentId, bytes], bytes | None]
+"""Given the origin and the payload; what it returns is the node's own reply, if any."""
+Merge = Callable[[Sequence[bytes]], bytes]
+"""Makes one reply of several, none of them larger than the settings allow. It is applied at every
+level, to replies and to merged replies, in no certain order."""
+CastId = tuple[AgentId, int]
+
+SPARE_LEVELS = 2
+"""Levels allowed for beyond those of a perfectly even tree."""
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """What came back from a broadcast."""
+
+    value: bytes | None
+    """The merged replies; None if there were none."""
+    reached: int
+    """Nodes that had the message and said so in time, the origin not counted."""
+    missed: int
+    """Regions in which nobody could be reached, or whose reply was late or too large."""
+
+
+class Child:
+    """One part of a duty, and who has been asked to take it."""
+
+    __slots__ = ("duty", "number", "outsider", "part", "taken", "to", "tried")
+
+    def __init__(self, duty: Duty, part: Part) -> None:
+        self.duty = duty
+        self.part = part
+        self.tried: list[AgentId] = []
+        self.to: AgentId = ""
+        self.number = 0
+        self.taken = False
+        self.outsider = False
+        """Whether a node from outside the part has been tried."""
+
+
+class Duty:
+    """A region that this node has taken on, until its replies have gone up."""
+
+    __slots__ = (
+        "cast", "children", "missed", "on_end", "over", "parent", "reached", "region", "replies",
+        "timer",
+    )  # fmt: skip
+
+    def __init__(self, cast: Cast, region: Region, parent: AgentId) -> None:
+        self.cast = cast
+        self.region = region
+        self.parent = parent
+        self.children: dict[int, Child] = {}
+        """By the number of the question that is out."""
+        self.replies: list[bytes] = []
+        self.reached = 0
+        self.missed = 0
+        self.over = False
+        self.timer: Timer | None = None
+        self.on_end: Callable[[Aggregate], None] | None = None
+
+
+class Broadcasts:
+    """All broadcasts that this node has a part in."""
+
+    __slots__ = ("_base", "_duties", "_numbers", "_serial", "_topics", "forwards", "retries")
+
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self._topics: dict[str, tuple[Handler, Merge]] = {}
+        self._duties: dict[CastId, list[Duty]] = {}
+        """By broadcast, oldest first: those under way, and those over, to know duplicates."""
+        self._numbers: dict[int, Child] = {}
+        """Children that have not replied yet, by number."""
+        self._serial = base.world.random.getrandbits(48)
+        self.forwards = 0
+        self.retries = 0
+
+    def listen(self, topic: str, handler: Handler, merge: Merge) -> None:
+        self._topics[topic] = (handler, merge)
+
+    def start(
+        self, topic: str, payload: bytes, on_replies: Callable[[Aggregate], None] | None
+    ) -> None:
+        """Send to all nodes but this one. `on_replies`, if given, runs once, later."""
+        base = self._base
+        if len(payload) > base.settings.payload_bytes_max:
+            raise ValueError(
+                f"a broadcast carries at most {base.settings.payload_bytes_max} bytes,"
+                f" not {len(payload)}"
+            )
+        levels = math.log(base.table.nodes_estimated(), base.settings.regions) + SPARE_LEVELS
+        patience_s = base.settings.hop_s * levels if on_replies else 0.0
+        self._serial += 1
+        prefix = bytes(ID_BYTES)
+        cast = Cast(0, base.me, self._serial, topic, payload, prefix, 0, patience_s)
+        duty = Duty(cast, EVERYWHERE, base.me)
+        duty.on_end = on_replies
+        self._enter(duty)
+        self._hand_out(duty)
+        base.world.after(0.0, lambda: self._end_if_done(duty))
+
+    # From above.
+
+    def on_cast(self, sender: AgentId, cast: Cast) -> None:
+        region = Region(int.from_bytes(cast.prefix) >> (ID_BITS - cast.length), cast.length)
+        earlier = self._duties.get((cast.origin, cast.serial), [])
+        for duty in earlier:
+            if duty.region.length <= region.length and region.first in duty.region:
+                self._again(duty, sender, cast)
+                return
+        if len(earlier) >= self._base.settings.duties_max:
+            self._base.world.send(sender, CastTaken(cast.number, accepted=False))
+            return
+        duty = Duty(cast, region, sender)
+        self._enter(duty)
+        if not earlier and cast.origin != self._base.me:
+            self._deliver(duty)
+        self._hand_out(duty)
+        if cast.patience_s <= 0 or duty.children:
+            self._base.world.send(sender, CastTaken(cast.number))
+        self._end_if_done(duty)
+
+    def _again(self, duty: Duty, sender: AgentId, cast: Cast) -> None:
+        """We see to that region already. The same parent asks because our word was lost, and gets
+        it again; another one has nothing to wait for."""
+        same = sender == duty.parent and cast.length == duty.region.length
+        if same and not duty.over:
+            duty.cast = msgspec.structs.replace(duty.cast, number=cast.number)
+            self._base.world.send(sender, CastTaken(cast.number))
+        elif cast.patience_s <= 0:
+            self._base.world.send(sender, CastTaken(cast.number))
+        elif same:
+            value = duty.replies[0] if duty.replies else None
+            self._base.world.send(sender, CastReply(cast.number, duty.reached, duty.missed, value))
+        else:
+            self._base.world.send(sender, CastReply(cast.number, 0, 0))
+
+    def _enter(self, duty: Duty) -> None:
+        key = (duty.cast.origin, duty.cast.serial)
+        if key not in self._duties and len(self._duties) >= self._base.settings.casts_max:
+            for forgotten in self._duties.pop(next(iter(self._duties))):
+                self._close(forgotten)
+        self._duties.setdefault(key, []).append(duty)
+
+    def _deliver(self, duty: Duty) -> None:
+        duty.reached = 1
+        topic = self._topics.get(duty.cast.topic)
+        if topic is not None:
+            reply = topic[0](duty.cast.origin, duty.cast.payload)
+            if reply is not None and duty.cast.patience_s > 0:
+                self._take_reply(duty, reply)
+
+    def _take_reply(self, duty: Duty, reply: bytes) -> None:
+        if len(reply) <= self._base.settings.reply_bytes_max:
+            duty.replies.append(reply)
+        else:
+            duty.missed += 1
+
+    # To below.
+
+    def _hand_out(self, duty: Duty) -> None:
+        base = self._base
+        cast = duty.cast
+        insiders = [i for i in (base.me, *cast.without) if id_of(i) in duty.region]
+        known = base.table.within(duty.region)
+        told = [c for c in base.usable(cast.known) if id_of(c) in duty.region]
+        contacts = [c for c in dict.fromkeys((*known, *told)) if c not in insiders]
+        contacts = [c for c in contacts if c != cast.origin]
+        for part in split(duty.region, contacts, insiders, base.settings.regions):
+            self._forward(Child(duty, part))
+        if cast.patience_s > 0 and duty.children:
+            patience_s = cast.patience_s
+            if duty.parent != base.me:
+                patience_s = max(patience_s - base.settings.hop_s, base.settings.hop_s / 2)
+            duty.timer = base.world.after(patience_s, lambda: self._end(duty))
+
+    def _forward(self, child: Child) -> None:
+        """Hand the part to the next contact; without one, give it up."""
+        duty = child.duty
+        to = self._next_contact(child)
+        if to is None:
+            duty.missed += 1
+            return
+        base = self._base
+        if child.tried:
+            self.retries += 1
+        else:
+            self.forwards += 1
+        child.tried.append(to)
+        child.to = to
+        child.taken = False
+        child.number = base.requests.open(to, self)
+        duty.children[child.number] = child
+        self._numbers[child.number] = child
+        base.world.send(to, self._cast_to(child))
+
+    def _next_contact(self, child: Child) -> AgentId | None:
+        settings = self._base.settings
+        if len(child.tried) < settings.cast_tries:
+            for contact in child.part.contacts:
+                if contact not in child.tried:
+                    return contact
+        if child.outsider or child.part.region.length == 0:
+            return None
+        # Whoever lives nearest to the part knows best who else might be there.
+        child.outsider = True
+        barred = (self._base.me, child.duty.parent, *child.tried, *child.part.insiders)
+        for contact in self._base.table.closest(child.part.region.first, settings.k):
+            if contact not in barred and contact not in child.part.contacts:
+                return contact
+        return None
+
+    def _cast_to(self, child: Child) -> Cast:
+        duty, part = child.duty, child.part
+        hop_s = self._base.settings.hop_s
+        patience_s = 0.0
+        if duty.cast.patience_s > 0:
+            patience_s = max(duty.cast.patience_s - hop_s, hop_s)
+        return msgspec.structs.replace(
+            duty.cast,
+            number=child.number,
+            prefix=part.region.first.to_bytes(ID_BYTES),
+            length=part.region.length,
+            patience_s=patience_s,
+            without=tuple(part.insiders),
+            known=passed_on(part),
+        )
+
+    # From below.
+
+    def answered(self, number: int, by: AgentId, answer: Message) -> None:
+        child = self._numbers.get(number)
+        if child is None:
+            return
+        if isinstance(answer, CastReply):
+            self._take(child, answer)
+        elif isinstance(answer, CastTaken) and answer.accepted:
+            child.taken = True
+            if child.duty.cast.patience_s <= 0:
+                self._drop(child)
+                self._end_if_done(child.duty)
+        else:
+            self._retry(child)
+
+    def on_reply(self, sender: AgentId, reply: CastReply) -> None:
+        """A reply of a child that had taken its part before."""
+        child = self._numbers.get(reply.number)
+        if child is not None and child.to == sender:
+            self._take(child, reply)
+
+    def slow(self, number: int, by: AgentId) -> None:
+        """Not yet a reason to ask another: a second tree through the same region is dear."""
+
+    def failed(self, number: int, by: AgentId) -> None:
+        self._base.table.silent(by)
+        child = self._numbers.get(number)
+        if child is not None:
+            self._retry(child)
+
+    def unreachable(self, node: str) -> None:
+        """Parts that this node had taken, but not replied to, go to somebody else."""
+        for child in [c for c in self._numbers.values() if c.taken and node_of(c.to) == node]:
+            self._retry(child)
+
+    def _retry(self, child: Child) -> None:
+        self._drop(child)
+        if not child.duty.over:
+            self._forward(child)
+            self._end_if_done(child.duty)
+
+    def _take(self, child: Child, reply: CastReply) -> None:
+        duty = child.duty
+        self._drop(child)
+        duty.reached += max(0, reply.reached)
+        duty.missed += max(0, reply.missed)
+        if reply.value is not None:
+            self._take_reply(duty, reply.value)
+        self._end_if_done(duty)
+
+    def _drop(self, child: Child) -> None:
+        self._numbers.pop(child.number, None)
+        child.duty.children.pop(child.number, None)
+
+    # The end.
+
+    def _end_if_done(self, duty: Duty) -> None:
+        if not duty.children:
+            self._end(duty)
+
+    def _end(self, duty: Duty) -> None:
+        if duty.over:
+            return
+        duty.missed += len(duty.children)
+        self._close(duty)
+        if duty.cast.patience_s <= 0:
+            return
+        value = self._merged(duty)
+        if duty.on_end is not None:
+            duty.on_end(Aggregate(value, duty.reached, duty.missed))
+            duty.on_end = None
+        elif duty.parent != self._base.me:
+            reply = CastReply(duty.cast.number, duty.reached, duty.missed, value)
+            self._base.world.send(duty.parent, reply)
+            self._keep_reply(duty, value)
+
+    def _close(self, duty: Duty) -> None:
+        duty.over = True
+        if duty.timer is not None:
+            duty.timer.cancel()
+            duty.timer = None
+        for child in list(duty.children.values()):
+            self._base.requests.close(child.number)
+            self._drop(child)
+        # Only its identity is needed from here on.
+        duty.cast = msgspec.structs.replace(duty.cast, payload=b"", known=(), without=())
+
+    def _merged(self, duty: Duty) -> bytes | None:
+        topic = self._topics.get(duty.cast.topic)
+        if topic is None or not duty.replies:
+            return None
+        value = topic[1](duty.replies) if len(duty.replies) > 1 else duty.replies[0]
+        if len(value) <= self._base.settings.reply_bytes_max:
+            return value
+        duty.missed += 1
+        return None
+
+    def _keep_reply(self, duty: Duty, value: bytes | None) -> None:
+        """For a while, in case it is lost on the way and the parent asks again."""
+        duty.replies = [value] if value is not None else []
+        if value is not None:
+            base = self._base
+            base.world.after(base.settings.hop_s, duty.replies.clear)
+
+    def stop(self) -> None:
+        for duties in self._duties.values():
+            for duty in duties:
+                self._close(duty)
+
+    def __len__(self) -> int:
+        return len(self._duties)

@@ -1,0 +1,98 @@
+"""What a node keeps for others: values under keys, each until it expires.
+
+A store adds to what is there, so a file may have several locations. A full key gives up the value
+that expires first; a full table refuses new keys, and the publisher turns to the next node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sureline.overlay.kademlia.messages import Record
+from sureline.overlay.kademlia.settings import KademliaSettings
+
+
+class Held:
+    """The values under one key: publisher and time of expiry by value."""
+
+    __slots__ = ("stored_at", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, tuple[str, float]] = {}
+        self.stored_at = 0.0
+
+
+class Storage:
+    __slots__ = ("_held", "_settings")
+
+    def __init__(self, settings: KademliaSettings) -> None:
+        self._settings = settings
+        self._held: dict[bytes, Held] = {}
+
+    def keep(self, record: Record, now: float) -> bool:
+        """Keep a record, or refuse it. One that is kept already never expires earlier for it."""
+        settings = self._settings
+        if len(record.value) > settings.value_bytes_max or not record.ttl_s > 0:
+            return False
+        held = self._held.get(record.key)
+        if held is None:
+            if len(self._held) >= settings.keys_max:
+                return False
+            held = self._held[record.key] = Held()
+        expires_at = now + min(record.ttl_s, settings.value_ttl_s)
+        publisher, until = held.values.get(record.value, (record.publisher, 0.0))
+        held.values[record.value] = (publisher, max(until, expires_at))
+        if len(held.values) > settings.values_max:
+            del held.values[min(held.values, key=lambda value: held.values[value][1])]
+        held.stored_at = now
+        return True
+
+    def records(self, key: bytes, now: float) -> tuple[Record, ...]:
+        """What there is under the key and has not expired."""
+        held = self._held.get(key)
+        if held is None:
+            return ()
+        return tuple(
+            Record(key, value, publisher, expires_at - now)
+            for value, (publisher, expires_at) in held.values.items()
+            if expires_at > now
+        )
+
+    def forget(self, key: bytes, value: bytes, publisher: str) -> None:
+        """Drop the value if this is who published it."""
+        held = self._held.get(key)
+        if held is not None and held.values.get(value, ("", 0.0))[0] == publisher:
+            del held.values[value]
+            if not held.values:
+                del self._held[key]
+
+    def expire(self, now: float) -> None:
+        for key in list(self._held):
+            held = self._held[key]
+            for value in [v for v, (_, until) in held.values.items() if until <= now]:
+                del held.values[value]
+            if not held.values:
+                del self._held[key]
+
+    def unattended(self, since: float) -> Iterator[bytes]:
+        """Keys that nobody stored anything under since then."""
+        return (key for key, held in self._held.items() if held.stored_at < since)
+
+    def attend(self, key: bytes, now: float) -> None:
+        """Note that the replicas of this key are being seen to."""
+        held = self._held.get(key)
+        if held is not None:
+            held.stored_at = now
+
+    def keys(self) -> list[bytes]:
+        return list(self._held)
+
+    def values_under(self, key: bytes) -> int:
+        held = self._held.get(key)
+        return len(held.values) if held is not None else 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held

@@ -1,0 +1,429 @@
+"""The membership agent: knows who is there, notices who has gone, tells the others.
+
+It joins its parts: what is believed (`knowledge`), probing (`rota`, `suspicion`), whole tables
+(`exchange`). Every `probe_s` it probes one member; everything else hangs on that beat, so that
+the number of messages per node does not depend on the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from sureline.overlay.membership.exchange import PART, Exchange
+from sureline.overlay.membership.knowledge import Knowledge, Member
+from sureline.overlay.membership.messages import (
+    Ack,
+    Amend,
+    Carrier,
+    Compare,
+    Differ,
+    Fetch,
+    Gossip,
+    Join,
+    JoinPage,
+    Offer,
+    Probe,
+    ProbeFor,
+    Vouch,
+)
+from sureline.overlay.membership.rota import Rota
+from sureline.overlay.membership.settings import (
+    RUMOUR_BYTES_BURST,
+    RUMOUR_BYTES_PROBE,
+    MembershipSettings,
+)
+from sureline.overlay.membership.suspicion import Inquiries
+from sureline.world.address import at, name_of, node_of
+from sureline.world.agent import Agent, handles
+from sureline.world.protocol import AgentId, Message, Timer, Unreachable, World
+
+OBSERVER_VISITS = 20
+"""An observer stays with one member for so many readings."""
+CALLERS_MAX = 8
+GOODBYES = 8
+
+
+class Membership(Agent):
+    """`offer` is what this node gives to the grid; None for an observer, which sees all members
+    and is none."""
+
+    def __init__(
+        self,
+        me: AgentId,
+        world: World,
+        offer: Offer | None,
+        settings: MembershipSettings | None = None,
+    ) -> None:
+        super().__init__(me, world)
+        self.settings = settings or MembershipSettings()
+        self.news = 0
+        """The version of the revocation list that this node has; whoever has a newer one sets
+        it."""
+        self.on_news: Callable[[int, str], None] = lambda version, node: None
+        """Called with a version higher than `news`, and the node that has it, as often as one is
+        heard of."""
+        self.on_superseded: Callable[[], None] = lambda: None
+        """Called when another node has come up under this node's name: this one has fallen
+        silent."""
+        self.knowledge = Knowledge(node_of(me), world, offer, self.settings)
+        self.inquiries = Inquiries(world, self.settings, self.knowledge, lambda: self.news)
+        self.exchange = Exchange(
+            world, self.settings, self.knowledge, lambda: self.news, self._joined
+        )
+        self._rota = Rota(
+            world.random,
+            1 if offer is None else self.settings.partners,
+            OBSERVER_VISITS if offer is None else self.settings.partner_visits,
+            self.knowledge.is_present,
+            lambda: [name for _, name in self.knowledge.table.ring],
+        )
+        self.knowledge.on_urgent = self._hurry
+        self.knowledge.on_new = self._rota.welcome
+        self.knowledge.on_return = self._back
+        self.inquiries.on_silence = self._walk_on
+        self._on_joined: Callable[[int], None] | None = None
+        self._on_left: Callable[[], None] | None = None
+        self._timers: dict[str, Timer] = {}
+        self._stopped = False
+        self._beats = 0
+        self._burst_at = float("-inf")
+        self._sync_at = 0.0
+        self._retry_at = 0.0
+        self._reported_at = float("-inf")
+        self._load = (0.0, 0)
+        self._unanswered = ""
+        """Whom this observer asked and has not heard from."""
+        self._callers: deque[str] = deque(maxlen=CALLERS_MAX)
+
+    # -- what the rest of the node uses ---------------------------------------------------------
+
+    def join(self, contacts: Sequence[AgentId], on_done: Callable[[int], None]) -> None:
+        """Join through any of the contacts (nodes, or agents there), trying them in turn until
+        one answers or `stop` is called; then `on_done` hears how many others there are. Without
+        contacts this is the first node of its grid."""
+        self._on_joined = on_done
+        self.exchange.join(contacts)
+
+    def leave(self, on_done: Callable[[], None]) -> None:
+        """Tell the others that this node goes, and stop. Done when some have confirmed it, or
+        after a short while."""
+        self._on_left = on_done
+        if self.knowledge.own is None or not self.knowledge.joined or self._stopped:
+            self._finish_leaving()
+            return
+        self.knowledge.say_goodbye()
+        for name in self._near(GOODBYES):
+            self.inquiries.send_probe_to(self.knowledge.table.records[name])
+        self._after("goodbye", 4 * self.settings.ack_s, self._finish_leaving)
+
+    def stop(self) -> None:
+        """Fall silent without a word."""
+        self._stopped = True
+        self.exchange.stop()
+        self.inquiries.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def report(self, load: float, waiting: int) -> None:
+        """What this node is doing: cores in use, tasks waiting. Told to the others if it has
+        changed, the latest state only, about once a second at most."""
+        own = self.knowledge.own
+        if own is None or self._stopped:
+            return
+        self._load = (load, waiting)
+        if "report" not in self._timers:
+            least_s = self.settings.report_s(len(self.knowledge.table.ring))
+            wait_s = self._reported_at + least_s - self.world.now()
+            if wait_s <= 0:
+                self._report()
+            else:
+                self._after("report", wait_s, self._report)
+
+    def members(self) -> dict[str, Member]:
+        """Everybody this node knows, by name, itself included unless it is an observer; those who
+        died or left too, for `forget_s`."""
+        return self.knowledge.members()
+
+    def watch(self, on_change: Callable[[Member], None]) -> None:
+        """From now on hear of every change, once it is believed."""
+        self.knowledge.watch(on_change)
+
+    # -- the beat -------------------------------------------------------------------------------
+
+    def _joined(self) -> None:
+        if self.knowledge.joined:
+            return  # found a contact again after having lost everybody
+        self.knowledge.joined = True
+        now = self.world.now()
+        self._sync_at = now + self.settings.sync_s * self.world.random.random()
+        self._retry_at = now + self.settings.retry_gone_s * self.world.random.random()
+        self.knowledge.introduce()
+        first_s = self.settings.probe_s * self.world.random.random()
+        self._after("beat", first_s, lambda: self._beat(now + first_s))
+        if self._on_joined is not None:
+            self._on_joined(self.knowledge.others_present())
+
+    def _beat(self, due: float) -> None:
+        now = self.world.now()
+        if self.inquiries.health.is_late(due, now):
+            self.inquiries.health.worse()
+            self.inquiries.begin_again()
+            self._postpone_hearsay(now)
+        self._after("beat", self.settings.probe_s, lambda: self._beat(now + self.settings.probe_s))
+        self._beats += 1
+        self.knowledge.release_held()
+        self.knowledge.forget_old()
+        if self.knowledge.others_present() == 0 and self._beats % 10 == 0:
+            self.exchange.join_again()
+        if self.knowledge.own is None:
+            self._read()
+        else:
+            self._probe()
+            self._look_into_hearsay(now)
+            self._sync(now)
+            self._retry_gone(now)
+
+    def _probe(self) -> None:
+        if self._beats % 2:
+            name = self._rota.next()
+            if name is not None and not self.inquiries.is_open(name):
+                self.inquiries.begin(name)
+        else:
+            self._walk_on(self.knowledge.name)
+
+    def _walk_on(self, name: str) -> None:
+        """Probe the next on the ring whose silence is not yet under inquiry. So that a row of dead
+        neighbours does not hide the one behind it, this is not put off to the next beat."""
+        for following in self.knowledge.table.after(name):
+            if following == self.knowledge.name:
+                return
+            if not self.inquiries.is_open(following):
+                self.inquiries.begin(following, on_ring=True)
+                return
+
+    def _look_into_hearsay(self, now: float) -> None:
+        due = [name for name, at_ in self.knowledge.hearsay.items() if at_ <= now]
+        for name in due:
+            del self.knowledge.hearsay[name]
+            if self.knowledge.is_present(name):
+                self.inquiries.begin(name)
+
+    def _postpone_hearsay(self, now: float) -> None:
+        for name in self.knowledge.hearsay:
+            self.knowledge.hearsay[name] = now + self.settings.suspicion_s
+
+    def _sync(self, now: float) -> None:
+        if now < self._sync_at:
+            return
+        soon = self.exchange.differed
+        self.exchange.differed = False
+        self._sync_at = now + self.settings.sync_s * (0.2 if soon else 1.0)
+        name = self._anybody()
+        if name is not None:
+            self.exchange.compare_with(name)
+
+    def _retry_gone(self, now: float) -> None:
+        gone = self.knowledge.table.gone
+        if now < self._retry_at or not gone:
+            return
+        self._retry_at = now + self.settings.retry_gone_s
+        name = self.world.random.choice(list(gone))
+        record = self.knowledge.table.records[name]
+        if record.state == "dead":
+            self.inquiries.send_probe_to(record)
+
+    def _back(self, name: str) -> None:
+        """Somebody who was dead is back. If the network was cut, so are others: look at once, and
+        compare tables."""
+        now = self.world.now()
+        self._retry_at = min(self._retry_at, now)
+        self._sync_at = min(self._sync_at, now + self.settings.probe_s)
+
+    def _read(self) -> None:
+        """An observer reads a member's table; one that did not answer is not asked again."""
+        if self._unanswered:
+            self._rota.dismiss(self._unanswered)
+        name = self._rota.next()
+        self._unanswered = name or ""
+        if name is not None:
+            self.exchange.compare_with(name)
+
+    # -- news that does not wait ----------------------------------------------------------------
+
+    def _hurry(self) -> None:
+        if self._stopped or not self.knowledge.joined or "burst" in self._timers:
+            return
+        if self.knowledge.own is None:
+            return
+        wait_s = max(0.0, self._burst_at + self.settings.burst_s - self.world.now())
+        self._after("burst", wait_s, self._burst)
+
+    def _burst(self) -> None:
+        self._burst_at = self.world.now()
+        for name in self._near(self.settings.fanout):
+            rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST)
+            if rumours:
+                node = self.knowledge.table.records[name].node
+                self.world.send(at(node, PART), Gossip(self.news, rumours))
+
+    def _near(self, most: int) -> list[str]:
+        """Some of those with whom this node talks anyway."""
+        following = next(self.knowledge.table.after(self.knowledge.name), self.knowledge.name)
+        names = dict.fromkeys([*self._rota.partners(), following, *self._callers])
+        there = [name for name in names if self.knowledge.is_present(name)]
+        if len(there) < most:
+            drawn = [self._anybody() for _ in range(most)]
+            there = list(dict.fromkeys([*there, *(name for name in drawn if name is not None)]))
+        return self.world.random.sample(there, min(most, len(there)))
+
+    def _anybody(self) -> str | None:
+        ring = self.knowledge.table.ring
+        for _ in range(8):
+            if self.knowledge.others_present() == 0:
+                return None
+            name = self.world.random.choice(ring)[1]
+            if name != self.knowledge.name:
+                return name
+        return None
+
+    def _report(self) -> None:
+        self._reported_at = self.world.now()
+        load, waiting = self._load
+        old = self.knowledge.table.loads.get(self.knowledge.name)
+        if old is None or (old.cores, old.waiting) != (load, waiting):
+            self.knowledge.report(load, waiting)
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def receive(self, sender: AgentId, message: Message) -> None:
+        """As every agent; one that has stopped hears nothing."""
+        if not self._stopped:
+            super().receive(sender, message)
+
+    def _hear(self, sender: AgentId, message: Carrier) -> None:
+        self.knowledge.hear(message.rumours, fresh=True)
+        self.knowledge.hear_loads(message.loads)
+        if message.news > self.news:
+            self.on_news(message.news, node_of(sender))
+        if self.knowledge.lacking:
+            self.exchange.ask_about_lacking(sender)
+        if self.knowledge.superseded:
+            self.stop()
+            self.on_superseded()
+
+    @handles(Probe)
+    def _on_probe(self, sender: AgentId, probe: Probe) -> None:
+        # What to carry is chosen before the probe is read: no echo of what it brings.
+        rumours = self.knowledge.take_rumours(RUMOUR_BYTES_PROBE)
+        loads = self.knowledge.take_loads()
+        caller = name_of(sender)
+        self._hear(sender, probe)
+        if self._stopped:
+            return
+        record = self.knowledge.table.records.get(caller)
+        if probe.life and (record is None or record.life < probe.life):
+            self.knowledge.lacking[caller] = None
+            self.exchange.ask_about_lacking(sender)
+        elif record is not None and record.state != "alive" and record.node == node_of(sender):
+            rumours = (record.brief(), *rumours)  # it is not: let it contradict
+        if record is not None and caller not in self._callers:
+            self._callers.append(caller)
+        self._answer(sender, probe, Ack(self.news, rumours, loads, number=probe.number))
+
+    def _answer(self, sender: AgentId, probe: Probe, ack: Ack) -> None:
+        own = self.knowledge.own
+        if own is not None and own.state == "alive":
+            about = own.but(
+                state=probe.about_state, incarnation=probe.about_incarnation, offer=None
+            )
+            if probe.about_life == own.life:
+                self.knowledge.hear((about,), fresh=True)
+                own = self.knowledge.own or own
+            said = (probe.about_life, probe.about_incarnation, probe.about_state)
+            if said != (own.life, own.incarnation, own.state):
+                known = probe.about_life == own.life
+                ack = Ack(
+                    ack.news,
+                    ack.rumours,
+                    ack.loads,
+                    number=ack.number,
+                    myself=own.brief() if known else own,
+                )
+            self.world.send(sender, ack)
+
+    @handles(Ack)
+    def _on_ack(self, sender: AgentId, ack: Ack) -> None:
+        self._hear(sender, ack)
+        if ack.myself is not None and name_of(ack.myself.node) == name_of(sender):
+            self.knowledge.hear((ack.myself,), fresh=True)
+        self.inquiries.answered(ack.number)
+        if self._on_left is not None:
+            self._finish_leaving()
+
+    @handles(ProbeFor)
+    def _on_probe_for(self, sender: AgentId, request: ProbeFor) -> None:
+        self.inquiries.run_errand(sender, request)
+
+    @handles(Vouch)
+    def _on_vouch(self, sender: AgentId, vouch: Vouch) -> None:
+        if vouch.record is not None:
+            self.knowledge.hear((vouch.record,), fresh=True)
+        self.inquiries.vouched(node_of(sender), vouch)
+
+    @handles(Gossip)
+    def _on_gossip(self, sender: AgentId, gossip: Gossip) -> None:
+        self._hear(sender, gossip)
+
+    @handles(Unreachable)
+    def _on_unreachable(self, sender: AgentId, hint: Unreachable) -> None:
+        if self.knowledge.own is not None and self.knowledge.joined:
+            self.inquiries.unreachable(hint.node)
+
+    @handles(Join)
+    def _on_join(self, sender: AgentId, request: Join) -> None:
+        self.exchange.asked_to_join(sender, request)
+
+    @handles(JoinPage)
+    def _on_join_page(self, sender: AgentId, page: JoinPage) -> None:
+        self.exchange.page_arrived(sender, page)
+        self._hear(sender, page)
+
+    @handles(Compare)
+    def _on_compare(self, sender: AgentId, request: Compare) -> None:
+        self._hear(sender, request)
+        self.exchange.asked_to_compare(sender, request)
+
+    @handles(Differ)
+    def _on_differ(self, sender: AgentId, answer: Differ) -> None:
+        self._unanswered = ""
+        self.exchange.told_of_difference(sender, answer)
+        self._hear(sender, answer)
+
+    @handles(Amend)
+    def _on_amend(self, sender: AgentId, message: Amend) -> None:
+        self.exchange.amended(sender, message)
+
+    @handles(Fetch)
+    def _on_fetch(self, sender: AgentId, request: Fetch) -> None:
+        self.exchange.asked_to_tell(sender, request)
+
+    # -- timers and the end ---------------------------------------------------------------------
+
+    def _after(self, what: str, seconds: float, action: Callable[[], None]) -> None:
+        """At most one timer for each purpose."""
+
+        def run() -> None:
+            del self._timers[what]
+            action()
+
+        if what in self._timers:
+            self._timers[what].cancel()
+        self._timers[what] = self.world.after(seconds, run)
+
+    def _finish_leaving(self) -> None:
+        on_left, self._on_left = self._on_left, None
+        self.stop()
+        if on_left is not None:
+            on_left()

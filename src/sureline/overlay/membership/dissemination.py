@@ -1,0 +1,90 @@
+"""What is still to be passed on, and how often.
+
+Everything is passed on a number of times that grows with the logarithm of the members, what was
+passed on least often first. Whoever hears again what it passes on itself counts that as once more:
+old news dies out sooner where everybody knows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def sends_max(present: int) -> int:
+    """How often a member passes on one piece of news.
+
+    >>> [sends_max(n) for n in (1, 10, 100, 1000, 10_000)]
+    [4, 8, 12, 16, 20]
+    """
+    return 4 * max(1, math.ceil(math.log10(present + 1)))
+
+
+class Spreader(Generic[T]):
+    """News by whom it is about: a later piece replaces an earlier one."""
+
+    def __init__(self, size_bytes: Callable[[T], int], items_max: int) -> None:
+        self._size_bytes = size_bytes
+        self._items_max = items_max
+        self._by_sends: list[dict[str, T]] = [{}]
+        self._sends: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sends)
+
+    def add(self, name: str, item: T) -> None:
+        """News: to be passed on from the start."""
+        self.drop(name)
+        if len(self._sends) >= self._items_max:
+            self._drop_oldest()
+        self._by_sends[0][name] = item
+        self._sends[name] = 0
+
+    def again(self, name: str) -> None:
+        """Somebody else passes this on too."""
+        sends = self._sends.get(name)
+        if sends is not None:
+            self._raise(name, sends)
+
+    def drop(self, name: str) -> None:
+        sends = self._sends.pop(name, None)
+        if sends is not None:
+            del self._by_sends[sends][name]
+
+    def take(self, bytes_max: int, items_max: int, sends_max: int) -> list[T]:
+        """What the next message carries."""
+        taken: list[T] = []
+        chosen: list[tuple[str, int]] = []
+        left_bytes = bytes_max
+        for sends, level in enumerate(self._by_sends):
+            if len(taken) >= items_max or left_bytes <= 0:
+                break
+            if sends >= sends_max:
+                for name in list(level):
+                    self.drop(name)
+                continue
+            for name, item in level.items():
+                left_bytes -= self._size_bytes(item)
+                if left_bytes < 0 or len(taken) >= items_max:
+                    break
+                taken.append(item)
+                chosen.append((name, sends))
+        for name, sends in chosen:
+            self._raise(name, sends)
+        return taken
+
+    def _raise(self, name: str, sends: int) -> None:
+        if sends + 1 == len(self._by_sends):
+            self._by_sends.append({})
+        self._by_sends[sends + 1][name] = self._by_sends[sends].pop(name)
+        self._sends[name] = sends + 1
+
+    def _drop_oldest(self) -> None:
+        """Forget what was passed on most often: comparing tables makes up for it."""
+        for level in reversed(self._by_sends):
+            if level:
+                self.drop(next(iter(level)))
+                return

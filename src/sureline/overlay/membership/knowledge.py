@@ -1,0 +1,323 @@
+"""What a node believes about the members, and what it says of itself.
+
+All rules about whom to believe stand here:
+
+- Of two statements about a member the later one counts (see `messages`); what is new is passed on.
+- What is said about myself and is not so, I contradict with a higher incarnation.
+- A death that somebody tells as fresh news is believed: it was declared on evidence. One that only
+  turns up when tables are compared may be history (the network was cut and is whole again): the
+  member is suspected, and has the chance to contradict.
+- A suspicion that one has only heard of is looked into before anybody is declared dead.
+- A node that starts again supersedes its former life. One that hears of a later life of its own
+  name, elsewhere, is superseded: it falls silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sureline.overlay.membership.damping import Damping
+from sureline.overlay.membership.dissemination import Spreader, sends_max
+from sureline.overlay.membership.messages import Load, Offer, Record, State
+from sureline.overlay.membership.settings import (
+    LOADS_PER_MESSAGE,
+    NODE_CHARS_MAX,
+    NUMBER_MAX,
+    OFFER_BYTES_MAX,
+    RUMOURS_MAX,
+    MembershipSettings,
+)
+from sureline.overlay.membership.table import Table
+from sureline.world.address import name_of
+from sureline.world.protocol import World
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A member as others see it. A later life is another process: what ran in the one before is
+    gone."""
+
+    node: str
+    life: int
+    incarnation: int
+    state: State
+    offer: Offer
+    load: float = 0.0
+    """Cores in use."""
+    waiting: int = 0
+    """Tasks that wait there."""
+
+    @property
+    def name(self) -> str:
+        return name_of(self.node)
+
+
+def record_bytes(record: Record) -> int:
+    """About what a record takes in a message."""
+    return len(record.node) + 26 + (offer_bytes(record.offer) if record.offer is not None else 0)
+
+
+def offer_bytes(offer: Offer) -> int:
+    """About what an offer takes in a message; not less than half of what it really takes."""
+    tags = sum(len(tag) + 6 for tag in offer.tags)
+    return 60 + tags + len(offer.site) + sum(len(role) + 1 for role in offer.roles)
+
+
+def load_bytes(load: Load) -> int:
+    return len(load.name) + 24
+
+
+class Knowledge:
+    """`on_urgent` is called when there is news that should not wait for the next probe, `on_return`
+    with the name of a member that was gone and is back, `on_new` with one never heard of."""
+
+    def __init__(
+        self, node: str, world: World, offer: Offer | None, settings: MembershipSettings
+    ) -> None:
+        if offer is not None and offer_bytes(offer) > OFFER_BYTES_MAX:
+            raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
+        self.name = name_of(node)
+        self.world = world
+        self.settings = settings
+        self.table = Table()
+        self.own: Record | None = None
+        """What this node says of itself; None for an observer."""
+        self.joined = False
+        self.superseded = False
+        self.lacking: dict[str, None] = {}
+        """Whom others mention and this node does not know."""
+        self.hearsay: dict[str, float] = {}
+        """When to look into the suspicions that this node has only heard of."""
+        self.rumours: Spreader[Record] = Spreader(record_bytes, RUMOURS_MAX)
+        self.loads: Spreader[Load] = Spreader(load_bytes, settings.members_max)
+        self.on_urgent: Callable[[], None] = lambda: None
+        self.on_return: Callable[[str], None] = lambda name: None
+        self.on_new: Callable[[str], None] = lambda name: None
+        self._damping = Damping(settings.members_max)
+        self._held: dict[str, None] = {}
+        self._watchers: list[Callable[[Member], None]] = []
+        self._view: dict[str, Member] | None = None
+        if offer is not None:
+            self.own = Record(node, int(world.now() * 1000), 0, "alive", offer)
+            self.table.put(self.own, world.now())
+
+    # -- what others see ------------------------------------------------------------------------
+
+    def members(self) -> dict[str, Member]:
+        if self._view is None:
+            self._view = {name: self._member(name) for name in self.table.records}
+        return dict(self._view)
+
+    def watch(self, on_change: Callable[[Member], None]) -> None:
+        self._watchers.append(on_change)
+
+    def others_present(self) -> int:
+        return len(self.table.ring) - (self.own is not None and self.own.present)
+
+    def is_present(self, name: str) -> bool:
+        record = self.table.records.get(name)
+        return record is not None and record.present and name != self.name
+
+    def _member(self, name: str) -> Member:
+        record = self.table.records[name]
+        load = self.table.loads.get(name)
+        assert record.offer is not None, "a record is kept with its offer only"
+        return Member(
+            record.node,
+            record.life,
+            record.incarnation,
+            "dead" if name in self._held else record.state,
+            record.offer,
+            *((load.cores, load.waiting) if load is not None and load.life == record.life else ()),
+        )
+
+    def _changed(self, name: str, seen_before: Member | None) -> None:
+        """Tell the watchers, if anything they can see is different."""
+        if self._view is None and not self._watchers:
+            return
+        member = self._member(name)
+        if self._view is not None:
+            self._view[name] = member
+        if member != seen_before:
+            for watcher in list(self._watchers):
+                watcher(member)
+
+    def _seen(self, name: str) -> Member | None:
+        if self._view is None and not self._watchers:
+            return None
+        return self._member(name) if name in self.table.records else None
+
+    # -- what is said about others --------------------------------------------------------------
+
+    def hear(self, records: Sequence[Record], *, fresh: bool) -> None:
+        """Statements that somebody passed on; `fresh` unless they come from comparing tables."""
+        for record in records:
+            name = name_of(record.node)
+            if name == self.name and self.own is not None:
+                self._hear_of_myself(record)
+            elif is_sane(record):
+                self._hear_of(name, record, fresh)
+
+    def _hear_of(self, name: str, record: Record, fresh: bool) -> None:
+        old = self.table.records.get(name)
+        if old is not None and record.order <= old.order:
+            if record.order == old.order:
+                self.rumours.again(name)
+            return
+        offer = old.offer if old is not None and old.life == record.life else record.offer
+        if offer is None:
+            if record.present and len(self.lacking) < LOADS_PER_MESSAGE:
+                self.lacking[name] = None
+            return
+        if old is None and (
+            not record.present or len(self.table.records) >= self.settings.members_max
+        ):
+            return
+        if record.state == "dead" and not fresh and old is not None and old.present:
+            record = record.but(state="suspect", offer=None)
+            if record.order <= old.order:
+                return
+        if record.state == "suspect":
+            self.hearsay[name] = self.world.now() + self.settings.suspicion_s * (
+                1.5 + self.world.random.random()
+            )
+        self._accept(name, old, record if record.offer is offer else record.but(offer=offer))
+
+    def _accept(self, name: str, old: Record | None, record: Record) -> None:
+        now = self.world.now()
+        seen_before = self._seen(name)
+        new_life = old is None or old.life != record.life
+        self.table.put(record, now)
+        self.rumours.add(name, record if new_life and record.present else record.brief())
+        self.lacking.pop(name, None)
+        if record.state != "suspect":
+            self.hearsay.pop(name, None)
+        hurried = not self._damping.is_flapping(name, now)
+        if old is not None and old.present != record.present:
+            if record.present:
+                self._returned(name, now)
+            elif record.state == "dead":
+                self._damping.died(name, now)
+        elif old is None:
+            self.on_new(name)
+        if not record.present:
+            self._held.pop(name, None)
+            self.loads.drop(name)
+        self._changed(name, seen_before)
+        if hurried:
+            self.on_urgent()
+
+    def _returned(self, name: str, now: float) -> None:
+        self._damping.returned(name, now)
+        if self._damping.is_held(name, now):
+            self._held[name] = None
+        self.on_return(name)
+
+    def release_held(self) -> None:
+        """Show those again who flapped and have now stayed for long enough."""
+        now = self.world.now()
+        for name in [name for name in self._held if not self._damping.is_held(name, now)]:
+            seen_before = self._seen(name)
+            del self._held[name]
+            self._changed(name, seen_before)
+
+    def declare(self, name: str, life: int, incarnation: int, state: State) -> None:
+        """This node has evidence of its own that a member is suspect or dead."""
+        old = self.table.records.get(name)
+        if old is None or (old.life, old.incarnation) != (life, incarnation):
+            return
+        record = old.but(state=state, offer=old.offer)
+        if record.order > old.order:
+            self._accept(name, old, record)
+
+    def forget_old(self) -> None:
+        """Forget who has been gone for long."""
+        now = self.world.now()
+        while self.table.gone:
+            name, since = next(iter(self.table.gone.items()))
+            if now - since <= self.settings.forget_s:
+                return
+            self.table.forget(name)
+            self.rumours.drop(name)
+            if self._view is not None:
+                self._view.pop(name, None)
+
+    # -- what is said about this node -----------------------------------------------------------
+
+    def _hear_of_myself(self, record: Record) -> None:
+        own = self.own
+        assert own is not None
+        if own.state == "left" or not is_sane(record):
+            return
+        if record.life > own.life or (record.life == own.life and record.node != own.node):
+            later = record.life > own.life or record.node > own.node
+            if self.joined and record.node != own.node and later:
+                self.superseded = True
+            else:
+                self._say(Record(own.node, record.life + 1, 0, "alive", own.offer), new_life=True)
+        elif record.life == own.life and record.order > own.order:
+            incarnation = record.incarnation + 1
+            self._say(own.but(incarnation=incarnation, offer=own.offer), new_life=False)
+
+    def _say(self, record: Record, *, new_life: bool) -> None:
+        seen_before = self._seen(self.name)
+        self.own = record
+        self.table.put(record, self.world.now())
+        load = self.table.loads.get(self.name)
+        if new_life and load is not None:
+            self.report(load.cores, load.waiting)
+        self.rumours.add(self.name, record if new_life else record.brief())
+        self._changed(self.name, seen_before)
+        self.on_urgent()
+
+    def introduce(self) -> None:
+        """Tell the others that this node is there."""
+        if self.own is not None:
+            self.rumours.add(self.name, self.own)
+            self.on_urgent()
+
+    def say_goodbye(self) -> None:
+        if self.own is not None:
+            self._say(self.own.but(state="left", offer=self.own.offer), new_life=False)
+
+    # -- loads ----------------------------------------------------------------------------------
+
+    def report(self, cores: float, waiting: int) -> None:
+        """This node's own load."""
+        own = self.own
+        assert own is not None, "an observer has no load"
+        old = self.table.loads.get(self.name)
+        sequence = old.sequence + 1 if old is not None else 1
+        self.hear_loads((Load(self.name, own.life, sequence, cores, waiting),))
+
+    def hear_loads(self, loads: Sequence[Load]) -> None:
+        for load in loads[: 2 * LOADS_PER_MESSAGE]:
+            watched = self._view is not None or bool(self._watchers)
+            seen_before = self._seen(load.name) if watched else None
+            if self.table.put_load(load):
+                self.loads.add(load.name, load)
+                if watched:
+                    self._changed(load.name, seen_before)
+            elif self.table.loads.get(load.name) == load:
+                self.loads.again(load.name)
+
+    # -- what the next message carries ----------------------------------------------------------
+
+    def take_rumours(self, bytes_max: int) -> tuple[Record, ...]:
+        often = sends_max(len(self.table.ring))
+        return tuple(self.rumours.take(bytes_max, 1_000, often))
+
+    def take_loads(self) -> tuple[Load, ...]:
+        often = sends_max(len(self.table.ring)) // 2
+        return tuple(self.loads.take(1 << 20, LOADS_PER_MESSAGE, often))
+
+
+def is_sane(record: Record) -> bool:
+    """Whether a record can be kept and answered at all, whoever made it up."""
+    return (
+        0 <= record.life < NUMBER_MAX
+        and 0 <= record.incarnation < NUMBER_MAX
+        and 0 < len(record.node) <= NODE_CHARS_MAX
+        and (record.offer is None or offer_bytes(record.offer) <= OFFER_BYTES_MAX)
+    )

@@ -1,0 +1,82 @@
+"""What can be set, and the times that follow from it.
+
+A peer that falls silent is noticed in four steps, whose times add up to less than `detect_s`:
+
+    somebody's next probe of it is due    at most 2 probe_s (see `rota`)
+    the probe finds no answer             ack_s
+    nor do probes through others          ack_s
+    nor does anything while suspected     suspicion_s
+
+The rest, a twentieth, is for messages on their way.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MembershipSettings(msgspec.Struct, frozen=True):
+    """Raises ValueError if `detect_s` is too short for a peer to prove that it is alive."""
+
+    probe_s: float = 1.0
+    """Every member probes one other this often, whatever the number of members."""
+    detect_s: float = 5.0
+    """A stopped or cut-off member is declared dead by somebody within this time."""
+    helpers: int = 3
+    """Through how many others a silent member is probed."""
+    partners: int = 4
+    """How many members, besides the next on the ring, are probed in turn for a while..."""
+    partner_visits: int = 5
+    """...before each is replaced by one not yet visited in this round. Few and slow changes keep
+    the number of connections opened far below one per probe."""
+    burst_s: float = 0.5
+    """Fresh news is sent on at once, but not more often than this..."""
+    fanout: int = 3
+    """...and to so many."""
+    sync_s: float = 10.0
+    """How often the whole table is compared with somebody's."""
+    retry_gone_s: float = 10.0
+    """How often one of the dead is tried again: that is how two halves find each other."""
+    forget_s: float = 3600.0
+    """How long the dead are remembered."""
+    members_max: int = 20_000
+    loads_per_s: float = 150.0
+    """How many reports of load the whole grid makes in a second at most; each member takes its
+    share, and never more than one."""
+
+    def __post_init__(self) -> None:
+        if self.probe_s <= 0 or self.suspicion_s < self.ack_s:
+            raise ValueError(
+                f"to notice a lost peer within {self.detect_s:g} s is too fast for one probe every "
+                f"{self.probe_s:g} s: set detect_s to at least {3.1 * self.probe_s:g}"
+            )
+
+    @property
+    def ack_s(self) -> float:
+        """How long a probe waits for its answer."""
+        return self.detect_s / 10
+
+    @property
+    def suspicion_s(self) -> float:
+        """How long a suspected member may still answer, to anybody, before it is declared dead."""
+        return 0.75 * self.detect_s - 2 * self.probe_s
+
+    def report_s(self, present: int) -> float:
+        """The least time between two reports of one member's load, in a grid of so many."""
+        return max(1.0, present / self.loads_per_s)
+
+
+RUMOUR_BYTES_PROBE = 1_200
+"""What a probe or its answer carries about members at most..."""
+RUMOUR_BYTES_BURST = 8_000
+"""...and a message sent for the news alone."""
+LOADS_PER_MESSAGE = 200
+RECORDS_PER_PAGE = 128
+OFFER_BYTES_MAX = 2_048
+NODE_CHARS_MAX = 300
+NUMBER_MAX = 1 << 53
+"""Lives and incarnations beyond this are nobody's: a peer that says so is not believed."""
+INQUIRIES_MAX = 16
+ERRANDS_MAX = 64
+RUMOURS_MAX = 2_048
+GONE_MAX = 4_096

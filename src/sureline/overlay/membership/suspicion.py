@@ -1,0 +1,367 @@
+"""Finding out whether a member is there.
+
+An inquiry goes through these stages; any sign of life ends it:
+
+    stage     entered                                  what is tried           left after
+    direct    a probe is due                           one probe               ack_s -> helped
+    helped    no answer, or nobody listens there       a probe, and probes     ack_s -> suspect
+                                                       through others
+    suspect   no answer to those either: it is told    both again, every       suspicion_s -> dead
+              to all, and it may contradict            ack_s
+
+A crash is quicker: if nobody listens there, twice, and all whom this node asked found the same,
+the member is dead at once. One broken connection proves nothing.
+
+A node must not blame others for its own slowness. Timers that come late, and helpers that all
+keep silent, are signs that the fault is here: what was concluded from silence is tried again, and
+for a while this node waits longer for everybody (`Health`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from sureline.overlay.membership.knowledge import Knowledge
+from sureline.overlay.membership.messages import Probe, ProbeFor, Record, Vouch
+from sureline.overlay.membership.settings import (
+    ERRANDS_MAX,
+    INQUIRIES_MAX,
+    RUMOUR_BYTES_PROBE,
+    MembershipSettings,
+)
+from sureline.world.address import at, name_of, node_of
+from sureline.world.protocol import Message, Timer, World
+
+PART = "membership"
+
+
+class Health:
+    """How far this node trusts its own ears: `patience` is 1 when all is well, more when it should
+    wait longer."""
+
+    WORST = 3
+
+    def __init__(self, slack_s: float) -> None:
+        self._slack_s = slack_s
+        self.score = 0
+
+    @property
+    def patience(self) -> int:
+        return 1 + self.score
+
+    def is_late(self, due: float, now: float) -> bool:
+        """Whether a timer came so late that this process must have stood still."""
+        return now - due > self._slack_s
+
+    def worse(self) -> None:
+        self.score = min(self.WORST, self.score + 1)
+
+    def better(self) -> None:
+        self.score = max(0, self.score - 1)
+
+
+class Inquiry:
+    """One member under inquiry, in the life and incarnation it had when the inquiry began."""
+
+    __slots__ = (
+        "about",
+        "helpers",
+        "name",
+        "numbers",
+        "on_ring",
+        "refusals",
+        "stage",
+        "suspect_until",
+        "timer",
+    )
+
+    def __init__(self, name: str, about: Record, on_ring: bool) -> None:
+        self.name = name
+        self.about = about
+        self.on_ring = on_ring
+        self.numbers: list[int] = []
+        """Of the probes sent for it."""
+        self.stage: Literal["direct", "helped", "suspect"] = "direct"
+        self.refusals = 0
+        """How often the world said that nobody listens there."""
+        self.helpers: dict[str, Literal["asked", "refused", "silent"]] = {}
+        self.suspect_until = 0.0
+        self.timer: Timer | None = None
+
+
+class Errand:
+    __slots__ = ("asker", "name", "node", "number", "timer")
+
+    def __init__(self, asker: str, number: int, name: str, node: str) -> None:
+        self.asker = asker
+        self.number = number
+        self.name = name
+        self.node = node
+        self.timer: Timer | None = None
+
+
+class Inquiries:
+    """Probes members, and probes for others. `news` gives the version to mention in probes;
+    `on_silence` is called when the next on the ring does not answer at once."""
+
+    def __init__(
+        self,
+        world: World,
+        settings: MembershipSettings,
+        knowledge: Knowledge,
+        news: Callable[[], int],
+    ) -> None:
+        self.world = world
+        self.settings = settings
+        self.knowledge = knowledge
+        self.health = Health(settings.ack_s)
+        self.on_silence: Callable[[str], None] = lambda name: None
+        self._news = news
+        self._number = 0
+        self._open: dict[str, Inquiry] = {}
+        self._asked: dict[int, Inquiry] = {}
+        self._errands: dict[int, Errand] = {}
+
+    # -- this node's own inquiries --------------------------------------------------------------
+
+    def is_open(self, name: str) -> bool:
+        return name in self._open
+
+    def begin(self, name: str, *, on_ring: bool = False) -> None:
+        """Probe a member that is present, unless it is under inquiry or too many are."""
+        inquiry = self._open_for(name, on_ring)
+        if inquiry is not None:
+            self._try_directly(inquiry)
+
+    def unreachable(self, node: str) -> None:
+        """The world says that nobody listens at this node."""
+        for number, errand in list(self._errands.items()):
+            if errand.node == node:
+                self._end_errand(number, "refused", None)
+        name = name_of(node)
+        record = self.knowledge.table.records.get(name)
+        for helped in list(self._open.values()):
+            if node in helped.helpers:
+                del helped.helpers[node]
+                self._weigh(helped)
+        if record is None or record.node != node or not record.present:
+            return
+        inquiry = self._open.get(name) or self._open_for(name, False)
+        if inquiry is None:
+            return
+        inquiry.refusals += 1
+        if inquiry.stage == "direct":
+            self._ask_helpers(inquiry)
+        else:
+            self._weigh(inquiry)
+
+    def answered(self, number: int) -> None:
+        """An answer to a probe of this node, or to one that it sent on an errand."""
+        inquiry = self._asked.get(number)
+        if inquiry is not None:
+            if inquiry.stage == "direct":
+                self.health.better()
+            self._close(inquiry)
+        elif number in self._errands:
+            record = self.knowledge.table.records.get(self._errands[number].name)
+            self._end_errand(number, "answered", record)
+
+    def vouched(self, helper: str, vouch: Vouch) -> None:
+        inquiry = self._asked.get(vouch.number)
+        if inquiry is None:
+            return
+        if vouch.outcome == "answered":
+            self._close(inquiry)
+        elif helper in inquiry.helpers:
+            inquiry.helpers[helper] = vouch.outcome
+            self._weigh(inquiry)
+
+    def begin_again(self) -> None:
+        """This process stood still: whatever silence it noticed may be its own."""
+        for inquiry in list(self._open.values()):
+            self._restart(inquiry)
+
+    def stop(self) -> None:
+        for inquiry in list(self._open.values()):
+            self._close(inquiry)
+        for errand in self._errands.values():
+            if errand.timer is not None:
+                errand.timer.cancel()
+        self._errands.clear()
+
+    def _open_for(self, name: str, on_ring: bool) -> Inquiry | None:
+        if name in self._open or len(self._open) >= INQUIRIES_MAX:
+            return None
+        inquiry = Inquiry(name, self.knowledge.table.records[name], on_ring)
+        self._open[name] = inquiry
+        return inquiry
+
+    def _close(self, inquiry: Inquiry) -> None:
+        self._open.pop(inquiry.name, None)
+        for number in inquiry.numbers:
+            del self._asked[number]
+        inquiry.numbers = []
+        if inquiry.timer is not None:
+            inquiry.timer.cancel()
+
+    def _restart(self, inquiry: Inquiry) -> None:
+        inquiry.stage = "direct"
+        inquiry.refusals = 0
+        inquiry.helpers = {}
+        self._try_directly(inquiry)
+
+    def _try_directly(self, inquiry: Inquiry) -> None:
+        self._send_probe(inquiry.about, self._next_number(inquiry))
+        self._wait(inquiry, self.settings.ack_s * self.health.patience)
+
+    def _ask_helpers(self, inquiry: Inquiry) -> None:
+        inquiry.stage = "helped"
+        self._ask_again(inquiry)
+        self._wait(inquiry, self.settings.ack_s * self.health.patience)
+        if inquiry.on_ring:
+            self.on_silence(inquiry.name)
+
+    def _ask_again(self, inquiry: Inquiry) -> None:
+        number = self._next_number(inquiry)
+        self._send_probe(inquiry.about, number)
+        inquiry.helpers = dict.fromkeys(self._choose_helpers(inquiry.name), "asked")
+        for helper in inquiry.helpers:
+            self.world.send(at(helper, PART), ProbeFor(number, inquiry.about.brief()))
+
+    def _choose_helpers(self, name: str) -> list[str]:
+        """Nodes of members that seem well, drawn at random."""
+        table = self.knowledge.table
+        chosen: dict[str, None] = {}
+        for _ in range(4 * self.settings.helpers):
+            if len(chosen) == self.settings.helpers:
+                break
+            drawn = self.world.random.choice(table.ring)[1]
+            record = table.records[drawn]
+            usable = drawn not in (name, self.knowledge.name) and drawn not in self._open
+            if usable and record.state == "alive":
+                chosen[record.node] = None
+        return list(chosen)
+
+    def _wait(self, inquiry: Inquiry, seconds: float) -> None:
+        if inquiry.timer is not None:
+            inquiry.timer.cancel()
+        due = self.world.now() + seconds
+        inquiry.timer = self.world.after(seconds, lambda: self._silence(inquiry, due))
+
+    def _silence(self, inquiry: Inquiry, due: float) -> None:
+        """Nothing was heard for as long as this stage lasts."""
+        if self._open.get(inquiry.name) is not inquiry:
+            return
+        if self.health.is_late(due, self.world.now()):
+            self.health.worse()
+            self._restart(inquiry)
+            return
+        record = self.knowledge.table.records.get(inquiry.name)
+        about = inquiry.about
+        if (
+            record is None
+            or not record.present
+            or (record.life, record.incarnation) != (about.life, about.incarnation)
+        ):
+            self._close(inquiry)  # it contradicted, started again, or others were quicker
+        elif inquiry.stage == "direct":
+            self._ask_helpers(inquiry)
+        elif inquiry.stage == "helped":
+            self._suspect(inquiry)
+        elif self.world.now() < inquiry.suspect_until - 1e-9:
+            self._insist(inquiry)
+        else:
+            self._declare_dead(inquiry)
+
+    def _suspect(self, inquiry: Inquiry) -> None:
+        if inquiry.helpers and "asked" in inquiry.helpers.values():
+            silent = all(word == "asked" for word in inquiry.helpers.values())
+            if silent:
+                self.health.worse()  # not even the helpers answer: perhaps nobody hears this node
+        about = inquiry.about
+        inquiry.stage = "suspect"
+        suspicion_s = self.settings.suspicion_s * self.health.patience
+        inquiry.suspect_until = self.world.now() + suspicion_s
+        self.knowledge.declare(inquiry.name, about.life, about.incarnation, "suspect")
+        self.knowledge.hearsay.pop(inquiry.name, None)
+        inquiry.about = self.knowledge.table.records[inquiry.name]
+        self._insist(inquiry)
+
+    def _insist(self, inquiry: Inquiry) -> None:
+        self._ask_again(inquiry)
+        left_s = inquiry.suspect_until - self.world.now()
+        self._wait(inquiry, max(0.0, min(self.settings.ack_s * self.health.patience, left_s)))
+
+    def _weigh(self, inquiry: Inquiry) -> None:
+        """Dead at once if nobody listens there, by all accounts."""
+        words = inquiry.helpers.values()
+        if inquiry.refusals < 2 or any(word != "refused" for word in words):
+            return
+        if words or self.knowledge.others_present() == 1:
+            self._declare_dead(inquiry)
+
+    def _declare_dead(self, inquiry: Inquiry) -> None:
+        about = inquiry.about
+        self._close(inquiry)
+        self.knowledge.declare(inquiry.name, about.life, about.incarnation, "dead")
+
+    # -- errands for others ---------------------------------------------------------------------
+
+    def run_errand(self, asker: str, request: ProbeFor) -> None:
+        """Probe somebody for another node, and say what came of it."""
+        if len(self._errands) >= ERRANDS_MAX:
+            return
+        node = request.about.node
+        self._number += 1
+        number = self._number
+        errand = Errand(asker, request.number, name_of(node), node)
+        self._errands[number] = errand
+        self._send_probe(request.about, number)
+        errand.timer = self.world.after(
+            0.8 * self.settings.ack_s, lambda: self._end_errand(number, "silent", None)
+        )
+
+    def _end_errand(
+        self,
+        number: int,
+        outcome: Literal["answered", "refused", "silent"],
+        record: Record | None,
+    ) -> None:
+        errand = self._errands.pop(number, None)
+        if errand is None:
+            return
+        if errand.timer is not None:
+            errand.timer.cancel()
+        said = record.brief() if record is not None else None
+        self._send(errand.asker, Vouch(errand.number, outcome, said))
+
+    # -- probes ---------------------------------------------------------------------------------
+
+    def send_probe_to(self, record: Record) -> None:
+        """A probe that nobody waits for; the answer speaks for itself."""
+        self._number += 1
+        self._send_probe(record, self._number)
+
+    def _next_number(self, inquiry: Inquiry) -> int:
+        self._number += 1
+        self._asked[self._number] = inquiry
+        inquiry.numbers.append(self._number)
+        return self._number
+
+    def _send_probe(self, about: Record, number: int) -> None:
+        own = self.knowledge.own
+        probe = Probe(
+            news=self._news(),
+            rumours=self.knowledge.take_rumours(RUMOUR_BYTES_PROBE),
+            loads=self.knowledge.take_loads(),
+            number=number,
+            life=own.life if own is not None else 0,
+            about_life=about.life,
+            about_incarnation=about.incarnation,
+            about_state=about.state,
+        )
+        self._send(about.node, probe)
+
+    def _send(self, node: str, message: Message) -> None:
+        self.world.send(at(node_of(node), PART), message)

@@ -1,0 +1,428 @@
+"""The file cache of one home: a store of blobs by content, bounded in size, shared by processes.
+
+What lies in the directory is the index: sizes are those of the files, claims are files (`claims`),
+and a log says what was used when (`uses`). So there is nothing to repair after a `kill -9`, and a
+command and the serving peer of the same home may use one directory at once. Only eviction and
+setting claims exclude each other, by a lock that is never held for long.
+
+The bound counts stored files and files on their way in, at the size they will have. What a task
+makes here is never refused, so results may exceed the bound until something can be evicted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from sureline.peer import tree
+from sureline.peer.content import copy_file, write_all
+from sureline.peer.files.claims import Claim, Claims, Pin
+from sureline.peer.files.partial import Leftover, leftovers
+from sureline.peer.files.uses import UseLog
+from sureline.peer.files.wire import Buffer
+from sureline.peer.store import BlobStore, StoreError
+from sureline.workflow.files import FileRecord
+from sureline.workflow.mistakes import SurelineError
+
+LOW_WATER = 0.95
+"""An eviction goes on until the cache is this full, so that not every new file needs one."""
+RESCAN_S = 30.0
+"""What other processes added is noticed after so long, or when room is short."""
+_EVICTED_PER_LOCK = 64
+
+
+class CacheFullError(SurelineError):
+    """There is no room, and nothing that may be evicted; the message says why."""
+
+
+class Held(NamedTuple):
+    """One stored file. `claims` says why it may not be evicted."""
+
+    digest: str
+    executable: bool
+    size: int
+    used_at: float
+    claims: tuple[Claim, ...] = ()
+
+
+class FileCache:
+    def __init__(self, root: Path, size_bytes_max: int) -> None:
+        self.root = os.path.abspath(root)
+        self.size_bytes_max = size_bytes_max
+        for name in ("blobs", "incoming", "lists", "work", "fresh"):
+            os.makedirs(f"{self.root}/{name}", mode=0o700, exist_ok=True)
+        self.store = BlobStore(root)
+        self.incoming = f"{self.root}/incoming"
+        self.on_evicted: Callable[[str], None] = lambda digest: None
+        """Hears of each digest that is gone from here; may be called in any thread."""
+        self._mutex = threading.RLock()
+        self._lock = os.open(f"{self.root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._uses = UseLog(f"{self.root}/uses")
+        with self._locked():
+            self._claims = Claims(self.root, self._parts_of)
+        self._used_bytes = 0
+        self._promised_bytes = 0
+        self._scanned_at = -RESCAN_S
+        self._serving: int | None = None
+        self._sweep()
+
+    def close(self) -> None:
+        with self._locked():
+            self._claims.close()
+        if self._serving is not None:
+            os.close(self._serving)
+        os.close(self._lock)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Exclude other threads and other processes."""
+        with self._mutex:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _sweep(self) -> None:
+        """Remove half-made files of processes that are dead."""
+        for name in os.listdir(f"{self.root}/work"):
+            pid = name.removeprefix(".sureline-tmp-").partition("-")[0]
+            if name.startswith(".sureline-tmp-") and pid.isdigit() and not _lives(int(pid)):
+                with contextlib.suppress(OSError):
+                    os.unlink(f"{self.root}/work/{name}")
+
+    # -- what is here -----------------------------------------------------------------------
+
+    def path(self, digest: str) -> str | None:
+        """Where this content lies, as a program or not."""
+        for executable in (False, True):
+            blob = self.store.blob_path(digest, executable)
+            if os.path.exists(blob):
+                return blob
+        return None
+
+    def ready(self, record: FileRecord) -> FileRecord | None:
+        """The record of the local copy (with its own time), if all of it is here. Counts as a
+        use. Content that is here with another mode is given the wanted one by a copy."""
+        if record.directory:
+            return self._ready_directory(record)
+        mtime_ns = self._ready_file(record.digest, record.executable)
+        if mtime_ns is None:
+            return None
+        self._uses.note([record.digest])
+        return msgspec.structs.replace(record, mtime_ns=mtime_ns)
+
+    def _ready_file(self, digest: str, executable: bool) -> int | None:
+        try:
+            return os.stat(self.store.blob_path(digest, executable)).st_mtime_ns
+        except FileNotFoundError:
+            pass
+        other = self.store.blob_path(digest, not executable)
+        if not os.path.exists(other):
+            return None
+        temporary = self.temporary()
+        try:
+            copy_file(other, temporary, 0o600)
+            self._used_bytes += os.stat(temporary).st_size
+            return self.store.admit(temporary, digest, executable)
+        except FileNotFoundError:
+            return None  # evicted meanwhile
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def _ready_directory(self, record: FileRecord) -> FileRecord | None:
+        """Its parts must not be younger than its manifest: see BlobStore.unchanged."""
+        newest = self._ready_file(record.digest, False)
+        if newest is None:
+            return None
+        entries = self.store.manifest(record)
+        if entries is None:
+            return None
+        digests = [record.digest]
+        for entry in entries:
+            if entry.kind in ("file", "program"):
+                mtime_ns = self._ready_file(entry.what, entry.kind == "program")
+                if mtime_ns is None:
+                    return None
+                newest = max(newest, mtime_ns)
+                digests.append(entry.what)
+        blob = self.store.blob_path(record.digest)
+        try:
+            if os.stat(blob).st_mtime_ns != newest:
+                os.utime(blob, ns=(newest, newest))
+        except FileNotFoundError:
+            return None
+        self._uses.note(digests)
+        return msgspec.structs.replace(record, mtime_ns=newest)
+
+    def missing_parts(self, entries: list[tree.Entry]) -> list[tree.Entry]:
+        """Of a directory's files, those that are not here; each content once."""
+        wanted = {entry.what: entry for entry in entries if entry.kind in ("file", "program")}
+        return [entry for entry in wanted.values() if self.path(entry.what) is None]
+
+    def _parts_of(self, digest: str) -> list[str]:
+        try:
+            entries = self.store.manifest(FileRecord("", digest, 0, directory=True))
+        except StoreError:
+            return []  # somebody claims as a directory what is none
+        return [e.what for e in entries or () if e.kind in ("file", "program")]
+
+    def held(self) -> list[Held]:
+        """All that is here, most recently used first."""
+        with self._locked():
+            found = self._scan()
+            claims: dict[str, list[Claim]] = {}
+            for claim in self._claims.all():
+                for digest in (
+                    (claim.digest, *self._parts_of(claim.digest))
+                    if claim.directory
+                    else (claim.digest,)
+                ):
+                    claims.setdefault(digest, []).append(claim)
+        found.sort(key=lambda one: (-one.used_at, one.digest))
+        return [one._replace(claims=tuple(claims.get(one.digest, ()))) for one in found]
+
+    def _scan(self) -> list[Held]:
+        """Look at every stored file; also counts what is used."""
+        found: list[tuple[str, bool, os.stat_result]] = []
+        blobs = f"{self.root}/blobs"
+        for prefix in sorted(os.listdir(blobs)):
+            with os.scandir(f"{blobs}/{prefix}") as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        name, dot_x, _ = entry.name.partition(".x")
+                        found.append((prefix + name, bool(dot_x), entry.stat()))
+        used = self._uses.read({digest for digest, _, _ in found})
+        self._used_bytes = sum(status.st_size for _, _, status in found)
+        self._used_bytes += sum(left.size for left in leftovers(self.incoming))
+        self._scanned_at = time.monotonic()
+        return [
+            Held(digest, executable, status.st_size, used.get(digest, status.st_ctime))
+            for digest, executable, status in found
+        ]
+
+    # -- coming in --------------------------------------------------------------------------
+
+    def temporary(self) -> str:
+        """A new name on the store's file system."""
+        return self.store.temporary()
+
+    def put(self, user_path: str, logical_path: str) -> FileRecord:
+        """Copy a file or directory of the user's into the cache.
+
+        Raises CacheFullError, and as BlobStore.ingest does.
+        """
+        with self.reserved(_size_of(user_path)):
+            record = self.store.ingest(user_path, logical_path)
+            self._uses.note([record.digest])
+        return record
+
+    def put_bytes(self, data: Buffer, digest: str, executable: bool) -> None:
+        """Store verified content. Raises CacheFullError."""
+        with self.reserved(len(data)):
+            temporary = self.temporary()
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                write_all(fd, data)
+            except OSError:
+                os.unlink(temporary)
+                raise
+            finally:
+                os.close(fd)
+            self.admit(temporary, digest, executable)
+
+    def admit(self, path: str, digest: str, executable: bool) -> None:
+        """Make the whole, verified file at `path`, for which there is room, a stored one; its old
+        name is gone then."""
+        self.store.admit(path, digest, executable)
+        self._uses.note([digest])
+
+    def adopt(self, record: FileRecord, run: str = "") -> None:
+        """A task has put this into the store. With `run`, mark it as the only copy that the run
+        needs. Evicts others if the cache is over its bound now."""
+        if run:
+            self.mark_only_copy(record, run)
+        self._used_bytes += record.size
+        self._uses.note([record.digest])
+        if self._used_bytes > self.size_bytes_max:
+            with contextlib.suppress(CacheFullError):
+                self.make_room(0)
+
+    # -- claims -----------------------------------------------------------------------------
+
+    def pin(self, record: FileRecord, why: str) -> Pin:
+        """Keep this while the process lives, or until the pin is released. What is not here yet
+        may be pinned too: whoever needs it first pins, then fetches, then uses it."""
+        with self._locked():
+            return self._claims.pin(record, why)
+
+    def mark_only_copy(self, record: FileRecord, run: str) -> None:
+        """Keep this until `release_only_copy` or `release_run`, whatever happens to this process
+        or machine."""
+        with self._locked():
+            self._claims.mark_only_copy(record, run, f"only copy for run {run}")
+
+    def release_only_copy(self, record: FileRecord, run: str) -> None:
+        """The run has it elsewhere."""
+        self._claims.release_only_copy(record, run)
+
+    def release_run(self, run: str) -> None:
+        """The run is over."""
+        with self._locked():
+            self._claims.release_run(run)
+
+    # -- room -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Make room, and keep it while the block creates the file. Raises CacheFullError."""
+        with self._mutex:
+            self.make_room(size)
+            self._promised_bytes += size
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._promised_bytes -= size
+                self._used_bytes += size
+
+    def make_room(self, size: int) -> None:
+        """Evict until `size` more bytes fit. Raises CacheFullError if that cannot be."""
+        if size > self.size_bytes_max:
+            raise CacheFullError(
+                f"{_shown(size)} do not fit into the cache of {_shown(self.size_bytes_max)}; "
+                "make the cache larger"
+            )
+        with self._mutex:
+            bound = self.size_bytes_max - size - self._promised_bytes
+            recent = time.monotonic() - self._scanned_at < RESCAN_S
+            if recent and self._used_bytes <= bound:
+                return
+            with self._locked():
+                found = self._scan()
+            if self._used_bytes <= bound:
+                return
+            wanted_bytes = min(bound, int(self.size_bytes_max * LOW_WATER))
+            self._evict(found, leftovers(self.incoming), wanted_bytes)
+            if self._used_bytes > bound:
+                raise CacheFullError(self._why_full(size))
+
+    def _evict(self, found: list[Held], left: list[Leftover], wanted_bytes: int) -> None:
+        order: list[Held | Leftover] = [*found, *left]
+        order.sort(key=lambda one: (one.used_at, one.digest))
+        for start in range(0, len(order), _EVICTED_PER_LOCK):
+            if self._used_bytes <= wanted_bytes:
+                return
+            with self._locked():
+                protected = self._claims.protected()
+                for one in order[start : start + _EVICTED_PER_LOCK]:
+                    if self._used_bytes <= wanted_bytes:
+                        return
+                    if isinstance(one, Leftover):
+                        self._used_bytes -= one.remove()
+                    elif one.digest not in protected:
+                        self._remove(one)
+
+    def _remove(self, one: Held) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.store.blob_path(one.digest, one.executable))
+            self._used_bytes -= one.size
+        if self.path(one.digest) is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.list_path(one.digest))
+            self.on_evicted(one.digest)
+
+    def _why_full(self, size: int) -> str:
+        with self._locked():
+            protected = self._claims.protected()
+            sizes = [(protected.get(one.digest), one.size) for one in self._scan()]
+        only = sum(size for claim, size in sizes if claim is not None and claim.run)
+        pinned = sum(size for claim, size in sizes if claim is not None and not claim.run)
+        coming = sum(left.size for left in leftovers(self.incoming)) + self._promised_bytes
+        return (
+            f"{_shown(size)} more do not fit: the cache of {_shown(self.size_bytes_max)} holds "
+            f"{_shown(pinned)} in use, {_shown(only)} that a run needs and only this peer has, "
+            f"and {_shown(coming)} on the way in; make the cache larger, or try again later"
+        )
+
+    def discard(self, digest: str) -> None:
+        """Remove a damaged copy."""
+        for executable in (False, True):
+            blob = self.store.blob_path(digest, executable)
+            with contextlib.suppress(FileNotFoundError):
+                self._remove(Held(digest, executable, os.stat(blob).st_size, 0.0))
+
+    # -- lists of chunks, and news between processes --------------------------------------------
+
+    def list_path(self, digest: str) -> str:
+        return f"{self.root}/lists/{digest}"
+
+    def tell_fresh(self, record: FileRecord) -> None:
+        """Leave word to the serving peer of this home that there is something to announce."""
+        with open(f"{self.root}/fresh/{record.digest}", "wb"):
+            pass
+
+    def take_fresh(self, limit: int) -> list[str]:
+        """What other processes left word of, at most `limit` of them; forgotten here."""
+        found = sorted(os.listdir(f"{self.root}/fresh"))[:limit]
+        for digest in found:
+            os.unlink(f"{self.root}/fresh/{digest}")
+        return found
+
+    def serve(self) -> None:
+        """This process serves the cache from now on; see `served`."""
+        if self._serving is None:
+            path = f"{self.root}/serving"
+            self._serving = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._serving, fcntl.LOCK_SH)
+
+    def served(self) -> bool:
+        """Whether a process serves this cache to the grid."""
+        if self._serving is not None:
+            return True
+        fd = os.open(f"{self.root}/serving", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _size_of(user_path: str) -> int:
+    if not os.path.isdir(user_path):
+        return os.stat(user_path).st_size
+    return sum(status.st_size for _, status in tree.walk(user_path))
+
+
+def _shown(size: int) -> str:
+    """
+    >>> _shown(1234), _shown(2 * 10**9)
+    ('1.2 kB', '2.0 GB')
+    """
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

@@ -1,0 +1,208 @@
+"""Claims on stored files, each a small file of its own, so that all processes that share a cache
+see them and a crash loses none that counts.
+
+A *pin* lives as long as the process that set it: its name carries that process's token, and the
+process holds a lock on a file of that name until it dies, however it dies. An *only copy* mark is
+durable: it says that a run still needs this content and may find it nowhere else.
+
+A claim on a directory is on its manifest and on all that the manifest names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from sureline.workflow.files import FileRecord
+
+PARTS_KNOWN_MAX = 256
+"""Of so many claimed directories, the parts are remembered."""
+_WHY_BYTES_MAX = 200
+
+
+class Claim(NamedTuple):
+    """`run` is '' for a pin."""
+
+    digest: str
+    directory: bool
+    run: str
+    why: str
+
+
+class Pin:
+    """One claim of this process; `release` ends it. May be used in a `with` statement."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def release(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Claims:
+    """All methods but `token` must be called under the cache's lock, except releasing."""
+
+    def __init__(self, root: str, parts_of: Callable[[str], list[str]]) -> None:
+        self._pins, self._only, self._users = (f"{root}/{d}" for d in ("pins", "only", "users"))
+        for directory in (self._pins, self._only, self._users):
+            os.makedirs(directory, exist_ok=True)
+        self._parts_of = parts_of
+        self._parts: dict[str, list[str]] = {}
+        self._serial = itertools.count()
+        self._token, self._life = self._live()
+
+    def _live(self) -> tuple[str, int]:
+        """A token for this process, and the lock that shows that it lives."""
+        token = f"{os.getpid()}-{secrets.token_hex(4)}"
+        hidden = f"{self._users}/.{token}"
+        fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.rename(hidden, f"{self._users}/{token}")  # nobody ever sees it unlocked
+        return token, fd
+
+    def close(self) -> None:
+        """Release all pins of this process."""
+        self._forget(self._token)
+        os.close(self._life)
+
+    # -- setting ----------------------------------------------------------------------------
+
+    def pin(self, record: FileRecord, why: str) -> Pin:
+        name = f"{record.digest}.{_kind(record)}.{self._token}.{next(self._serial)}"
+        path = f"{self._pins}/{name}"
+        _write(path, why)
+        return Pin(path)
+
+    def mark_only_copy(self, record: FileRecord, run: str, why: str) -> None:
+        """Durable when this returns."""
+        path = self._mark_path(record, run)
+        if not os.path.exists(path):
+            temporary = f"{self._only}/.{self._token}.{next(self._serial)}"
+            _write(temporary, why, sync=True)
+            os.rename(temporary, path)
+            _sync_directory(self._only)
+
+    def release_only_copy(self, record: FileRecord, run: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._mark_path(record, run))
+
+    def release_run(self, run: str) -> None:
+        for claim, name in self._marks():
+            if claim.run == run:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self._only}/{name}")
+
+    def _mark_path(self, record: FileRecord, run: str) -> str:
+        return f"{self._only}/{record.digest}.{_kind(record)}.{quote(run, safe='')}"
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def all(self) -> list[Claim]:
+        """All claims that hold, of all processes; those of dead ones are removed."""
+        found = [claim for claim, _ in self._marks()]
+        alive: dict[str, bool] = {self._token: True}
+        for name in sorted(os.listdir(self._pins)):
+            digest, kind, token, _ = name.split(".", 3)
+            if token not in alive:
+                alive[token] = self._lives(token)
+            if alive[token]:
+                why = _read(f"{self._pins}/{name}")
+                if why is not None:
+                    found.append(Claim(digest, kind == "d", "", why))
+        for token, lives in alive.items():
+            if not lives:
+                self._forget(token)
+        return found
+
+    def protected(self) -> dict[str, Claim]:
+        """What no eviction may take, parts of directories included."""
+        found: dict[str, Claim] = {}
+        for claim in self.all():
+            found.setdefault(claim.digest, claim)
+            if claim.directory:
+                for part in self._known_parts(claim.digest):
+                    found.setdefault(part, claim)
+        return found
+
+    def _known_parts(self, digest: str) -> list[str]:
+        parts = self._parts.get(digest)
+        if parts is None:
+            parts = self._parts_of(digest)
+            if parts:
+                if len(self._parts) >= PARTS_KNOWN_MAX:
+                    self._parts.clear()
+                self._parts[digest] = parts
+        return parts
+
+    def _marks(self) -> Iterator[tuple[Claim, str]]:
+        for name in sorted(os.listdir(self._only)):
+            if not name.startswith("."):
+                digest, kind, run = name.split(".", 2)
+                why = _read(f"{self._only}/{name}")
+                if why is not None:
+                    yield Claim(digest, kind == "d", unquote(run), why), name
+
+    def _lives(self, token: str) -> bool:
+        try:
+            fd = os.open(f"{self._users}/{token}", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def _forget(self, token: str) -> None:
+        """Remove the pins of a process, then its token: never the other way round."""
+        for name in os.listdir(self._pins):
+            if name.split(".", 3)[2] == token:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self._pins}/{name}")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self._users}/{token}")
+
+
+def _kind(record: FileRecord) -> str:
+    return "d" if record.directory else "f"
+
+
+def _write(path: str, why: str, *, sync: bool = False) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, why.encode("utf-8", "replace")[:_WHY_BYTES_MAX])
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as claim:
+            return claim.read()
+    except FileNotFoundError:
+        return None
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,323 @@
+"""Which chunk is asked of which source: pure, apart from all I/O; time is an argument.
+
+Rarest first: of the chunks that a source has, the one that the fewest sources are known to have.
+Among equally rare ones every downloader begins at a place of its own (its rotation), so that those
+who start together from one source soon hold different parts, and can finish from each other.
+
+A request that takes much longer than its source's usual time is overdue: the chunk may be asked
+of another source, and the late one gets nothing new until it answers. At the end, when nothing is
+left to ask for, an idle source may be asked for what a slow one still owes. Whichever answer comes
+first counts.
+
+Everything is bounded: a chunk is asked of at most COPIES_MAX sources at once, and a source that
+fails too often, hangs, or gives one wrong chunk is dropped for good. So the requests of a transfer
+are at most (1 + 1/FAILURES_SHARE) times its chunks, plus a constant for each source, plus one
+second copy of each chunk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from sureline.peer.files.chunks import Flags
+
+COPIES_MAX = 2
+FAILURES_ROW_MAX = 3
+"""So many failures without a success between them, and the source is dropped."""
+FAILURES_FREE = 8
+FAILURES_SHARE = 8
+"""In all, a source may fail FAILURES_FREE times, and once more for every so many successes."""
+FIRST_PATIENCE_S = 5.0
+"""How long a source may take before anything is known of it."""
+PATIENCE_MIN_S = 2.0
+PATIENCE_MAX_S = 30.0
+SOURCES_MAX = 64
+
+
+class Request(NamedTuple):
+    source: str
+    chunk: int
+
+
+class _Source:
+    """What is known of one source."""
+
+    def __init__(self, has: Flags, window: int) -> None:
+        self.has = has
+        self.window = window
+        self.asked: dict[int, float] = {}
+        """When each chunk that it owes was asked for."""
+        self.overdue: dict[int, None] = {}
+        self.place = 0
+        """How far it has come in the order of chunks."""
+        self.given = 0
+        self.failures = 0
+        self.failures_row = 0
+        self.usual_s: float | None = None
+        self.spread_s = 0.0
+
+    def heard(self, elapsed_s: float) -> None:
+        """As TCP estimates round trips."""
+        if self.usual_s is None:
+            self.usual_s, self.spread_s = elapsed_s, elapsed_s / 2
+        else:
+            self.spread_s += (abs(elapsed_s - self.usual_s) - self.spread_s) / 4
+            self.usual_s += (elapsed_s - self.usual_s) / 8
+
+    @property
+    def patience_s(self) -> float:
+        if self.usual_s is None:
+            return FIRST_PATIENCE_S
+        return min(max(2 * self.usual_s + 4 * self.spread_s, PATIENCE_MIN_S), PATIENCE_MAX_S)
+
+    @property
+    def hopeless(self) -> bool:
+        allowed = FAILURES_FREE + self.given // FAILURES_SHARE
+        return self.failures_row >= FAILURES_ROW_MAX or self.failures > allowed
+
+
+class Schedule:
+    """`kept` are the chunks that are there already; `rotation` where this downloader begins."""
+
+    def __init__(self, kept: Flags, rotation: int, *, window: int = 3, total: int = 12) -> None:
+        self.count = len(kept)
+        self.kept = kept.copy()
+        self.dropped: dict[str, str] = {}
+        """The sources that will not be asked again, and why."""
+        self._rotation = rotation % self.count
+        self._window = window
+        self._total = total
+        self._sources: dict[str, _Source] = {}
+        self._handed: dict[str, Flags] = {}
+        self._askers: dict[int, dict[str, None]] = {}
+        """Of whom each chunk has been asked and not answered yet."""
+        self._arrived: dict[int, None] = {}
+        """Chunks that are being verified."""
+        self._again: deque[int] = deque()
+        self._order: list[int] = []
+        self._stale = True
+
+    # -- what is known ----------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.kept.all())
+
+    @property
+    def missing(self) -> int:
+        return self.count - int(np.count_nonzero(self.kept))
+
+    @property
+    def under_way(self) -> int:
+        return sum(len(source.asked) for source in self._sources.values())
+
+    @property
+    def starved(self) -> bool:
+        """Whether chunks are missing that nobody has whom we could ask, now or soon."""
+        if self.complete or self._askers or self._arrived:
+            return False
+        wanted = ~self.kept
+        return not any(bool((source.has & wanted).any()) for source in self._sources.values())
+
+    def sources(self) -> list[str]:
+        return list(self._sources)
+
+    def due(self) -> float | None:
+        """When the next request becomes overdue."""
+        return min(
+            (
+                asked_at + source.patience_s
+                for source in self._sources.values()
+                for chunk, asked_at in source.asked.items()
+                if chunk not in source.overdue
+            ),
+            default=None,
+        )
+
+    # -- sources ----------------------------------------------------------------------------
+
+    def offer(self, name: str, has: Flags, handed: Flags | None = None) -> bool:
+        """A source has these chunks now (and gave those to others); whether it is welcome."""
+        if name in self.dropped:
+            return False
+        source = self._sources.get(name)
+        if source is None:
+            if len(self._sources) >= SOURCES_MAX:
+                return False
+            self._sources[name] = _Source(has, self._window)
+        else:
+            source.has = has
+        if handed is not None:
+            self._handed[name] = handed
+        self._stale = True
+        return True
+
+    def drop(self, name: str, why: str) -> None:
+        """Ask it no more. What it owes is asked of others; what it gave stays."""
+        source = self._sources.pop(name, None)
+        self.dropped.setdefault(name, why)
+        self._handed.pop(name, None)
+        if source is not None:
+            self._stale = True
+            for chunk in list(source.asked):
+                self._forget(name, source, chunk)
+
+    # -- answers ----------------------------------------------------------------------------
+
+    def arrived(self, name: str, chunk: int, now: float) -> bool:
+        """An answer has come; whether it is wanted: then `keep` or `reject` must follow."""
+        source = self._sources.get(name)
+        if source is None or chunk not in source.asked:
+            return False
+        source.heard(now - source.asked[chunk])
+        self._forget(name, source, chunk)
+        if self.kept[chunk] or chunk in self._arrived:
+            return False
+        self._arrived[chunk] = None
+        return True
+
+    def keep(self, name: str, chunk: int) -> None:
+        """The chunk was right, and is safe."""
+        self._arrived.pop(chunk, None)
+        self.kept[chunk] = True
+        source = self._sources.get(name)
+        if source is not None:
+            source.given += 1
+            source.failures_row = 0
+
+    def reject(self, name: str, chunk: int) -> None:
+        """The chunk was wrong: this source lies, or its copy is damaged."""
+        self._arrived.pop(chunk, None)
+        self._again.append(chunk)
+        self.drop(name, "gave a wrong chunk")
+
+    def fail(self, name: str, chunk: int, *, gone: bool = False) -> None:
+        """No answer will come. With `gone`, the source does not have the chunk after all."""
+        source = self._sources.get(name)
+        if source is None:
+            return
+        if chunk in source.asked:
+            self._forget(name, source, chunk)
+        if gone:
+            source.has = source.has.copy()
+            source.has[chunk] = False
+        self._count_failure(name, source, "did not answer")
+
+    def _count_failure(self, name: str, source: _Source, why: str) -> None:
+        source.failures += 1
+        source.failures_row += 1
+        if source.hopeless:
+            self.drop(name, why)
+
+    def _forget(self, name: str, source: _Source, chunk: int) -> None:
+        source.asked.pop(chunk, None)
+        source.overdue.pop(chunk, None)
+        askers = self._askers.get(chunk)
+        if askers is not None:
+            askers.pop(name, None)
+            if not askers:
+                del self._askers[chunk]
+                if not self.kept[chunk]:
+                    self._again.append(chunk)
+
+    # -- asking -----------------------------------------------------------------------------
+
+    def requests(self, now: float) -> list[Request]:
+        """What to ask now. Each is under way until `arrived` or `fail` ends it."""
+        self._look_for_overdue(now)
+        found: list[Request] = []
+        room = self._total - self.under_way
+        waiting = [name for name, source in self._sources.items() if not source.overdue]
+        while waiting and room > 0:
+            # one each in turn, those that owe least first, so that no source is loaded for others
+            waiting.sort(key=lambda name: len(self._sources[name].asked))
+            for name in list(waiting):
+                source = self._sources[name]
+                chunk = None
+                if room > 0 and len(source.asked) < source.window:
+                    chunk = self._pick(name, source, now)
+                if chunk is None:
+                    waiting.remove(name)
+                    continue
+                source.asked[chunk] = now
+                self._askers.setdefault(chunk, {})[name] = None
+                found.append(Request(name, chunk))
+                room -= 1
+        return found
+
+    def _look_for_overdue(self, now: float) -> None:
+        for name, source in list(self._sources.items()):
+            late = [
+                chunk
+                for chunk, asked_at in source.asked.items()
+                if chunk not in source.overdue and asked_at + source.patience_s <= now
+            ]
+            for chunk in late:
+                source.overdue[chunk] = None
+                self._again.append(chunk)
+            if late:
+                self._count_failure(name, source, "took too long")
+
+    def _pick(self, name: str, source: _Source, now: float) -> int | None:
+        chunk = self._pick_again(name, source)
+        if chunk is None:
+            chunk = self._pick_rarest(source)
+        return chunk if chunk is not None else self._pick_owed(name, source, now)
+
+    def _pick_again(self, name: str, source: _Source) -> int | None:
+        for _ in range(len(self._again)):
+            chunk = self._again.popleft()
+            if self.kept[chunk] or chunk in self._arrived:
+                continue
+            askers = self._askers.get(chunk, {})
+            if len(askers) >= COPIES_MAX:
+                continue
+            if source.has[chunk] and name not in askers:
+                return chunk
+            self._again.append(chunk)
+        return None
+
+    def _pick_rarest(self, source: _Source) -> int | None:
+        if self._stale:
+            self._sort()
+        while source.place < len(self._order):
+            chunk = self._order[source.place]
+            source.place += 1
+            if source.has[chunk] and self._open(chunk):
+                return chunk
+        return None
+
+    def _open(self, chunk: int) -> bool:
+        return not (self.kept[chunk] or chunk in self._askers or chunk in self._arrived)
+
+    def _pick_owed(self, name: str, source: _Source, now: float) -> int | None:
+        """Something that a slower source owes for longer than this one would need."""
+        best: tuple[float, int] | None = None
+        usual_s = source.usual_s if source.usual_s is not None else PATIENCE_MIN_S
+        for chunk, askers in self._askers.items():
+            if len(askers) >= COPIES_MAX or name in askers or not source.has[chunk]:
+                continue
+            asked_at = min(self._sources[asker].asked[chunk] for asker in askers)
+            if now - asked_at > 2 * usual_s and (best is None or asked_at < best[0]):
+                best = (asked_at, chunk)
+        return None if best is None else best[1]
+
+    def _sort(self) -> None:
+        """The rarest first; a chunk that a source has handed out is held by one more, whom we may
+        not know yet."""
+        holders = np.zeros(self.count, dtype=np.int32)
+        for source in self._sources.values():
+            holders += source.has
+        handed = np.zeros(self.count, dtype=np.bool_)
+        for flags in self._handed.values():
+            handed |= flags
+        wanted = np.flatnonzero(~self.kept)
+        rotated = (wanted - self._rotation) % self.count
+        rarity = 2 * holders[wanted] + handed[wanted]
+        self._order = [int(chunk) for chunk in wanted[np.lexsort((rotated, rarity))]]
+        self._stale = False
+        for source in self._sources.values():
+            source.place = 0

@@ -1,0 +1,217 @@
+"""Reports that a machine keeps until the run's writer has them.
+
+A report is put on disk and synced before it is sent for the first time; it is sent again, at
+growing intervals and always to the writer's newest address, until the writer acknowledges it. So
+a result survives the crash of the machine that made it, and the absence of the one that wants it.
+
+The world keeps values by name and cannot list them, so reports lie in numbered places that are
+used again; `outbox.places` says how many there are. A report that is too long to travel is
+shortened to one that says so. A report that nobody has taken for AGE_MAX_S is dropped.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from sureline.peer.jobs import JobEnded
+from sureline.peer.messages import Finished
+from sureline.world.protocol import AgentId, Timer, World
+
+REPORTS_MAX = 20_000
+REPORTS_OF_RUN_MAX = 10_000
+AGE_MAX_S = 7 * 86_400.0
+REPORT_BYTES_MAX = 768 << 10
+RESEND_S = 5.0
+RESEND_MAX_S = 300.0
+GROUP_MAX = 64
+"""Reports sent again in one go; the next group follows PAUSE_S later."""
+PAUSE_S = 0.2
+
+Key = tuple[str, str, int]
+"""(run, task, attempt)."""
+
+
+class _Stored(msgspec.Struct):
+    at: float
+    report: Finished
+
+
+class _Entry(msgspec.Struct):
+    place: int
+    at: float
+    report: Finished
+    delay_s: float = RESEND_S
+    durable: bool = False
+    turn: int = 0
+    """Names the one appointment that counts; earlier ones in the heap are stale."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Stored).decode
+
+
+class Outbox:
+    """`writer_of` gives the address of a run's writer, or None while it is not known."""
+
+    def __init__(self, world: World, writer_of: Callable[[str], AgentId | None]) -> None:
+        self._world = world
+        self._writer_of = writer_of
+        self._entries: dict[Key, _Entry] = {}
+        self._of_run: dict[str, dict[Key, None]] = {}
+        self._places = 0
+        self._free: list[int] = []
+        self._due: list[tuple[float, int, Key]] = []
+        self._turns = 0
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
+    def load(self) -> None:
+        """Read what an earlier process kept, and begin to send it."""
+        self._places = int(self._world.get("outbox.places") or b"0")
+        oldest = self._world.now() - AGE_MAX_S
+        for place in range(self._places):
+            data = self._world.get(f"outbox.{place}")
+            stored = _decode(data) if data else None
+            if stored is None or stored.at < oldest:
+                heapq.heappush(self._free, place)
+                continue
+            entry = _Entry(place, stored.at, stored.report, durable=True)
+            self._keep(_key(stored.report), entry)
+            self._appoint(_key(stored.report), entry, 0.0)
+
+    def has_room(self, run: str) -> bool:
+        mine = self._of_run.get(run, ())
+        return len(self._entries) < REPORTS_MAX and len(mine) < REPORTS_OF_RUN_MAX
+
+    def reports(self, run: str) -> list[tuple[str, int]]:
+        return [(task, attempt) for _, task, attempt in self._of_run.get(run, ())]
+
+    def add(self, report: Finished) -> None:
+        """Keep a report, and send it once it is durable."""
+        key, report = _key(report), fitting(report)
+        if key in self._entries:
+            return
+        entry = _Entry(self._place(), self._world.now(), report)
+        self._keep(key, entry)
+        self._world.put(f"outbox.{entry.place}", _encode(_Stored(entry.at, report)))
+
+        def durable() -> None:
+            entry.durable = True
+            if self._entries.get(key) is entry:
+                self._send(key, entry)
+
+        self._world.sync(durable)
+
+    def acknowledge(self, run: str, reports: Iterable[tuple[str, int]]) -> list[Finished]:
+        """Forget these; the ones that were here."""
+        found = []
+        for task, attempt in reports:
+            entry = self._forget((run, task, attempt))
+            if entry is not None:
+                found.append(entry.report)
+        return found
+
+    def drop_run(self, run: str) -> None:
+        """Nobody wants its reports any more."""
+        for key in list(self._of_run.get(run, ())):
+            self._forget(key)
+
+    def resend(self, run: str) -> None:
+        """Its writer is here (again): send all that is kept of it, in groups."""
+        for key in list(self._of_run.get(run, ())):
+            entry = self._entries[key]
+            entry.delay_s = RESEND_S
+            self._appoint(key, entry, 0.0)
+
+    def resend_one(self, key: Key) -> None:
+        self._appoint(key, self._entries[key], 0.0)
+
+    # -- places --------------------------------------------------------------------------------
+
+    def _place(self) -> int:
+        if self._free:
+            return heapq.heappop(self._free)
+        self._places += 1
+        self._world.put("outbox.places", str(self._places).encode())
+        return self._places - 1
+
+    def _keep(self, key: Key, entry: _Entry) -> None:
+        self._entries[key] = entry
+        self._of_run.setdefault(key[0], {})[key] = None
+
+    def _forget(self, key: Key) -> _Entry | None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return None
+        mine = self._of_run[key[0]]
+        del mine[key]
+        if not mine:
+            del self._of_run[key[0]]
+        self._world.put(f"outbox.{entry.place}", b"")
+        heapq.heappush(self._free, entry.place)
+        return entry
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def _send(self, key: Key, entry: _Entry) -> None:
+        writer = self._writer_of(key[0])
+        if writer is not None:
+            self._world.send(writer, entry.report)
+        jitter = 0.75 + 0.5 * self._world.random.random()
+        self._appoint(key, entry, entry.delay_s * jitter)
+        entry.delay_s = min(RESEND_MAX_S, 2 * entry.delay_s)
+
+    def _appoint(self, key: Key, entry: _Entry, delay_s: float) -> None:
+        self._turns += 1
+        entry.turn = self._turns
+        heapq.heappush(self._due, (self._world.now() + delay_s, self._turns, key))
+        self._set_timer(self._due[0][0])
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._world.after(max(0.0, at - self._world.now()), self._send_due)
+
+    def _send_due(self) -> None:
+        self._timer = None
+        now, sent = self._world.now(), 0
+        while self._due and self._due[0][0] <= now and sent < GROUP_MAX:
+            _, turn, key = heapq.heappop(self._due)
+            entry = self._entries.get(key)
+            if entry is None or entry.turn != turn or not entry.durable:
+                continue
+            if entry.at < now - AGE_MAX_S:
+                self._forget(key)
+                continue
+            sent += 1
+            self._send(key, entry)
+        if self._due:
+            self._set_timer(max(self._due[0][0], now + PAUSE_S))
+
+
+def _key(report: Finished) -> Key:
+    return (report.run, report.task, report.attempt)
+
+
+def fitting(report: Finished) -> Finished:
+    """The report, or one that says that it was too long to travel."""
+    if len(_encode(report)) <= REPORT_BYTES_MAX:
+        return report
+    short = JobEnded(
+        "failed",
+        reason=f"its report is longer than {REPORT_BYTES_MAX >> 10} KiB; have it make fewer files",
+        elapsed_s=report.ended.elapsed_s,
+    )
+    return msgspec.structs.replace(report, ended=short)

@@ -1,0 +1,58 @@
+"""Who holds which content of a run: this node, and peers by name.
+
+Of each content a few peers are remembered, and always this node if it has it. A peer that is away
+stays remembered: its files are there again when it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from sureline.workflow.files import FileRecord
+from sureline.world.address import Node
+
+HOLDERS_MAX = 4
+
+
+class Holders:
+    """`node_of` gives where a peer listens, None while it is away; `here` is this node."""
+
+    def __init__(self, here: Node, node_of: Callable[[str], Node | None]) -> None:
+        self._here = here
+        self._node_of = node_of
+        self._local: set[str] = set()
+        self._peers: dict[str, tuple[str, ...]] = {}
+
+    def add(self, digest: str, peer: str) -> None:
+        known = self._peers.get(digest, ())
+        if peer not in known:
+            # The first one made it and keeps it; of those that only read it, the latest count.
+            kept = known if len(known) < HOLDERS_MAX else (known[0], *known[2:])
+            self._peers[digest] = (*kept, peer)
+
+    def add_here(self, digest: str) -> None:
+        self._local.add(digest)
+
+    def is_here(self, digest: str) -> bool:
+        return digest in self._local
+
+    def forget(self, digest: str, nodes: Iterable[Node]) -> None:
+        """The peers at these nodes turned out not to have it."""
+        gone = set(nodes)
+        left = tuple(p for p in self._peers.get(digest, ()) if self._node_of(p) not in gone)
+        self._peers[digest] = left
+
+    def sources(self, digest: str) -> tuple[Node, ...]:
+        """The nodes that have it and are there, peers first: they spare this one."""
+        found = [n for p in self._peers.get(digest, ()) if (n := self._node_of(p)) is not None]
+        if digest in self._local:
+            found.append(self._here)
+        return tuple(found)
+
+    def bytes_on(self, inputs: Iterable[FileRecord]) -> Mapping[str, int]:
+        """How much of these files each peer holds."""
+        found: dict[str, int] = {}
+        for record in inputs:
+            for peer in self._peers.get(record.digest, ()):
+                found[peer] = found.get(peer, 0) + record.size
+        return found

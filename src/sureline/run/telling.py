@@ -1,0 +1,90 @@
+"""What was reported, as events of the journal."""
+
+from __future__ import annotations
+
+from sureline.journal.events import PeerJoined, TaskEnded
+from sureline.peer.capacity import Capacity
+from sureline.peer.messages import Brought, Finished
+from sureline.run.past import PastFound
+from sureline.workflow.files import FileRecord
+from sureline.workflow.model import Pause, Task
+from sureline.world.protocol import AgentId
+
+_NOTHING = Brought()
+
+
+def task_ended(
+    at: float,
+    task: Task,
+    peer: AgentId,
+    message: Finished,
+    inputs: tuple[FileRecord, ...],
+    key: str,
+) -> TaskEnded:
+    """`inputs` and `key` are told of results only."""
+    e = message.ended
+    brought = message.brought or _NOTHING
+    return TaskEnded(
+        at,
+        message.task,
+        e.outcome,
+        message.attempt,
+        peer,
+        e.exit_code,
+        e.signal,
+        e.reason,
+        e.elapsed_s,
+        e.cpu_s,
+        e.memory_peak_bytes,
+        inputs,
+        e.outputs,
+        e.result,
+        e.error,
+        e.stdout,
+        e.stderr,
+        e.stdout_file,
+        e.stderr_file,
+        key,
+        "",
+        _remembered_kind(task),
+        brought.here_files,
+        brought.here_bytes,
+        brought.peer_files,
+        brought.peer_bytes,
+    )
+
+
+def task_reused(at: float, task: Task, key: str, found: PastFound) -> TaskEnded:
+    return TaskEnded(
+        at,
+        task.name,
+        "reused",
+        outputs=found.outputs,
+        result=found.result,
+        stdout=found.stdout,
+        stderr=found.stderr,
+        from_run=found.run,
+        key=key,
+    )
+
+
+def _remembered_kind(task: Task) -> str:
+    """The kind to remember a duration by; '' for a pretended task's, which means nothing."""
+    return "" if isinstance(task.action, Pause) else task.kind_name
+
+
+def peer_joined(
+    at: float, peer: AgentId, capacity: Capacity, site: str = "", node: str = ""
+) -> PeerJoined:
+    tags = {tag: -1 if count is None else count for tag, count in capacity.tags.items()}
+    return PeerJoined(
+        at,
+        peer,
+        capacity.cores,
+        capacity.memory_bytes,
+        capacity.disk_bytes,
+        capacity.gpus,
+        tags,
+        site,
+        node,
+    )

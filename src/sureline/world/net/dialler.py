@@ -1,0 +1,124 @@
+"""Calling other nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from random import random
+from typing import Any
+
+from sureline.world.address import Node, endpoint_of
+from sureline.world.net.codec import Hello
+from sureline.world.net.limits import Limits
+from sureline.world.net.opening import Greeter, Opening
+
+RETRY_PAUSES_S = (0.0, 0.1, 0.4)
+"""Before each try. A refused connection is final; one that was accepted and then cut is not: the
+other side may have had too many at its door."""
+
+
+class DialError(Exception):
+    """A call that failed; `may_help`: another try might succeed."""
+
+    def __init__(self, why: str, may_help: bool) -> None:
+        super().__init__(why)
+        self.may_help = may_help
+
+
+OnOpen = Callable[[Opening, Hello], None]
+
+
+class Dialler:
+    """Opens connections, a bounded number at a time; the others wait for their turn."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, greeter: Greeter, limits: Limits) -> None:
+        self._loop = loop
+        self._greeter = greeter
+        self._limits = limits
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
+
+    def soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do the work when it is its turn."""
+        self._turn.append(work)
+        self._next()
+
+    def _next(self) -> None:
+        while self._turn and len(self._tasks) < self._limits.dials_max:
+            task = self._loop.create_task(self._turn.popleft()())
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+        self._next()
+
+    async def open(
+        self, node: Node, on_open: OnOpen, *, bulk: bool, wanted: Callable[[], bool]
+    ) -> None:
+        """Call a node until it answers, a few times, while it is `wanted`. `on_open` takes the
+        stream over, at once. Raises DialError."""
+        failure = DialError("nobody is called there", may_help=False)
+        for pause_s in RETRY_PAUSES_S:
+            if pause_s:
+                await asyncio.sleep(pause_s * (0.5 + random()))
+            if not wanted():
+                return
+            try:
+                await self._try(node, on_open, bulk=bulk)
+                return
+            except DialError as error:
+                failure = error
+                if not error.may_help:
+                    break
+        raise failure
+
+    async def _try(self, node: Node, on_open: OnOpen, *, bulk: bool) -> None:
+        outcome: asyncio.Future[None] = self._loop.create_future()
+
+        def opened(opening: Opening, hello: Hello) -> None:
+            on_open(opening, hello)
+            if not outcome.done():
+                outcome.set_result(None)
+
+        def failed(opening: Opening, why: str, may_help: bool) -> None:
+            if not outcome.done():
+                outcome.set_exception(DialError(why, may_help))
+
+        opening = Opening(
+            self._greeter,
+            self._loop.time(),
+            target=node,
+            bulk=bulk,
+            on_open=opened,
+            on_stranger=lambda opening: opening.stream.abort("it shows no certificate"),
+            on_failed=failed,
+        )
+        try:
+            async with asyncio.timeout(self._limits.connect_s):
+                await self._connect(node, opening)
+            async with asyncio.timeout(self._limits.handshake_s):
+                await outcome
+        except (OSError, TimeoutError) as error:
+            opening.stream.abort("no answer in time")
+            raise DialError(str(error) or "no answer in time", may_help=False) from None
+        except asyncio.CancelledError:
+            opening.stream.abort("not wanted any more")
+            raise
+
+    def _connect(self, node: Node, opening: Opening) -> Awaitable[object]:
+        try:
+            endpoint = endpoint_of(node)
+        except ValueError as error:
+            raise DialError(str(error), may_help=False) from None
+        return self._loop.create_connection(lambda: opening.stream, endpoint.host, endpoint.port)
+
+    async def close(self) -> None:
+        self._turn.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

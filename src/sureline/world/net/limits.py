@@ -1,0 +1,73 @@
+"""The bounds of a node on a network, all in one place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FRAME_BYTES_MAX = 1 << 20
+HELLO_BYTES_MAX = 4096
+WRITE_BYTES = 1 << 18
+"""How much is encrypted and handed to the system at a time."""
+
+
+class Limits(NamedTuple):
+    """Defaults suit a peer of a grid; 1,500 of them fit one machine."""
+
+    warm_links: int = 16
+    """Connections kept open; beyond them the least recently used idle one is closed."""
+    links_max: int = 64
+    """Beyond this many, one is closed even if it was used a moment ago."""
+    busy_s: float = 0.25
+    """A connection used within this time is not idle: an answer may be under way."""
+
+    connect_s: float = 3.0
+    handshake_s: float = 10.0
+    """From the accepted connection to the end of the greeting."""
+    half_open_max: int = 256
+    half_open_per_address_max: int = 128
+    half_open_grace_s: float = 0.25
+    """When there are too many half-open connections, the oldest gives way, unless it is younger
+    than this; then the newcomer does."""
+    dials_max: int = 64
+    backoff_min_s: float = 0.05
+    backoff_max_s: float = 5.0
+    destinations_max: int = 4096
+    """How many other nodes are remembered at once, reachable or not."""
+
+    queue_messages_max: int = 10_000
+    """Waiting for one destination."""
+    queue_bytes_max: int = 8 << 20
+    queue_bytes_total_max: int = 64 << 20
+
+    messages_per_s: float = 5_000.0
+    """What one connection may deliver for long; what comes faster waits with its sender."""
+    messages_burst: float = 10_000.0
+    bytes_per_s: float = 64.0 * (1 << 20)
+    bytes_burst: float = 16.0 * (1 << 20)
+    frame_s: float = 30.0
+    """Within this time a frame that has begun must be complete."""
+
+    drain_s: float = 5.0
+    """How long a connection that closes in order may take; then it is cut."""
+    close_s: float = 5.0
+    sweep_s: float = 1.0
+
+    strangers_max: int = 8
+    stranger_s: float = 10.0
+    stranger_bytes_max: int = 16 << 10
+
+    bulk_connections_per_node: int = 2
+    """To one destination; further requests share them."""
+    bulk_connections_max: int = 16
+    """Opened by this node, over all destinations."""
+    bulk_served_max: int = 64
+    """Opened by others to this node."""
+    bulk_pipeline: int = 4
+    """Requests under way on one connection."""
+    bulk_waiting_max: int = 256
+    bulk_request_bytes_max: int = 64 << 10
+    bulk_header_bytes_max: int = 64 << 10
+    bulk_body_bytes_max: int = 4 << 20
+    bulk_idle_s: float = 30.0
+    bulk_answer_s: float = 60.0
+    """An answer that makes no progress for this long is given up."""

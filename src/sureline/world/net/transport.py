@@ -1,0 +1,415 @@
+"""A node on a network: one listening socket, links to other nodes, and what goes over them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from sureline.world.address import Endpoint, Node, at, node_of, part_of, peer_of
+from sureline.world.net.codec import Codec, Hello, MessageTooLongError
+from sureline.world.net.complaints import Complaints
+from sureline.world.net.dialler import DialError, Dialler
+from sureline.world.net.door import Door
+from sureline.world.net.interfaces import (
+    BulkHandler,
+    Credentials,
+    OnMessage,
+    OnUnreachable,
+    StrangerHandler,
+)
+from sureline.world.net.limits import Limits
+from sureline.world.net.link import Link
+from sureline.world.net.opening import Greeter, Opening
+from sureline.world.net.route import Counts, Route
+from sureline.world.net.stranger import Strangers
+from sureline.world.protocol import AgentId, Message
+
+if TYPE_CHECKING:
+    from sureline.world.identity.certificates import Identity
+
+BACKLOG = 512
+ALIASES_MAX = 256
+POLL_S = 0.005
+
+
+class PeerLink(NamedTuple):
+    """One open connection, for those who look."""
+
+    node: Node
+    identity: Identity
+    ours: bool
+    idle_s: float
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+
+
+class Stats(NamedTuple):
+    """Since the start, unless it says now."""
+
+    links: int
+    """Now."""
+    half_open: int
+    """Now."""
+    queued_bytes: int
+    """Now."""
+    sent: dict[str, int]
+    """Messages handed over for sending, by tag."""
+    received: dict[str, int]
+    bytes_in: int
+    bytes_out: int
+    refused: int
+    """Connections that were turned away."""
+    without_role: int
+    """Messages dropped because their sender must not say them."""
+    overflowed: int
+    """Messages dropped because too many waited for the same node."""
+    undelivered: int
+    """Messages dropped because nobody could be reached."""
+
+
+class Transport:
+    """See the package. Everything happens on the loop's own thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        credentials: Credentials,
+        codec: Codec,
+        limits: Limits,
+        strangers: StrangerHandler | None,
+    ) -> None:
+        """Use `Transport.listen`."""
+        self.loop = loop
+        self.codec = codec
+        self.limits = limits
+        self.node: Node = ""
+        self.leaving = False
+        self.holding = False
+        self.counts = Counts()
+        self._complaints = Complaints(loop.time)
+        self.complain = self._complaints.say
+        self._greeter = Greeter(credentials, codec)
+        self._dialler = Dialler(loop, self._greeter, limits)
+        self._door = Door(limits, loop.time, self.complain)
+        self._strangers = Strangers(loop, limits, strangers, self.complain)
+        self._links: dict[Link, Route] = {}
+        self._routes: dict[Node, Route] = {}
+        self._aliases: dict[Node, Node] = {}
+        self._sent: Counter[str] = Counter()
+        self._received: Counter[str] = Counter()
+        self._bytes_in = self._bytes_out = 0
+        self._refused = self._without_role = 0
+        self._on_message: OnMessage = lambda sender, to, message: None
+        self._on_unreachable: OnUnreachable = lambda node: None
+        self._server: asyncio.Server | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def listen(
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        credentials: Credentials,
+        codec: Codec,
+        *,
+        name_suffix: str = "",
+        on_message: OnMessage | None = None,
+        on_unreachable: OnUnreachable | None = None,
+        limits: Limits | None = None,
+        bulk: BulkHandler | None = None,
+        on_stranger: StrangerHandler | None = None,
+        advertise: str | None = None,
+    ) -> Transport:
+        """Start to listen, on port 0 for any free one. `advertise` is the HOST at which others
+        reach this node, if it is not the one listened on. Raises OSError if the address cannot
+        be had, ValueError if others would not know where to connect."""
+        self = cls(loop, credentials, codec, limits or Limits(), on_stranger)
+        if on_message is not None and on_unreachable is not None:
+            self.attach(on_message, on_unreachable)
+        if advertise is None and host in ("", "0.0.0.0", "::"):
+            raise ValueError(f"listening on {host!r} needs a host to advertise to others")
+        self._server = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        bound: socket.socket = self._server.sockets[0]
+        name = f"{credentials.name}+{name_suffix}" if name_suffix else credentials.name
+        self.node = Endpoint(name, advertise or host, bound.getsockname()[1]).node
+        self._greeter.node = self.node
+        self._sweep()
+        return self
+
+    def attach(self, on_message: OnMessage, on_unreachable: OnUnreachable) -> None:
+        """From now on these hear of messages and of nodes that are gone."""
+        self._on_message = on_message
+        self._on_unreachable = on_unreachable
+
+    # Sending.
+
+    def send(self, to: AgentId, sender: AgentId, message: Message) -> None:
+        """Send to an agent on another node. Never blocks; what cannot be sent is dropped and
+        counted."""
+        node = node_of(to)
+        try:
+            frame = self.codec.encode(part_of(sender), part_of(to), message)
+        except MessageTooLongError as error:
+            self.counts.overflowed += 1
+            self.complain("too long", sender, f"{sender} cannot send to {to}: {error}")
+            return
+        if self.leaving:
+            self.counts.undelivered += 1
+            return
+        route = self._routes.get(node) or self._route(self._aliases.get(node, node))
+        if route is None:
+            self.counts.overflowed += 1
+            return
+        self._sent[self.codec.tags[type(message)]] += 1
+        route.send(frame)
+
+    def _route(self, node: Node) -> Route | None:
+        route = self._routes.get(node)
+        if route is None and len(self._routes) < self.limits.destinations_max:
+            route = self._routes[node] = Route(self, node)
+        return route
+
+    def dial(self, route: Route) -> None:
+        route.dialling = True
+        self._dialler.soon(functools.partial(self._dial, route))
+
+    async def _dial(self, route: Route) -> None:
+        node = route.node
+        try:
+            if peer_of(node) in self._greeter.dropped:
+                raise DialError("that peer has been refused", may_help=False)
+            await self._dialler.open(
+                node, self._opened, bulk=False, wanted=lambda: route.link is None
+            )
+        except DialError as error:
+            route.dialling = False
+            if route.link is None:
+                if error.may_help is False and "refused" not in str(error):
+                    self.complain("unreachable", node, f"{node} cannot be reached: {error}")
+                route.fail()
+        finally:
+            route.dialling = False
+
+    def unreachable(self, node: Node) -> None:
+        for alias, known in list(self._aliases.items()):
+            if known == node:
+                del self._aliases[alias]
+                self._on_unreachable(alias)
+        self._on_unreachable(node)
+
+    # Connections that open.
+
+    def _accept(self) -> asyncio.Protocol:
+        opening = Opening(
+            self._greeter,
+            self.loop.time(),
+            target=None,
+            bulk=False,
+            on_open=self._opened,
+            on_stranger=self._stranger,
+            on_failed=self._failed,
+        )
+        opening.stream.on_connected = functools.partial(self._door.enter, opening)
+        return opening.stream
+
+    def _failed(self, opening: Opening, why: str, may_help: bool) -> None:
+        self._door.leave(opening)
+        self._refused += 1
+        who = opening.identity.name if opening.identity else "somebody"
+        address = opening.stream.address
+        self.complain("refused", address, f"{who} at {address} was not let in: {why}")
+
+    def _stranger(self, opening: Opening) -> None:
+        self._door.leave(opening)
+        if not self._strangers.admit(opening.stream):
+            self._refused += 1
+
+    def _opened(self, opening: Opening, hello: Hello) -> None:
+        self._door.leave(opening)
+        identity = opening.identity
+        assert identity is not None
+        if self.leaving:
+            opening.stream.close("this node goes away")
+            return
+        self._link(opening, hello.node, identity)
+
+    def _link(self, opening: Opening, node: Node, identity: Identity) -> None:
+        route = self._route(node)
+        if route is None:
+            opening.stream.close("too many nodes are known here")
+            return
+        target = opening.target
+        link = Link(self, opening.stream, node, identity, ours=target is not None)
+        opening.stream.user = link
+        self._links[link] = route
+        route.adopt(link)
+        if target is not None and target != node:
+            self._know_as(target, route)
+        self._trim(self.loop.time())
+
+    def _know_as(self, alias: Node, route: Route) -> None:
+        """The node that we called by one address calls itself by another."""
+        if len(self._aliases) >= ALIASES_MAX:
+            del self._aliases[next(iter(self._aliases))]
+        self._aliases[alias] = route.node
+        called = self._routes.pop(alias, None)
+        if called is not None:
+            called.move_queue_to(route)
+
+    # Links at work.
+
+    def took(self, link: Link, sender_part: str, to_part: str, message: Message) -> None:
+        role = message.needs_role
+        if role and role not in link.identity.roles:
+            self._without_role += 1
+            tag = self.codec.tags[type(message)]
+            text = f"{link.node} sent {tag} without the role {role!r}; dropped"
+            self.complain("role", link.node, text)
+            return
+        self._received[self.codec.tags[type(message)]] += 1
+        self._on_message(at(link.node, sender_part), at(self.node, to_part), message)
+
+    def link_writable(self, link: Link) -> None:
+        route = self._links.get(link)
+        if route is not None:
+            route.flush()
+
+    def link_lost(self, link: Link, why: str) -> None:
+        self._bytes_in += link.bytes_in
+        self._bytes_out += link.bytes_out
+        self._links.pop(link).gone(link)
+
+    def hold(self) -> None:
+        """Whoever takes the messages is behind: read no more until `release`."""
+        if not self.holding:
+            self.holding = True
+            for link in self._links:
+                link.hold()
+
+    def release(self) -> None:
+        if self.holding:
+            self.holding = False
+            for link in list(self._links):
+                link.release()
+
+    def drop(self, peer_name: str) -> None:
+        """Close all connections with a peer and refuse it from now on."""
+        self._greeter.dropped.add(peer_name)
+        for link in list(self._links):
+            if link.identity.name == peer_name:
+                link.cut("that peer is refused from now on")
+        for route in list(self._routes.values()):
+            if peer_of(route.node) == peer_name:
+                route.fail()
+
+    # Housekeeping.
+
+    def _sweep(self) -> None:
+        self._sweeping = self.loop.call_later(self.limits.sweep_s, self._sweep)
+        now = self.loop.time()
+        self._door.sweep(now)
+        for link in list(self._links):
+            self._inspect(link, now)
+        self._trim(now)
+        for node in [node for node, route in self._routes.items() if not route.needed]:
+            del self._routes[node]
+
+    def _inspect(self, link: Link, now: float) -> None:
+        limits = self.limits
+        if link.closing_since is not None:
+            if now - link.closing_since > limits.drain_s:
+                link.stream.abort("its goodbye took too long")
+            return
+        reason = self._greeter.refusal(link.identity)
+        if reason is None and link.stalled_s(now) > limits.frame_s:
+            reason = f"a frame took longer than {limits.frame_s:g} s"
+        if reason is not None:
+            self.complain("cut", link.node, f"the connection with {link.node} was cut: {reason}")
+            link.cut(reason)
+
+    def _trim(self, now: float) -> None:
+        """Close the least recently used idle links beyond those that are kept warm."""
+        links = [link for link in self._links if link.usable]
+        excess = len(links) - self.limits.warm_links
+        if excess <= 0:
+            return
+        too_many = len(links) - self.limits.links_max
+        links.sort(key=lambda link: link.used_at)
+        for link in links:
+            idle = link.idle and not self._links[link].waiting
+            if too_many > 0 or (idle and now - link.used_at >= self.limits.busy_s):
+                link.say_bye()
+                too_many -= 1
+                excess -= 1
+                if excess <= 0:
+                    return
+
+    # Looking.
+
+    def peers(self) -> list[PeerLink]:
+        """The open connections."""
+        now = self.loop.time()
+        return [
+            PeerLink(
+                link.node,
+                link.identity,
+                link.ours,
+                now - link.used_at,
+                link.messages_in,
+                link.messages_out,
+                link.bytes_in,
+                link.bytes_out,
+            )
+            for link in self._links
+        ]
+
+    def stats(self) -> Stats:
+        return Stats(
+            links=len(self._links),
+            half_open=len(self._door),
+            queued_bytes=self.counts.queued_bytes,
+            sent=dict(self._sent),
+            received=dict(self._received),
+            bytes_in=self._bytes_in + sum(link.bytes_in for link in self._links),
+            bytes_out=self._bytes_out + sum(link.bytes_out for link in self._links),
+            refused=self._refused,
+            without_role=self._without_role,
+            overflowed=self.counts.overflowed,
+            undelivered=self.counts.undelivered,
+        )
+
+    # The end.
+
+    async def close(self) -> None:
+        """Send what waits, say goodbye to everybody and stop listening; what is not done within
+        the limit's time is cut. Idempotent."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        deadline = self.loop.time() + self.limits.close_s
+        self.leaving = True
+        await self._until(deadline, lambda: not any(r.waiting for r in self._routes.values()))
+        for link in list(self._links):
+            link.say_bye(leaving=True)
+        await self._until(deadline, lambda: not self._links)
+        await self._dialler.close()
+        for link in list(self._links):
+            link.stream.abort("this node goes away")
+        self._door.close()
+        self._strangers.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await self._until(deadline + 1.0, lambda: not self._links)
+
+    async def _until(self, deadline: float, done: Callable[[], bool]) -> None:
+        while not done() and self.loop.time() < deadline:
+            # Many small events lead here; only the end of a node waits for them.
+            await asyncio.sleep(POLL_S)

@@ -1,0 +1,120 @@
+"""A machine's disk, and the recorder that keeps what agents record on it.
+
+What is written lies first in the process's memory, after a flush in the system's, after a sync on
+the platter. A killed process loses the first, a machine that loses power the first two. What is
+left is always a prefix of what was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sureline.world.protocol import Action, Recordable
+
+if TYPE_CHECKING:
+    from sureline.world.simulated.machine import Life
+
+FLUSH_S = 0.01
+"""A record waits no longer than this for its flush, as in the live world."""
+
+Write = Recordable | tuple[str, bytes]
+
+
+class Disk:
+    """Outlives the machine's processes. `events` and `kept` are what is on the platter."""
+
+    def __init__(self) -> None:
+        self.events: list[Recordable] = []
+        self.kept: dict[str, bytes] = {}
+        self._unsynced: list[Write] = []
+        self._flushed = 0
+        """How many of the unsynced are with the system."""
+        self._synced = 0
+        """How many writes have reached the platter, ever."""
+        self._seen: dict[str, bytes] = {}
+
+    def record(self, event: Recordable) -> None:
+        self._unsynced.append(event)
+
+    def put(self, key: str, value: bytes) -> None:
+        self._unsynced.append((key, value))
+        self._seen[key] = value
+
+    def get(self, key: str) -> bytes | None:
+        found = self._seen.get(key)
+        return self.kept.get(key) if found is None else found
+
+    def recorded(self) -> list[Recordable]:
+        """What a process that reads the disk now finds recorded, in order."""
+        return self.events + [write for write in self._unsynced if isinstance(write, Recordable)]
+
+    def mark(self) -> int:
+        """How much has been written, ever: for `sync_to`."""
+        return self._synced + len(self._unsynced)
+
+    def flush(self) -> None:
+        self._flushed = len(self._unsynced)
+
+    @property
+    def flushed(self) -> int:
+        """How much of what was ever written would survive a kill."""
+        return self._synced + self._flushed
+
+    def sync_to(self, mark: int) -> None:
+        """Everything up to the mark is on the platter."""
+        count = max(0, mark - self._synced)
+        for write in self._unsynced[:count]:
+            if isinstance(write, tuple):
+                self.kept[write[0]] = write[1]
+            else:
+                self.events.append(write)
+        del self._unsynced[:count]
+        self._synced += count
+        self._flushed = max(0, self._flushed - count)
+
+    def lose(self, *, power: bool) -> None:
+        """The process was killed; with `power`, the whole machine went down."""
+        del self._unsynced[0 if power else self._flushed :]
+        self._flushed = len(self._unsynced)
+        self._seen = {}
+        for write in self._unsynced:
+            if isinstance(write, tuple):
+                self._seen[write[0]] = write[1]
+
+
+class DiskRecorder:
+    """The plain recorder of one life of a machine: everything goes to its disk."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._disk = life.machine.disk
+        self._flush_due = False
+
+    def record(self, event: Recordable) -> None:
+        self._disk.record(event)
+        if not self._flush_due:
+            self._flush_due = True
+            self._life.after(FLUSH_S, self._flush_by_itself)
+
+    def _flush_by_itself(self) -> None:
+        self._flush_due = False
+        self._disk.flush()
+
+    def flush(self) -> None:
+        self._disk.flush()
+
+    def sync(self, on_durable: Action) -> None:
+        self._disk.flush()
+        mark = self._disk.mark()
+
+        def done() -> None:
+            self._disk.sync_to(mark)
+            on_durable()
+
+        self._life.after(self._life.machine.spec.sync_s, done)
+
+    def put(self, key: str, value: bytes) -> None:
+        self._disk.put(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        return self._disk.get(key)
