@@ -129,7 +129,10 @@ finish = 1
     assert found[1, "unknown key `nme`"] == "did you mean 'name'?"
     assert (2, "`duration`: '-5' is negative") in found
     assert found[4, "`grid.machines`: there are sites"] == "give each [[grid.site]] its own number"
-    assert found[5, "`grid.cores`: 'unifrm' is not a distribution"] == "did you mean 'uniform'?"
+    assert (
+        found[5, "`grid.cores`: 'unifrm' is not a distribution for this"]
+        == "did you mean 'uniform'?"
+    )
     assert found[8, "unknown key `grid.site.coers`"] == "did you mean 'cores'?"
     assert (10, "`network.loss`: 2 is out of bounds") in found
     assert (12, "`network.link.between`: 'c' is not a site") in found

@@ -7,9 +7,12 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import uvloop
 
 from sureline.world.identity import certificates
 from sureline.world.net.codec import Codec
@@ -154,3 +157,14 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def run(test: Coroutine[Any, Any, None], *, stdlib_loop: bool = False) -> None:
+    """Run a test's coroutine on uvloop, or on the loop of the standard library."""
+    factory = asyncio.new_event_loop if stdlib_loop else uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(test)
+
+
+async def close_all(*nodes: LabNode) -> None:
+    await asyncio.gather(*(node.transport.close() for node in nodes))

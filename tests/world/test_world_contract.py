@@ -13,6 +13,7 @@ import pytest
 from sureline.world.agent import Agent, handles
 from sureline.world.live import LiveWorld
 from sureline.world.protocol import Job, JobEvent, Message, Recordable
+from sureline.world.simulated import MachineParts, Simulation, SimulationError
 
 
 class Note(Message, frozen=True):
@@ -103,11 +104,49 @@ class Live:
 
         self.loop.run_until_complete(wait())
 
+    def guard(self, action: Callable[[], None]) -> None:
+        self.world.guard(action)
+
     def close(self) -> None:
         self.loop.close()
 
 
-WORLDS = {"live": Live}
+class Simulated:
+    """A simulated world, with the same parts as the live one."""
+
+    def __init__(self):
+        self.world = Simulation(seed=1)
+        self.recorder = Recorder(self)
+        self.runner = Runner()
+        self.crashes: list[BaseException] = []
+        parts = MachineParts(
+            runner=lambda life: self.runner,
+            fetcher=lambda life: Fetcher(),
+            recorder=lambda life: self.recorder,
+        )
+        for node in ("a", "b"):
+            self.world.machine(node, parts=parts)
+
+    def call_soon(self, action):
+        self.world.at(0.0, action)
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        try:
+            self.world.run(condition=condition, events_max=100_000)
+        except SimulationError as error:
+            assert isinstance(error.__cause__, Exception)
+            self.crashes.append(error.__cause__)
+        assert condition()
+
+    def guard(self, action: Callable[[], None]) -> None:
+        with pytest.raises(SimulationError, match="seed 1, at .* s on b: RuntimeError: boom 0"):
+            self.world.boot("a", action)
+
+    def close(self) -> None:
+        pass
+
+
+WORLDS = {"live": Live, "simulated": Simulated}
 
 
 @pytest.fixture(params=sorted(WORLDS))
@@ -255,7 +294,7 @@ def test_an_exception_ends_the_world_once(lab):
     later: list[int] = []
     a.world.after(0.01, lambda: later.append(1))
     lab.run_until(lambda: bool(lab.crashes))
-    lab.world.guard(lambda: later.append(2))
+    lab.guard(lambda: later.append(2))
     assert [str(error) for error in lab.crashes] == ["boom 0"]
     assert b.heard == [("a", 0)]
     assert later == []

@@ -14,7 +14,7 @@ and shape are plain numbers. A value alone always gives itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
@@ -30,6 +30,7 @@ _ARGUMENTS = {
     "exponential": ("mean",),
     "pareto": ("least", "shape"),
 }
+FORMS = (*_ARGUMENTS, "choice")
 _PLAIN = frozenset({"sigma", "shape"})
 CHOICES_MAX = 1000
 
@@ -72,6 +73,7 @@ def parse_distribution(
     *,
     least: float = 0.0,
     most: float = float("inf"),
+    forms: Sequence[str] = FORMS,
 ) -> Distribution:
     """`parse` reads one value in its unit. Raises QuantityError."""
     if not isinstance(written, str):
@@ -80,16 +82,15 @@ def parse_distribution(
     if call is None:
         return _checked(Distribution("constant", (parse(written),), least, most), written)
     form, texts = call[1], [text.strip() for text in call[2].split(",")]
+    if form not in forms:
+        hint = did_you_mean(form, forms, "known here are " + ", ".join(forms))
+        raise QuantityError(f"'{form}' is not a distribution for this", hint)
     if form == "choice":
         if len(texts) > CHOICES_MAX:
             raise QuantityError(f"'{form}' has {len(texts)} values", f"give at most {CHOICES_MAX}")
         values = tuple(parse(text) for text in texts)
         return _checked(Distribution(form, values, least, most), written)
-    names = _ARGUMENTS.get(form)
-    if names is None:
-        known = [*_ARGUMENTS, "choice"]
-        hint = did_you_mean(form, known, "known are " + ", ".join(known))
-        raise QuantityError(f"'{form}' is not a distribution", hint)
+    names = _ARGUMENTS[form]
     if len(texts) != len(names):
         hint = f"write {form}({', '.join(names)})"
         raise QuantityError(f"'{written}' has {len(texts)} values", hint)

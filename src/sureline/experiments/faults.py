@@ -56,7 +56,7 @@ class Faults:
 
     def __init__(self, scenario: Scenario, seed: int, victims: Victims) -> None:
         self._scenario = scenario
-        self._random = Random(f"{seed}/faults")
+        self.random = Random(f"{seed}/faults")
         self._victims = victims
         self._turn: Counter[str] = Counter()
         """How often something has befallen each victim; '' is the network."""
@@ -86,9 +86,9 @@ class Faults:
 
     def _gap_s(self, fault: Fault) -> float:
         if fault.every_s is not None:
-            return fault.every_s.draw(self._random)
+            return fault.every_s.draw(self.random)
         per_second = (fault.per_minute or 0.0) * len(self._whom(fault)) / 60.0
-        return self._random.expovariate(per_second) if per_second else float("inf")
+        return self.random.expovariate(per_second) if per_second else float("inf")
 
     def _whom(self, fault: Fault) -> list[str]:
         return list(dict.fromkeys(n for word in fault.whom for n in self._scenario.meant(word)))
@@ -100,7 +100,7 @@ class Faults:
         states = _SUITS[fault.what]
         able = [node for node in self._whom(fault) if self._victims.state(node) in states]
         if fault.count is not None:
-            able = self._random.sample(able, min(fault.count, len(able)))
+            able = self.random.sample(able, min(fault.count, len(able)))
         for node in able:
             self._do(fault.what, node, at_s, fault.factor)
             self._undo_later(fault, node, at_s)
@@ -125,7 +125,7 @@ class Faults:
     def _undo_later(self, fault: Fault, node: str, at_s: float) -> None:
         if fault.lasts_s is None:
             return
-        turn, undo_s = self._turn[node], at_s + fault.lasts_s.draw(self._random)
+        turn, undo_s = self._turn[node], at_s + fault.lasts_s.draw(self.random)
         undone = UNDONE_BY[fault.what]
 
         def undo() -> None:
@@ -146,7 +146,7 @@ class Faults:
         self._note(at_s, "partition", " | ".join(", ".join(group) for group in fault.groups))
         self._victims.partition(groups)
         if fault.lasts_s is not None:
-            turn, undo_s = self._turn[""], at_s + fault.lasts_s.draw(self._random)
+            turn, undo_s = self._turn[""], at_s + fault.lasts_s.draw(self.random)
             self._victims.at(undo_s, lambda: self._heal(undo_s) if self._turn[""] == turn else None)
 
     def _heal(self, at_s: float) -> None:

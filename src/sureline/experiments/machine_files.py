@@ -1,42 +1,44 @@
 """Files on a simulated machine: its store, and fetching into it.
 
 A store knows which contents it holds, not what they are. It is bounded: what was used longest ago
-goes first, but never the only copy of what a job made here. `keeps` says whether it survives a
-crash of its machine. The user's directory is a second place, which only publishing writes.
+goes first, but nothing that is marked as needed. It may survive a crash of its machine or not. The
+user's directory is a second place, which only publishing writes.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
-from sureline.experiments.host import Host
 from sureline.experiments.work import TaskJob, Work
 from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnded, UserFile
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
 from sureline.world.address import Node, node_of
 from sureline.world.protocol import AgentId, Fetched, Timer, Wanted
+from sureline.world.simulated.flows import Transfer
+from sureline.world.simulated.machine import Life
 
 HASH_BYTES_S = 1e9
 LOOK_S = 0.0002
-ASK_BYTES = 200
 STALLED_S = 10.0
 """A source that sends nothing for so long is given up."""
 
 
 class Store:
-    """Contents by digest, least recently used first. `others` are the stores of all machines."""
+    """Contents by digest, least recently used first; also what `peer.grid_agent.Marks` asks for."""
 
-    def __init__(
-        self, node: Node, bound_bytes: int, keeps: bool, others: Mapping[Node, Store]
-    ) -> None:
+    def __init__(self, node: Node, bound_bytes: float, keeps: bool) -> None:
         self.node = node
-        self.keeps = keeps
         self._bound_bytes = bound_bytes
-        self._others = others
+        self._keeps = keeps
         self._sizes: dict[str, int] = {}
-        self._made: dict[str, None] = {}
+        self._pins: dict[str, dict[str, None]] = {}
+        """Why something is needed just now -> what."""
+        self._kept: dict[str, dict[str, None]] = {}
+        """Run -> what it has no other copy of, perhaps."""
+        self._held: Counter[str] = Counter()
+        """How many of these hold a content."""
         self.used_bytes = 0
         self.published: dict[str, str] = {}
         """The user's directory: path -> digest."""
@@ -48,47 +50,70 @@ class Store:
         """It is the last to go from now on."""
         self._sizes[digest] = self._sizes.pop(digest)
 
-    def keep(self, file: FileRecord) -> str:
+    def add(self, file: FileRecord) -> str:
         """Take a content in; '' or a sentence on why there is no room for it."""
         if file.digest in self._sizes:
             self.use(file.digest)
             return ""
+        if self.used_bytes + file.size > self._bound_bytes:
+            self._evict(self.used_bytes + file.size - self._bound_bytes)
+        if self.used_bytes + file.size > self._bound_bytes:
+            return f"there is no room for {file.path} on {self.node}"
         self._sizes[file.digest] = file.size
         self.used_bytes += file.size
-        self._evict(file.digest)
-        if self.used_bytes > self._bound_bytes:
-            self._drop(file.digest)
-            return f"no room for {file.path} on {self.node}"
         return ""
 
-    def keep_made(self, files: Iterable[FileRecord]) -> str:
-        """As `keep`, for what a job made here: nobody else has it."""
-        for file in files:
-            refused = self.keep(file)
-            if refused:
-                return refused
-            self._made[file.digest] = None
-        return ""
-
-    def _evict(self, spared: str) -> None:
-        for digest in list(self._sizes):
-            if self.used_bytes <= self._bound_bytes:
+    def _evict(self, bytes_needed: float) -> None:
+        for digest in [digest for digest in self._sizes if not self._held[digest]]:
+            if bytes_needed <= 0:
                 return
-            if digest != spared and not (digest in self._made and self._is_only(digest)):
-                self._drop(digest)
+            bytes_needed -= self._sizes[digest]
+            self.used_bytes -= self._sizes.pop(digest)
 
-    def _is_only(self, digest: str) -> bool:
-        return not any(digest in other for other in self._others.values() if other is not self)
-
-    def _drop(self, digest: str) -> None:
-        self.used_bytes -= self._sizes.pop(digest)
-        self._made.pop(digest, None)
-
-    def crashed(self) -> None:
-        if not self.keeps:
+    def lost_power(self) -> None:
+        """What a crash of the machine leaves of it."""
+        for why in list(self._pins):
+            self.unpin(why)
+        if not self._keeps:
             self._sizes.clear()
-            self._made.clear()
+            self._kept.clear()
+            self._held.clear()
             self.used_bytes = 0
+
+    # -- marks ---------------------------------------------------------------------------------
+
+    def pin(self, digests: Iterable[str], why: str) -> None:
+        self._hold(self._pins, digests, why)
+
+    def unpin(self, why: str) -> None:
+        self._let_go(self._pins, list(self._pins.get(why, ())), why)
+
+    def keep(self, digests: Iterable[str], run: str) -> None:
+        self._hold(self._kept, digests, run)
+
+    def release(self, digests: Iterable[str], run: str) -> None:
+        self._let_go(self._kept, digests, run)
+
+    def release_run(self, run: str) -> None:
+        self._let_go(self._kept, list(self._kept.get(run, ())), run)
+
+    def _hold(self, holds: dict[str, dict[str, None]], digests: Iterable[str], why: str) -> None:
+        held = holds.setdefault(why, {})
+        for digest in digests:
+            if digest not in held:
+                held[digest] = None
+                self._held[digest] += 1
+
+    def _let_go(self, holds: dict[str, dict[str, None]], digests: Iterable[str], why: str) -> None:
+        held = holds.get(why, {})
+        for digest in digests:
+            if digest in held:
+                del held[digest]
+                self._held[digest] -= 1
+        if not held:
+            holds.pop(why, None)
+
+    # -- what jobs need ------------------------------------------------------------------------
 
     def first_missing(self, job: TaskJob) -> str:
         """The path of an input that is not here; '' if all are."""
@@ -114,23 +139,13 @@ class Store:
         return JobEnded("succeeded")
 
 
-class Carrier(Protocol):
-    """The network, as far as bulk transfers go."""
-
-    def transfer(
-        self, source: Node, target: Node, size_bytes: float, on_done: Callable[[], None]
-    ) -> None: ...
-
-
 class SimulatedFetcher:
-    def __init__(
-        self, host: Host, work: Work, store: Store, stores: Mapping[Node, Store], carrier: Carrier
-    ) -> None:
-        self._host = host
+    def __init__(self, life: Life, work: Work, store: Store, stores: Mapping[Node, Store]) -> None:
+        self.life = life
+        self.node = life.machine.node
+        self.store = store
+        self.stores = stores
         self._work = work
-        self._store = store
-        self._stores = stores
-        self._carrier = carrier
 
     def fetch(
         self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
@@ -138,86 +153,83 @@ class SimulatedFetcher:
         match wanted:
             case UserFile(path=path):
                 self._user_file(self._work.user_file(path), on_done)
-            case Blob(file=file) if file.digest in self._store:
-                self._store.use(file.digest)
-                self._host.after(LOOK_S, lambda: on_done(FileReady(file)))
+            case Blob(file=file) if file.digest in self.store:
+                self.store.use(file.digest)
+                self.life.after(LOOK_S, lambda: on_done(FileReady(file)))
             case Blob(file=file):
-                nodes = [node for source in sources if (node := node_of(source)) != self._host.node]
-                _Transfer(self, file, list(dict.fromkeys(nodes)), on_done).try_next()
+                nodes = [node for source in sources if (node := node_of(source)) != self.node]
+                _Fetch(self, file, list(dict.fromkeys(nodes)), on_done).try_next()
             case PastResult():
-                self._host.after(LOOK_S, lambda: on_done(PastUnknown()))
+                self.life.after(LOOK_S, lambda: on_done(PastUnknown()))
             case KeptFiles(files=files, by_content=by_content):
-                whole = all(file.digest in self._store for file in files)
+                whole = all(file.digest in self.store for file in files)
                 seconds = LOOK_S
                 if by_content:
                     seconds += sum(file.size for file in files) / HASH_BYTES_S
-                self._host.after(seconds, lambda: on_done(KeptAnswer(whole)))
+                self.life.after(seconds, lambda: on_done(KeptAnswer(whole)))
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")
 
     def _user_file(self, file: FileRecord, on_done: Callable[[Fetched], None]) -> None:
         def hashed() -> None:
-            refused = self._store.keep(file)
+            refused = self.store.add(file)
             on_done(FileMissing(file.path, refused) if refused else FileReady(file))
 
-        self._host.after(LOOK_S + file.size / HASH_BYTES_S, hashed)
+        self.life.after(LOOK_S + file.size / HASH_BYTES_S, hashed)
 
 
-class _Transfer:
-    """One content, from the first source that gives it: ask, wait, take it in."""
+class _Fetch:
+    """One content, from the first source that gives all of it."""
 
     def __init__(
         self,
         fetcher: SimulatedFetcher,
         file: FileRecord,
-        sources: list[Node],
+        sources: Sequence[Node],
         on_done: Callable[[Fetched], None],
     ) -> None:
         self._fetcher = fetcher
         self._file = file
-        self._sources = sources
+        self._sources = deque(sources)
         self._on_done = on_done
-        self._tried = 0
-        self._patience: Timer | None = None
+        self._watch: Timer | None = None
 
     def try_next(self) -> None:
-        host = self._fetcher._host
-        if self._tried == len(self._sources):
-            reason = f"{self._file.path} could not be had from any of {len(self._sources)} sources"
-            host.after(LOOK_S, lambda: self._on_done(FileMissing(self._file.path, reason)))
+        fetcher = self._fetcher
+        if not self._sources:
+            reason = f"{self._file.path} could not be had from any source"
+            fetcher.life.after(LOOK_S, lambda: self._on_done(FileMissing(self._file.path, reason)))
             return
-        number = self._tried
-        source = self._sources[number]
-        self._tried += 1
-        self._patience = host.after(STALLED_S, lambda: self._stalled(number))
-        carrier = self._fetcher._carrier
-        carrier.transfer(host.node, source, ASK_BYTES, lambda: self._asked(number, source))
-
-    def _asked(self, number: int, source: Node) -> None:
-        """At the source: send it, or say that it is not here."""
-        store = self._fetcher._stores.get(source)
+        source = self._sources.popleft()
+        store = fetcher.stores.get(source)
         has = store is not None and self._file.digest in store
-        size_bytes = self._file.size if has else ASK_BYTES
-        self._fetcher._carrier.transfer(
+        transfer = fetcher.life.machine.sim.network.transfer(
             source,
-            self._fetcher._host.node,
-            size_bytes,
-            lambda: self._answered(number, source, has),
+            fetcher.node,
+            self._file.size if has else 0,
+            lambda arrived: self._arrived(source, has and arrived == self._file.size),
         )
+        self._see_to(transfer, -1)
 
-    def _answered(self, number: int, source: Node, has: bool) -> None:
-        if number != self._tried - 1 or self._patience is None:
-            return  # it was given up meanwhile
-        self._patience.cancel()
-        self._patience = None
-        if not has:
+    def _see_to(self, transfer: Transfer, arrived_before: int) -> None:
+        """Give up a source from which nothing comes any more."""
+
+        def look() -> None:
+            arrived = transfer.arrived_bytes()
+            if arrived > arrived_before:
+                self._see_to(transfer, arrived)
+            else:
+                transfer.cancel()
+                self.try_next()
+
+        self._watch = self._fetcher.life.after(STALLED_S, look)
+
+    def _arrived(self, source: Node, whole: bool) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if not whole:
             self.try_next()
             return
-        refused = self._fetcher._store.keep(self._file)
+        refused = self._fetcher.store.add(self._file)
         path = self._file.path
         self._on_done(FileMissing(path, refused) if refused else FileReady(self._file, source))
-
-    def _stalled(self, number: int) -> None:
-        if number == self._tried - 1:
-            self._patience = None
-            self.try_next()

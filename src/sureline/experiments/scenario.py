@@ -34,12 +34,14 @@ class Site(msgspec.Struct, frozen=True):
     name: str
     machines: int
     cores: Distribution
+    """Whole ones: draws are rounded."""
     memory_bytes: int
     disk_bytes: int
     cache_bytes: int
     keeps_cache: bool
     speed: Distribution
     background: Distribution
+    """The share of every core that others use."""
     clock_offset_s: Distribution
     clock_drift: Distribution
 
@@ -48,13 +50,14 @@ class Site(msgspec.Struct, frozen=True):
 
 
 class LinkSettings(msgspec.Struct, frozen=True):
-    """One way from one machine to another."""
+    """What lies between two machines. The bandwidth of the usual link is what each machine sends
+    and receives with at most; that of a link between sites is what one transfer gets."""
 
     delay_s: Distribution
     bandwidth_bytes_s: float
     loss: float = 0.0
     duplication: float = 0.0
-    reordering: float = 0.0
+    reordering: bool = False
 
 
 class NetworkSettings(msgspec.Struct, frozen=True):

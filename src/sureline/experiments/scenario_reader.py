@@ -42,6 +42,7 @@ from sureline.workflow.read import read_bytes
 MACHINES_MAX = 1_000_000
 TASKS_MAX = 1_000_000
 RUNS_MAX = 1000
+DELAY_FORMS = ("uniform", "lognormal", "exponential", "choice")
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
@@ -133,13 +134,13 @@ def _site(table: Table, base: Site, one: bool) -> Site:
     return Site(
         name=base.name,
         machines=machines,
-        cores=table.distribution("cores", base.cores, least=0.001, most=1e6),
+        cores=table.distribution("cores", base.cores, least=1, most=1e6),
         memory_bytes=table.size("memory", base.memory_bytes),
         disk_bytes=table.size("disk", base.disk_bytes),
         cache_bytes=table.size("cache", base.cache_bytes),
         keeps_cache=table.flag("keeps_cache", base.keeps_cache),
         speed=table.distribution("speed", base.speed, least=0.001, most=1e6),
-        background=table.distribution("background", base.background, most=1e6),
+        background=table.distribution("background", base.background, most=0.99),
         clock_offset_s=table.distribution(
             "clock_offset", base.clock_offset_s, signed, least=-1e9, most=1e9
         ),
@@ -173,11 +174,11 @@ def _check_site(table: Table, key: str, name: str, sites: Sequence[Site]) -> Non
 
 def _link(table: Table, base: LinkSettings) -> LinkSettings:
     return LinkSettings(
-        delay_s=table.distribution("delay", base.delay_s, parse_duration, most=1e6),
+        delay_s=table.distribution("delay", base.delay_s, parse_duration, forms=DELAY_FORMS),
         bandwidth_bytes_s=table.read("bandwidth", base.bandwidth_bytes_s, parse_rate),
         loss=table.number("loss", base.loss, most=1.0),
         duplication=table.number("duplication", base.duplication, most=1.0),
-        reordering=table.number("reordering", base.reordering, most=1.0),
+        reordering=table.flag("reordering", base.reordering),
     )
 
 

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sureline.experiments.distributions import Distribution, parse_distribution
+from sureline.experiments.distributions import FORMS, Distribution, parse_distribution
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import Mistake, WorkflowError
 from sureline.workflow.quantities import QuantityError, parse_duration, parse_size
@@ -255,9 +255,10 @@ class Table:
         *,
         least: float = 0.0,
         most: float = float("inf"),
+        forms: Sequence[str] = FORMS,
     ) -> Distribution:
         def read(text: str) -> Distribution:
-            return parse_distribution(text, parse, least=least, most=most)
+            return parse_distribution(text, parse, least=least, most=most, forms=forms)
 
         return self.read(key, default, read)
 

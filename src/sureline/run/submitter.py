@@ -385,7 +385,10 @@ class Submitter(Agent):
         self._over = True
         ended = RunEnded(self.world.now(), *self._verdict())
         self.world.record(ended)
-        self.world.sync(lambda: self._on_end(ended))
+        self.world.sync(lambda: self._announce(ended))
+
+    def _announce(self, ended: RunEnded) -> None:
+        self._on_end(ended)
 
     def _verdict(self) -> tuple[RunState, str]:
         if self._failed:

@@ -3,9 +3,11 @@
 Each node that is handed a region delivers the message, splits the region in at most eight (see
 `regions`), and hands each part to a contact there. The contact says at once that it has taken the
 part; if it does not, or is found to be gone before it has replied, another contact of that part is
-tried, and in the end one from outside it. Replies are merged on the way up. A node waits for its
-children's replies for as long as it was told, less one hop for each level: so every level ends
-before the one above it, and what comes later is dropped.
+tried. When all those known are used up, a search tells whether anybody else is there.
+
+Replies are merged on the way up. A node waits for its children's replies for as long as it was
+told, less one hop for each level: so every level ends before the one above it, and what comes
+later is dropped. Only replies have a deadline: a part that nobody has taken yet is still tried.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from sureline.overlay.kademlia.base import Base
 from sureline.overlay.kademlia.ids import EVERYWHERE, ID_BITS, ID_BYTES, Region, id_of
 from sureline.overlay.kademlia.messages import Cast, CastReply, CastTaken
 from sureline.overlay.kademlia.regions import Part, passed_on, split
+from sureline.overlay.kademlia.search import Search, Searches
 from sureline.world.address import node_of
 from sureline.world.protocol import AgentId, Message, Timer
 
@@ -41,23 +44,25 @@ class Aggregate(msgspec.Struct, frozen=True):
     reached: int
     """Nodes that had the message and said so in time, the origin not counted."""
     missed: int
-    """Regions in which nobody could be reached, or whose reply was late or too large."""
+    """Parts that somebody lives in but could not be reached, and replies late or too large."""
 
 
 class Child:
     """One part of a duty, and who has been asked to take it."""
 
-    __slots__ = ("duty", "number", "outsider", "part", "taken", "to", "tried")
+    __slots__ = ("contacts", "duty", "number", "part", "searched", "taken", "to", "tries")
 
     def __init__(self, duty: Duty, part: Part) -> None:
         self.duty = duty
         self.part = part
-        self.tried: list[AgentId] = []
+        self.contacts = part.contacts[::-1]
+        """Who may be tried next, the preferred last."""
+        self.tries = 0
         self.to: AgentId = ""
         self.number = 0
         self.taken = False
-        self.outsider = False
-        """Whether a node from outside the part has been tried."""
+        self.searched = False
+        """Whether the part has been searched for others."""
 
 
 class Duty:
@@ -65,7 +70,7 @@ class Duty:
 
     __slots__ = (
         "cast", "children", "missed", "on_end", "over", "parent", "reached", "region", "replies",
-        "timer",
+        "searching", "timer",
     )  # fmt: skip
 
     def __init__(self, cast: Cast, region: Region, parent: AgentId) -> None:
@@ -73,7 +78,9 @@ class Duty:
         self.region = region
         self.parent = parent
         self.children: dict[int, Child] = {}
-        """By the number of the question that is out."""
+        """Those not settled, by the number of their question."""
+        self.searching = 0
+        """Parts that are being searched for somebody to take them."""
         self.replies: list[bytes] = []
         self.reached = 0
         self.missed = 0
@@ -85,17 +92,21 @@ class Duty:
 class Broadcasts:
     """All broadcasts that this node has a part in."""
 
-    __slots__ = ("_base", "_duties", "_numbers", "_serial", "_topics", "forwards", "retries")
+    __slots__ = (
+        "_base", "_duties", "_numbers", "_searches", "_serial", "_topics", "forwards", "retries",
+    )  # fmt: skip
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: Base, searches: Searches) -> None:
         self._base = base
+        self._searches = searches
         self._topics: dict[str, tuple[Handler, Merge]] = {}
         self._duties: dict[CastId, list[Duty]] = {}
         """By broadcast, oldest first: those under way, and those over, to know duplicates."""
         self._numbers: dict[int, Child] = {}
-        """Children that have not replied yet, by number."""
+        """Children that are not settled, by number."""
         self._serial = base.world.random.getrandbits(48)
         self.forwards = 0
+        """Parts handed out, at most eight for each duty; and those handed out again."""
         self.retries = 0
 
     def listen(self, topic: str, handler: Handler, merge: Merge) -> None:
@@ -139,7 +150,7 @@ class Broadcasts:
         if not earlier and cast.origin != self._base.me:
             self._deliver(duty)
         self._hand_out(duty)
-        if cast.patience_s <= 0 or duty.children:
+        if cast.patience_s <= 0 or duty.children or duty.searching:
             self._base.world.send(sender, CastTaken(cast.number))
         self._end_if_done(duty)
 
@@ -191,54 +202,57 @@ class Broadcasts:
         contacts = [c for c in contacts if c != cast.origin]
         for part in split(duty.region, contacts, insiders, base.settings.regions):
             self._forward(Child(duty, part))
-        if cast.patience_s > 0 and duty.children:
-            patience_s = cast.patience_s
-            if duty.parent != base.me:
-                patience_s = max(patience_s - base.settings.hop_s, base.settings.hop_s / 2)
-            duty.timer = base.world.after(patience_s, lambda: self._end(duty))
+        if cast.patience_s > 0 and (duty.children or duty.searching):
+            duty.timer = base.world.after(cast.patience_s, lambda: self._expire(duty))
 
     def _forward(self, child: Child) -> None:
-        """Hand the part to the next contact; without one, give it up."""
-        duty = child.duty
-        to = self._next_contact(child)
-        if to is None:
-            duty.missed += 1
-            return
+        """Hand the part to the next contact. When there is none left, search for others, once;
+        then give the part up."""
         base = self._base
-        if child.tried:
+        if not child.contacts or child.tries >= base.settings.cast_tries:
+            if child.searched:
+                child.duty.missed += 1
+            else:
+                self._search(child)
+            return
+        if child.tries or child.searched:
             self.retries += 1
         else:
             self.forwards += 1
-        child.tried.append(to)
-        child.to = to
+        child.tries += 1
+        child.to = child.contacts.pop()
         child.taken = False
-        child.number = base.requests.open(to, self)
-        duty.children[child.number] = child
+        child.number = base.requests.open(child.to, self)
+        child.duty.children[child.number] = child
         self._numbers[child.number] = child
-        base.world.send(to, self._cast_to(child))
+        base.world.send(child.to, self._cast_to(child))
 
-    def _next_contact(self, child: Child) -> AgentId | None:
-        settings = self._base.settings
-        if len(child.tried) < settings.cast_tries:
-            for contact in child.part.contacts:
-                if contact not in child.tried:
-                    return contact
-        if child.outsider or child.part.region.length == 0:
-            return None
-        # Whoever lives nearest to the part knows best who else might be there.
-        child.outsider = True
-        barred = (self._base.me, child.duty.parent, *child.tried, *child.part.insiders)
-        for contact in self._base.table.closest(child.part.region.first, settings.k):
-            if contact not in barred and contact not in child.part.contacts:
-                return contact
-        return None
+    def _search(self, child: Child) -> None:
+        """Find out who lives in a part where nobody we knew of does."""
+        base = self._base
+        duty, region = child.duty, child.part.region
+        child.searched = True
+        duty.searching += 1
+
+        def ended(search: Search) -> None:
+            duty.searching -= 1
+            barred = (duty.parent, duty.cast.origin, *child.part.insiders)
+            there = [c for c in search.lookup.nearest(base.settings.k) if id_of(c) in region]
+            child.contacts = [c for c in reversed(there) if c not in barred]
+            child.tries = 0
+            if child.contacts:
+                self._forward(child)
+            self._end_if_done(duty)
+
+        target = region.first + base.world.random.getrandbits(ID_BITS) % region.span
+        self._searches.start(target, ended, width=base.settings.alpha)
 
     def _cast_to(self, child: Child) -> Cast:
         duty, part = child.duty, child.part
         hop_s = self._base.settings.hop_s
         patience_s = 0.0
-        if duty.cast.patience_s > 0:
-            patience_s = max(duty.cast.patience_s - hop_s, hop_s)
+        if duty.cast.patience_s > 0 and not duty.over:
+            patience_s = max(duty.cast.patience_s - hop_s, hop_s / 2)
         return msgspec.structs.replace(
             duty.cast,
             number=child.number,
@@ -259,7 +273,7 @@ class Broadcasts:
             self._take(child, answer)
         elif isinstance(answer, CastTaken) and answer.accepted:
             child.taken = True
-            if child.duty.cast.patience_s <= 0:
+            if child.duty.cast.patience_s <= 0 or child.duty.over:
                 self._drop(child)
                 self._end_if_done(child.duty)
         else:
@@ -287,9 +301,8 @@ class Broadcasts:
 
     def _retry(self, child: Child) -> None:
         self._drop(child)
-        if not child.duty.over:
-            self._forward(child)
-            self._end_if_done(child.duty)
+        self._forward(child)
+        self._end_if_done(child.duty)
 
     def _take(self, child: Child, reply: CastReply) -> None:
         duty = child.duty
@@ -307,14 +320,22 @@ class Broadcasts:
     # The end.
 
     def _end_if_done(self, duty: Duty) -> None:
-        if not duty.children:
+        if not duty.children and not duty.searching:
+            if not duty.over:
+                self._end(duty)
+            self._close(duty)
+
+    def _expire(self, duty: Duty) -> None:
+        if not duty.over:
             self._end(duty)
+            self._end_if_done(duty)
 
     def _end(self, duty: Duty) -> None:
-        if duty.over:
-            return
-        duty.missed += len(duty.children)
-        self._close(duty)
+        """Reply with what there is. Parts that nobody has taken yet are still tried."""
+        duty.over = True
+        duty.missed += len(duty.children) + duty.searching
+        for child in [c for c in duty.children.values() if c.taken]:
+            self._drop(child)
         if duty.cast.patience_s <= 0:
             return
         value = self._merged(duty)
@@ -327,6 +348,7 @@ class Broadcasts:
             self._keep_reply(duty, value)
 
     def _close(self, duty: Duty) -> None:
+        """Nothing more comes of it."""
         duty.over = True
         if duty.timer is not None:
             duty.timer.cancel()

@@ -50,7 +50,7 @@ class Found(Message, frozen=True, tag="kademlia.found"):
 
 
 class Store(Message, frozen=True, tag="kademlia.store"):
-    """Keep these, besides what is there. Answered by Stored."""
+    """Keep these, besides what is there. Answered by Stored, unless the number is 0."""
 
     number: int
     records: Records
@@ -91,7 +91,7 @@ class Cast(Message, frozen=True, tag="kademlia.cast"):
     length: Annotated[int, msgspec.Meta(ge=0, le=ID_BITS)]
     """The region: the first `length` bits of `prefix`."""
     patience_s: float
-    """How long the sender waits for a reply; 0 if it wants none."""
+    """How long the receiver may wait for replies from below; 0 if none are wanted."""
     without: Contacts = ()
     """Nodes of the region that have this broadcast already ..."""
     known: Contacts = ()
@@ -108,7 +108,7 @@ class CastReply(Message, frozen=True, tag="kademlia.reply"):
     reached: int
     """Nodes that had this broadcast from here on for the first time."""
     missed: int
-    """Regions that nobody could be reached in, and replies that were too late or too large."""
+    """Parts whose nodes could not be reached, and replies that were too late or too large."""
     value: bytes | None = None
 
 

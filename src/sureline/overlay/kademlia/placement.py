@@ -13,7 +13,16 @@ from sureline.world.protocol import AgentId, Message
 class Placement:
     """`on_done` hears, once and later, how many nodes keep all of the records."""
 
-    __slots__ = ("_base", "_candidates", "_kept", "_late", "_on_done", "_open", "_records", "_wanted")
+    __slots__ = (
+        "_base",
+        "_candidates",
+        "_kept",
+        "_late",
+        "_on_done",
+        "_open",
+        "_records",
+        "_wanted",
+    )
 
     def __init__(
         self,

@@ -90,8 +90,7 @@ class Requests:
         self._next += 1
         request = Request(to, asker, self._world.now(), self.trips)
         self._pending[self._next] = request
-        if self._timer is None or request.due_at < self._due_at - GRAIN_S:
-            self._set(request.due_at)
+        self._wake_by(request.due_at)
         return self._next
 
     def answer(self, number: int, by: AgentId, answer: Message) -> bool:
@@ -127,8 +126,10 @@ class Requests:
         if request is not None:
             request.asker.failed(number, request.to)
 
-    def _set(self, due_at: float) -> None:
+    def _wake_by(self, due_at: float) -> None:
         if self._timer is not None:
+            if due_at >= self._due_at - GRAIN_S:
+                return
             self._timer.cancel()
         self._due_at = due_at
         self._timer = self._world.after(max(GRAIN_S, due_at - self._world.now()), self._fire)
@@ -143,6 +144,4 @@ class Requests:
                 request.is_slow = True
                 request.asker.slow(number, request.to)
         if self._pending:
-            due_at = min(request.due_at for request in self._pending.values())
-            if self._timer is None or due_at < self._due_at - GRAIN_S:
-                self._set(due_at)
+            self._wake_by(min(request.due_at for request in self._pending.values()))

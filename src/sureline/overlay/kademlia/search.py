@@ -19,9 +19,7 @@ class Search:
 
     __slots__ = ("_base", "_on_end", "_open", "_values", "holder", "lookup", "over", "records")
 
-    def __init__(
-        self, base: Base, target: int, width: int, values: bool, on_end: OnEnd
-    ) -> None:
+    def __init__(self, base: Base, target: int, width: int, values: bool, on_end: OnEnd) -> None:
         settings = base.settings
         self.lookup = Lookup(target, width, settings.alpha, settings.questions_max)
         self.records: tuple[Record, ...] = ()

@@ -84,8 +84,9 @@ class Storage:
         if held is not None:
             held.stored_at = now
 
-    def keys(self) -> list[bytes]:
-        return list(self._held)
+    def __iter__(self) -> Iterator[bytes]:
+        """The keys."""
+        return iter(self._held)
 
     def values_under(self, key: bytes) -> int:
         held = self._held.get(key)

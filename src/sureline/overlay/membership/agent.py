@@ -42,6 +42,8 @@ OBSERVER_VISITS = 20
 """An observer stays with one member for so many readings."""
 CALLERS_MAX = 8
 GOODBYES = 8
+HANDLER_S = 50e-6
+"""About what a message costs its receiver, decoding included."""
 
 
 class Membership(Agent):
@@ -135,7 +137,7 @@ class Membership(Agent):
         self._load = (load, waiting)
         if "report" not in self._timers:
             least_s = self.settings.report_s(len(self.knowledge.table.ring))
-            wait_s = self._reported_at + least_s - self.world.now()
+            wait_s = self._reported_at + least_s - self.knowledge.clock.now()
             if wait_s <= 0:
                 self._report()
             else:
@@ -156,8 +158,9 @@ class Membership(Agent):
         if self.knowledge.joined:
             return  # found a contact again after having lost everybody
         self.knowledge.joined = True
-        now = self.world.now()
-        self._sync_at = now + self.settings.sync_s * self.world.random.random()
+        now = self.knowledge.clock.now()
+        # When many join at once, the first pages are soon out of date: compare early.
+        self._sync_at = now + self.settings.probe_s * (1 + self.world.random.random())
         self._retry_at = now + self.settings.retry_gone_s * self.world.random.random()
         self.knowledge.introduce()
         first_s = self.settings.probe_s * self.world.random.random()
@@ -166,7 +169,7 @@ class Membership(Agent):
             self._on_joined(self.knowledge.others_present())
 
     def _beat(self, due: float) -> None:
-        now = self.world.now()
+        now = self.knowledge.clock.now()
         if self.inquiries.health.is_late(due, now):
             self.inquiries.health.worse()
             self.inquiries.begin_again()
@@ -229,15 +232,15 @@ class Membership(Agent):
         if now < self._retry_at or not gone:
             return
         self._retry_at = now + self.settings.retry_gone_s
-        name = self.world.random.choice(list(gone))
-        record = self.knowledge.table.records[name]
-        if record.state == "dead":
-            self.inquiries.send_probe_to(record)
+        records = self.knowledge.table.records
+        dead = [name for name in gone if records[name].state == "dead"]
+        if dead:
+            self.inquiries.send_probe_to(records[self.world.random.choice(dead)])
 
     def _back(self, name: str) -> None:
         """Somebody who was dead is back. If the network was cut, so are others: look at once, and
         compare tables."""
-        now = self.world.now()
+        now = self.knowledge.clock.now()
         self._retry_at = min(self._retry_at, now)
         self._sync_at = min(self._sync_at, now + self.settings.probe_s)
 
@@ -257,11 +260,11 @@ class Membership(Agent):
             return
         if self.knowledge.own is None:
             return
-        wait_s = max(0.0, self._burst_at + self.settings.burst_s - self.world.now())
+        wait_s = max(0.0, self._burst_at + self.settings.burst_s - self.knowledge.clock.now())
         self._after("burst", wait_s, self._burst)
 
     def _burst(self) -> None:
-        self._burst_at = self.world.now()
+        self._burst_at = self.knowledge.clock.now()
         for name in self._near(self.settings.fanout):
             rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST)
             if rumours:
@@ -289,7 +292,7 @@ class Membership(Agent):
         return None
 
     def _report(self) -> None:
-        self._reported_at = self.world.now()
+        self._reported_at = self.knowledge.clock.now()
         load, waiting = self._load
         old = self.knowledge.table.loads.get(self.knowledge.name)
         if old is None or (old.cores, old.waiting) != (load, waiting):
@@ -300,6 +303,7 @@ class Membership(Agent):
     def receive(self, sender: AgentId, message: Message) -> None:
         """As every agent; one that has stopped hears nothing."""
         if not self._stopped:
+            self.world.busy(HANDLER_S)
             super().receive(sender, message)
 
     def _hear(self, sender: AgentId, message: Carrier) -> None:
@@ -326,8 +330,8 @@ class Membership(Agent):
         if probe.life and (record is None or record.life < probe.life):
             self.knowledge.lacking[caller] = None
             self.exchange.ask_about_lacking(sender)
-        elif record is not None and record.state != "alive" and record.node == node_of(sender):
-            rumours = (record.brief(), *rumours)  # it is not: let it contradict
+        elif record is not None and (record.state != "alive" or record.life > probe.life > 0):
+            rumours = (record.brief(), *rumours)  # let it contradict, or learn that it is replaced
         if record is not None and caller not in self._callers:
             self._callers.append(caller)
         self._answer(sender, probe, Ack(self.news, rumours, loads, number=probe.number))

@@ -1,8 +1,7 @@
 """What is still to be passed on, and how often.
 
 Everything is passed on a number of times that grows with the logarithm of the members, what was
-passed on least often first. Whoever hears again what it passes on itself counts that as once more:
-old news dies out sooner where everybody knows it.
+passed on least often first, as far as there is room in a message.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ def sends_max(present: int) -> int:
 
 
 class Spreader(Generic[T]):
-    """News by whom it is about: a later piece replaces an earlier one."""
+    """News by whom it is about: a later piece replaces an earlier one. `size` is what a piece
+    takes of a message's room."""
 
-    def __init__(self, size_bytes: Callable[[T], int], items_max: int) -> None:
-        self._size_bytes = size_bytes
+    def __init__(self, size: Callable[[T], int], items_max: int) -> None:
+        self._size = size
         self._items_max = items_max
         self._by_sends: list[dict[str, T]] = [{}]
         self._sends: dict[str, int] = {}
@@ -43,32 +43,26 @@ class Spreader(Generic[T]):
         self._by_sends[0][name] = item
         self._sends[name] = 0
 
-    def again(self, name: str) -> None:
-        """Somebody else passes this on too."""
-        sends = self._sends.get(name)
-        if sends is not None:
-            self._raise(name, sends)
-
     def drop(self, name: str) -> None:
         sends = self._sends.pop(name, None)
         if sends is not None:
             del self._by_sends[sends][name]
 
-    def take(self, bytes_max: int, items_max: int, sends_max: int) -> list[T]:
+    def take(self, size_max: int, sends_max: int) -> list[T]:
         """What the next message carries."""
         taken: list[T] = []
         chosen: list[tuple[str, int]] = []
-        left_bytes = bytes_max
+        left = size_max
         for sends, level in enumerate(self._by_sends):
-            if len(taken) >= items_max or left_bytes <= 0:
+            if left <= 0:
                 break
             if sends >= sends_max:
                 for name in list(level):
                     self.drop(name)
                 continue
             for name, item in level.items():
-                left_bytes -= self._size_bytes(item)
-                if left_bytes < 0 or len(taken) >= items_max:
+                left -= self._size(item)
+                if left < 0:
                     break
                 taken.append(item)
                 chosen.append((name, sends))

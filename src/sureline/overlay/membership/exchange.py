@@ -145,7 +145,7 @@ class Exchange:
 
     def compare_with(self, name: str) -> None:
         record = self.knowledge.table.records[name]
-        loads = () if self._observes else self._some_loads()
+        loads = () if self._observes else self._stretch_of_loads()
         message = Compare(news=self._news(), loads=loads, sums=self.knowledge.table.sums())
         self.world.send(at(record.node, PART), message)
 
@@ -164,7 +164,7 @@ class Exchange:
             records.extend(self.knowledge.table.segment(number))
         answer = Differ(
             news=self._news(),
-            loads=self._some_loads(),
+            loads=self._loads_for(name_of(sender)),
             segments=tuple(segments),
             records=tuple(records),
         )
@@ -227,12 +227,19 @@ class Exchange:
             if mine is not None and not mine.present and theirs.order < mine.order
         ]
 
-    def _some_loads(self) -> tuple[Load, ...]:
-        """The newest loads, and a stretch of all of them, a further one each time."""
+    def _loads_for(self, name: str) -> tuple[Load, ...]:
+        """For one who is no member, and hears of loads in no other way, the newest ones too."""
         table = self.knowledge.table
+        if name in table.records:
+            return self._stretch_of_loads()
         newest = [table.loads[name] for name in islice(reversed(table.loads), LOADS_PER_MESSAGE)]
+        return (*reversed(newest), *self._stretch_of_loads())
+
+    def _stretch_of_loads(self) -> tuple[Load, ...]:
+        """What is known of loads on a stretch of the ring, a further one each time."""
+        table = self.knowledge.table
         if self._loads_from >= len(table.ring):
             self._loads_from = 0
         stretch = table.loads_from(self._loads_from, LOADS_PER_MESSAGE // 2)
         self._loads_from += LOADS_PER_MESSAGE // 2
-        return (*newest, *stretch)
+        return stretch

@@ -29,6 +29,7 @@ from sureline.overlay.membership.settings import (
     RUMOURS_MAX,
     MembershipSettings,
 )
+from sureline.overlay.membership.steady import Steady
 from sureline.overlay.membership.table import Table
 from sureline.world.address import name_of
 from sureline.world.protocol import World
@@ -53,19 +54,9 @@ class Member(msgspec.Struct, frozen=True):
         return name_of(self.node)
 
 
-def record_bytes(record: Record) -> int:
-    """About what a record takes in a message."""
-    return len(record.node) + 26 + (offer_bytes(record.offer) if record.offer is not None else 0)
-
-
-def offer_bytes(offer: Offer) -> int:
-    """About what an offer takes in a message; not less than half of what it really takes."""
-    tags = sum(len(tag) + 6 for tag in offer.tags)
-    return 60 + tags + len(offer.site) + sum(len(role) + 1 for role in offer.roles)
-
-
-def load_bytes(load: Load) -> int:
-    return len(load.name) + 24
+def size_bytes(item: Record | Load | Offer) -> int:
+    """What it takes in a message."""
+    return len(msgspec.msgpack.encode(item))
 
 
 class Knowledge:
@@ -75,10 +66,11 @@ class Knowledge:
     def __init__(
         self, node: str, world: World, offer: Offer | None, settings: MembershipSettings
     ) -> None:
-        if offer is not None and offer_bytes(offer) > OFFER_BYTES_MAX:
+        if offer is not None and size_bytes(offer) > OFFER_BYTES_MAX:
             raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
         self.name = name_of(node)
         self.world = world
+        self.clock = Steady(world)
         self.settings = settings
         self.table = Table()
         self.own: Record | None = None
@@ -89,8 +81,8 @@ class Knowledge:
         """Whom others mention and this node does not know."""
         self.hearsay: dict[str, float] = {}
         """When to look into the suspicions that this node has only heard of."""
-        self.rumours: Spreader[Record] = Spreader(record_bytes, RUMOURS_MAX)
-        self.loads: Spreader[Load] = Spreader(load_bytes, settings.members_max)
+        self.rumours: Spreader[Record] = Spreader(size_bytes, RUMOURS_MAX)
+        self.loads: Spreader[Load] = Spreader(lambda load: 1, settings.members_max)
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_return: Callable[[str], None] = lambda name: None
         self.on_new: Callable[[str], None] = lambda name: None
@@ -100,7 +92,7 @@ class Knowledge:
         self._view: dict[str, Member] | None = None
         if offer is not None:
             self.own = Record(node, int(world.now() * 1000), 0, "alive", offer)
-            self.table.put(self.own, world.now())
+            self.table.put(self.own, self.clock.now())
 
     # -- what others see ------------------------------------------------------------------------
 
@@ -162,8 +154,6 @@ class Knowledge:
     def _hear_of(self, name: str, record: Record, fresh: bool) -> None:
         old = self.table.records.get(name)
         if old is not None and record.order <= old.order:
-            if record.order == old.order:
-                self.rumours.again(name)
             return
         offer = old.offer if old is not None and old.life == record.life else record.offer
         if offer is None:
@@ -179,44 +169,48 @@ class Knowledge:
             if record.order <= old.order:
                 return
         if record.state == "suspect":
-            self.hearsay[name] = self.world.now() + self.settings.suspicion_s * (
+            self.hearsay[name] = self.clock.now() + self.settings.suspicion_s * (
                 1.5 + self.world.random.random()
             )
-        self._accept(name, old, record if record.offer is offer else record.but(offer=offer))
+            fresh = True
+        whole = record if record.offer is offer else record.but(offer=offer)
+        self._accept(name, old, whole, hurry=fresh)
 
-    def _accept(self, name: str, old: Record | None, record: Record) -> None:
-        now = self.world.now()
+    def _accept(self, name: str, old: Record | None, record: Record, *, hurry: bool) -> None:
+        now = self.clock.now()
         seen_before = self._seen(name)
         new_life = old is None or old.life != record.life
         self.table.put(record, now)
-        self.rumours.add(name, record if new_life and record.present else record.brief())
+        if self.joined:
+            self.rumours.add(name, record if new_life and record.present else record.brief())
         self.lacking.pop(name, None)
         if record.state != "suspect":
             self.hearsay.pop(name, None)
-        hurried = not self._damping.is_flapping(name, now)
-        if old is not None and old.present != record.present:
-            if record.present:
-                self._returned(name, now)
-            elif record.state == "dead":
-                self._damping.died(name, now)
-        elif old is None:
+        hurry = hurry and not self._damping.is_flapping(name, now)
+        if old is None:
             self.on_new(name)
+        else:
+            self._came_or_went(name, old, record, now)
         if not record.present:
             self._held.pop(name, None)
             self.loads.drop(name)
         self._changed(name, seen_before)
-        if hurried:
+        if hurry:
             self.on_urgent()
 
-    def _returned(self, name: str, now: float) -> None:
-        self._damping.returned(name, now)
-        if self._damping.is_held(name, now):
-            self._held[name] = None
-        self.on_return(name)
+    def _came_or_went(self, name: str, old: Record, record: Record, now: float) -> None:
+        if old.present and (record.state == "dead" or (record.present and old.life < record.life)):
+            self._damping.died(name, now)
+        if record.present and (not old.present or old.life < record.life):
+            self._damping.returned(name, now)
+            if self._damping.is_held(name, now):
+                self._held[name] = None
+        if record.present and not old.present:
+            self.on_return(name)
 
     def release_held(self) -> None:
         """Show those again who flapped and have now stayed for long enough."""
-        now = self.world.now()
+        now = self.clock.now()
         for name in [name for name in self._held if not self._damping.is_held(name, now)]:
             seen_before = self._seen(name)
             del self._held[name]
@@ -229,11 +223,11 @@ class Knowledge:
             return
         record = old.but(state=state, offer=old.offer)
         if record.order > old.order:
-            self._accept(name, old, record)
+            self._accept(name, old, record, hurry=True)
 
     def forget_old(self) -> None:
         """Forget who has been gone for long."""
-        now = self.world.now()
+        now = self.clock.now()
         while self.table.gone:
             name, since = next(iter(self.table.gone.items()))
             if now - since <= self.settings.forget_s:
@@ -252,7 +246,7 @@ class Knowledge:
             return
         if record.life > own.life or (record.life == own.life and record.node != own.node):
             later = record.life > own.life or record.node > own.node
-            if self.joined and record.node != own.node and later:
+            if self.joined and record.node != own.node and record.present and later:
                 self.superseded = True
             else:
                 self._say(Record(own.node, record.life + 1, 0, "alive", own.offer), new_life=True)
@@ -263,7 +257,7 @@ class Knowledge:
     def _say(self, record: Record, *, new_life: bool) -> None:
         seen_before = self._seen(self.name)
         self.own = record
-        self.table.put(record, self.world.now())
+        self.table.put(record, self.clock.now())
         load = self.table.loads.get(self.name)
         if new_life and load is not None:
             self.report(load.cores, load.waiting)
@@ -299,18 +293,16 @@ class Knowledge:
                 self.loads.add(load.name, load)
                 if watched:
                     self._changed(load.name, seen_before)
-            elif self.table.loads.get(load.name) == load:
-                self.loads.again(load.name)
 
     # -- what the next message carries ----------------------------------------------------------
 
     def take_rumours(self, bytes_max: int) -> tuple[Record, ...]:
         often = sends_max(len(self.table.ring))
-        return tuple(self.rumours.take(bytes_max, 1_000, often))
+        return tuple(self.rumours.take(bytes_max, often))
 
     def take_loads(self) -> tuple[Load, ...]:
         often = sends_max(len(self.table.ring)) // 2
-        return tuple(self.loads.take(1 << 20, LOADS_PER_MESSAGE, often))
+        return tuple(self.loads.take(LOADS_PER_MESSAGE, often))
 
 
 def is_sane(record: Record) -> bool:
@@ -319,5 +311,5 @@ def is_sane(record: Record) -> bool:
         0 <= record.life < NUMBER_MAX
         and 0 <= record.incarnation < NUMBER_MAX
         and 0 < len(record.node) <= NODE_CHARS_MAX
-        and (record.offer is None or offer_bytes(record.offer) <= OFFER_BYTES_MAX)
+        and (record.offer is None or size_bytes(record.offer) <= OFFER_BYTES_MAX)
     )

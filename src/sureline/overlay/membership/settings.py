@@ -76,7 +76,7 @@ OFFER_BYTES_MAX = 2_048
 NODE_CHARS_MAX = 300
 NUMBER_MAX = 1 << 53
 """Lives and incarnations beyond this are nobody's: a peer that says so is not believed."""
-INQUIRIES_MAX = 16
+INQUIRIES_MAX = 8
 ERRANDS_MAX = 64
 RUMOURS_MAX = 2_048
 GONE_MAX = 4_096

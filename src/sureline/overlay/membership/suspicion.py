@@ -6,8 +6,9 @@ An inquiry goes through these stages; any sign of life ends it:
     direct    a probe is due                           one probe               ack_s -> helped
     helped    no answer, or nobody listens there       a probe, and probes     ack_s -> suspect
                                                        through others
-    suspect   no answer to those either: it is told    both again, every       suspicion_s -> dead
-              to all, and it may contradict            ack_s
+    suspect   no answer to those either: it is told    a probe, and one        suspicion_s -> dead
+              to all, and it may contradict            through another, every
+                                                       ack_s
 
 A crash is quicker: if nobody listens there, twice, and all whom this node asked found the same,
 the member is dead at once. One broken connection proves nothing.
@@ -217,24 +218,24 @@ class Inquiries:
 
     def _ask_helpers(self, inquiry: Inquiry) -> None:
         inquiry.stage = "helped"
-        self._ask_again(inquiry)
+        self._ask_again(inquiry, self.settings.helpers)
         self._wait(inquiry, self.settings.ack_s * self.health.patience)
         if inquiry.on_ring:
             self.on_silence(inquiry.name)
 
-    def _ask_again(self, inquiry: Inquiry) -> None:
+    def _ask_again(self, inquiry: Inquiry, helpers: int) -> None:
         number = self._next_number(inquiry)
         self._send_probe(inquiry.about, number)
-        inquiry.helpers = dict.fromkeys(self._choose_helpers(inquiry.name), "asked")
+        inquiry.helpers = dict.fromkeys(self._choose_helpers(inquiry.name, helpers), "asked")
         for helper in inquiry.helpers:
             self.world.send(at(helper, PART), ProbeFor(number, inquiry.about.brief()))
 
-    def _choose_helpers(self, name: str) -> list[str]:
+    def _choose_helpers(self, name: str, most: int) -> list[str]:
         """Nodes of members that seem well, drawn at random."""
         table = self.knowledge.table
         chosen: dict[str, None] = {}
-        for _ in range(4 * self.settings.helpers):
-            if len(chosen) == self.settings.helpers:
+        for _ in range(4 * most):
+            if len(chosen) == most:
                 break
             drawn = self.world.random.choice(table.ring)[1]
             record = table.records[drawn]
@@ -246,14 +247,14 @@ class Inquiries:
     def _wait(self, inquiry: Inquiry, seconds: float) -> None:
         if inquiry.timer is not None:
             inquiry.timer.cancel()
-        due = self.world.now() + seconds
+        due = self.knowledge.clock.now() + seconds
         inquiry.timer = self.world.after(seconds, lambda: self._silence(inquiry, due))
 
     def _silence(self, inquiry: Inquiry, due: float) -> None:
         """Nothing was heard for as long as this stage lasts."""
         if self._open.get(inquiry.name) is not inquiry:
             return
-        if self.health.is_late(due, self.world.now()):
+        if self.health.is_late(due, self.knowledge.clock.now()):
             self.health.worse()
             self._restart(inquiry)
             return
@@ -269,28 +270,26 @@ class Inquiries:
             self._ask_helpers(inquiry)
         elif inquiry.stage == "helped":
             self._suspect(inquiry)
-        elif self.world.now() < inquiry.suspect_until - 1e-9:
+        elif self.knowledge.clock.now() < inquiry.suspect_until - 0.1 * self.settings.ack_s:
             self._insist(inquiry)
         else:
             self._declare_dead(inquiry)
 
     def _suspect(self, inquiry: Inquiry) -> None:
-        if inquiry.helpers and "asked" in inquiry.helpers.values():
-            silent = all(word == "asked" for word in inquiry.helpers.values())
-            if silent:
-                self.health.worse()  # not even the helpers answer: perhaps nobody hears this node
+        if inquiry.helpers and all(word == "asked" for word in inquiry.helpers.values()):
+            self.health.worse()  # not even the helpers answer: perhaps nobody hears this node
         about = inquiry.about
         inquiry.stage = "suspect"
         suspicion_s = self.settings.suspicion_s * self.health.patience
-        inquiry.suspect_until = self.world.now() + suspicion_s
+        inquiry.suspect_until = self.knowledge.clock.now() + suspicion_s
         self.knowledge.declare(inquiry.name, about.life, about.incarnation, "suspect")
         self.knowledge.hearsay.pop(inquiry.name, None)
         inquiry.about = self.knowledge.table.records[inquiry.name]
         self._insist(inquiry)
 
     def _insist(self, inquiry: Inquiry) -> None:
-        self._ask_again(inquiry)
-        left_s = inquiry.suspect_until - self.world.now()
+        self._ask_again(inquiry, 1)
+        left_s = inquiry.suspect_until - self.knowledge.clock.now()
         self._wait(inquiry, max(0.0, min(self.settings.ack_s * self.health.patience, left_s)))
 
     def _weigh(self, inquiry: Inquiry) -> None:

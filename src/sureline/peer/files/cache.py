@@ -57,7 +57,7 @@ class FileCache:
     def __init__(self, root: Path, size_bytes_max: int) -> None:
         self.root = os.path.abspath(root)
         self.size_bytes_max = size_bytes_max
-        for name in ("blobs", "incoming", "lists", "work", "fresh"):
+        for name in ("blobs", "incoming", "lists", "work", "announced", "fresh"):
             os.makedirs(f"{self.root}/{name}", mode=0o700, exist_ok=True)
         self.store = BlobStore(root)
         self.incoming = f"{self.root}/incoming"
@@ -337,8 +337,9 @@ class FileCache:
             os.unlink(self.store.blob_path(one.digest, one.executable))
             self._used_bytes -= one.size
         if self.path(one.digest) is None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.list_path(one.digest))
+            for path in (self.list_path(one.digest), f"{self.root}/announced/{one.digest}"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
             self.on_evicted(one.digest)
 
     def _why_full(self, size: int) -> str:
@@ -366,17 +367,24 @@ class FileCache:
     def list_path(self, digest: str) -> str:
         return f"{self.root}/lists/{digest}"
 
-    def tell_fresh(self, record: FileRecord) -> None:
-        """Leave word to the serving peer of this home that there is something to announce."""
-        with open(f"{self.root}/fresh/{record.digest}", "wb"):
-            pass
+    def remember(self, digest: str, *, fresh: bool) -> None:
+        """This is to be found through the DHT. With `fresh`, the peer that serves this home has
+        not been told yet."""
+        for kind in ("announced", "fresh") if fresh else ("announced",):
+            with open(f"{self.root}/{kind}/{digest}", "wb"):
+                pass
 
     def take_fresh(self, limit: int) -> list[str]:
-        """What other processes left word of, at most `limit` of them; forgotten here."""
+        """What other processes put here and want announced, at most `limit` of them."""
         found = sorted(os.listdir(f"{self.root}/fresh"))[:limit]
         for digest in found:
             os.unlink(f"{self.root}/fresh/{digest}")
         return found
+
+    def announced(self) -> list[str]:
+        """All that is to be found through the DHT and is still here."""
+        found = sorted(os.listdir(f"{self.root}/announced"))
+        return [digest for digest in found if self.path(digest) is not None]
 
     def serve(self) -> None:
         """This process serves the cache from now on; see `served`."""

@@ -13,10 +13,12 @@ for worker threads; several may run at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
 import threading
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -98,6 +100,9 @@ class Partial:
         self._have = have
         self._data = -1
         self._mutex = threading.Lock()
+        self._idle = threading.Condition(self._mutex)
+        self._writers = 0
+        self._closed = False
         self._hashing = threading.Lock()
         self._whole = blake3()
         self._hashed = 0
@@ -128,6 +133,14 @@ class Partial:
         data = os.pread(self._have, 4 * len(listed.chunks), 0)
         claimed = {i for (i,) in _INDEX.iter_unpack(data[: len(data) // 4 * 4])}
         self._claimed = sorted(i for i in claimed if i < chunk_count(listed.size))
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What the cache counts for it already."""
+        try:
+            return os.stat(self.path).st_size
+        except FileNotFoundError:
+            return 0
 
     def begin(self, size: int, chunks: bytes) -> None:
         """Work by this list from now on. Chunks that are there already and agree with it stay.
@@ -175,6 +188,10 @@ class Partial:
 
     def keep(self, index: int, body: Buffer) -> bool:
         """Write a chunk if it is what the list says; whether it is."""
+        with self._writing():
+            return self._keep(index, body)
+
+    def _keep(self, index: int, body: Buffer) -> bool:
         start, length = chunk_span(self.size, index)
         if len(body) != length or blake3(body).digest() != digest_in(self.chunks, index):
             return False
@@ -188,6 +205,29 @@ class Partial:
                 self.kept[index] = True
         self._follow(index, body)
         return True
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """No descriptor is closed under a thread that writes: its number might be another file's
+        by then."""
+        with self._mutex:
+            if self._closed:
+                raise OSError(errno.EBADF, "closed")
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._writers -= 1
+                self._idle.notify_all()
+
+    def _rest(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._idle.wait_for(lambda: not self._writers)
+        if self._data >= 0:
+            os.close(self._data)
+            self._data = -1
 
     def _follow(self, index: int, body: Buffer) -> None:
         """Hash on along the prefix: this chunk, if it is the next, and a few that wait."""
@@ -235,17 +275,14 @@ class Partial:
 
     def close(self) -> None:
         """Leave what is there to whoever comes later."""
-        if self._data >= 0:
-            os.close(self._data)
-            self._data = -1
-        if not len(self.chunks):
+        self._rest()
+        if not self.chunks:
             _remove(self._stem)
         os.close(self._have)
 
     def finish(self) -> None:
         """The data file has become a stored one: remove the rest."""
-        os.close(self._data)
-        self._data = -1
+        self._rest()
         _remove(self._stem)
         os.close(self._have)
 

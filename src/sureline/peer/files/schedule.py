@@ -10,7 +10,8 @@ left to ask for, an idle source may be asked for what a slow one still owes. Whi
 first counts.
 
 Everything is bounded: a chunk is asked of at most COPIES_MAX sources at once, and a source that
-fails too often, hangs, or gives one wrong chunk is dropped for good. So the requests of a transfer
+fails too often, hangs, or gives one wrong chunk is dropped for good (one that hangs from the start
+at once, if there are others). So the requests of a transfer
 are at most (1 + 1/FAILURES_SHARE) times its chunks, plus a constant for each source, plus one
 second copy of each chunk.
 """
@@ -33,7 +34,9 @@ FAILURES_SHARE = 8
 FIRST_PATIENCE_S = 5.0
 """How long a source may take before anything is known of it."""
 PATIENCE_MIN_S = 2.0
-PATIENCE_MAX_S = 30.0
+PATIENCE_MAX_S = 120.0
+PAUSE_S = 0.1
+"""After a failure a source is left alone for this long, twice as long after the next."""
 SOURCES_MAX = 64
 
 
@@ -56,6 +59,8 @@ class _Source:
         self.given = 0
         self.failures = 0
         self.failures_row = 0
+        self.failed_at = -PATIENCE_MAX_S
+        self.paused_until = 0.0
         self.usual_s: float | None = None
         self.spread_s = 0.0
 
@@ -72,6 +77,11 @@ class _Source:
         if self.usual_s is None:
             return FIRST_PATIENCE_S
         return min(max(2 * self.usual_s + 4 * self.spread_s, PATIENCE_MIN_S), PATIENCE_MAX_S)
+
+    @property
+    def room(self) -> int:
+        """How many more chunks it may be asked for: one, until it has given one."""
+        return (self.window if self.given else 1) - len(self.asked)
 
     @property
     def hopeless(self) -> bool:
@@ -112,7 +122,8 @@ class Schedule:
 
     @property
     def under_way(self) -> int:
-        return sum(len(source.asked) for source in self._sources.values())
+        """Requests that are not overdue."""
+        return sum(len(s.asked) - len(s.overdue) for s in self._sources.values())
 
     @property
     def starved(self) -> bool:
@@ -126,16 +137,16 @@ class Schedule:
         return list(self._sources)
 
     def due(self) -> float | None:
-        """When the next request becomes overdue."""
-        return min(
-            (
-                asked_at + source.patience_s
-                for source in self._sources.values()
-                for chunk, asked_at in source.asked.items()
-                if chunk not in source.overdue
-            ),
-            default=None,
-        )
+        """When there may be something to do although no answer came: a request becomes overdue, or
+        a pause ends."""
+        times = [
+            asked_at + source.patience_s
+            for source in self._sources.values()
+            for chunk, asked_at in source.asked.items()
+            if chunk not in source.overdue
+        ]
+        times += [source.paused_until for source in self._sources.values() if not source.asked]
+        return min(times, default=None)
 
     # -- sources ----------------------------------------------------------------------------
 
@@ -194,21 +205,30 @@ class Schedule:
         self._again.append(chunk)
         self.drop(name, "gave a wrong chunk")
 
-    def fail(self, name: str, chunk: int, *, gone: bool = False) -> None:
-        """No answer will come. With `gone`, the source does not have the chunk after all."""
+    def fail(
+        self, name: str, chunk: int, now: float, *, gone: bool = False, busy: bool = False
+    ) -> None:
+        """No answer will come: the source is `busy`, or does not have the chunk after all
+        (`gone`), or it is not known why."""
         source = self._sources.get(name)
-        if source is None:
+        if source is None or chunk not in source.asked:
             return
-        if chunk in source.asked:
-            self._forget(name, source, chunk)
+        asked_at = source.asked[chunk]
+        self._forget(name, source, chunk)
         if gone:
             source.has = source.has.copy()
             source.has[chunk] = False
-        self._count_failure(name, source, "did not answer")
+        # a lost connection fails all its requests at once: that is one failure in a row
+        in_row = not busy and asked_at >= source.failed_at
+        self._count_failure(name, source, now, in_row, "did not answer")
 
-    def _count_failure(self, name: str, source: _Source, why: str) -> None:
+    def _count_failure(
+        self, name: str, source: _Source, now: float, in_row: bool, why: str
+    ) -> None:
         source.failures += 1
-        source.failures_row += 1
+        source.failures_row += in_row
+        source.failed_at = now
+        source.paused_until = now + PAUSE_S * 2**source.failures_row
         if source.hopeless:
             self.drop(name, why)
 
@@ -230,14 +250,18 @@ class Schedule:
         self._look_for_overdue(now)
         found: list[Request] = []
         room = self._total - self.under_way
-        waiting = [name for name, source in self._sources.items() if not source.overdue]
+        waiting = [
+            name
+            for name, source in self._sources.items()
+            if not source.overdue and source.paused_until <= now
+        ]
         while waiting and room > 0:
             # one each in turn, those that owe least first, so that no source is loaded for others
             waiting.sort(key=lambda name: len(self._sources[name].asked))
             for name in list(waiting):
                 source = self._sources[name]
                 chunk = None
-                if room > 0 and len(source.asked) < source.window:
+                if room > 0 and source.room > 0:
                     chunk = self._pick(name, source, now)
                 if chunk is None:
                     waiting.remove(name)
@@ -258,8 +282,10 @@ class Schedule:
             for chunk in late:
                 source.overdue[chunk] = None
                 self._again.append(chunk)
-            if late:
-                self._count_failure(name, source, "took too long")
+            if late and source.usual_s is None and len(self._sources) > 1:
+                self.drop(name, "does not answer")
+            elif late:
+                self._count_failure(name, source, now, True, "took too long")
 
     def _pick(self, name: str, source: _Source, now: float) -> int | None:
         chunk = self._pick_again(name, source)

@@ -144,9 +144,7 @@ class Server:
             case AskChunk(digest=digest, index=index):
                 return await self._chunk(digest, index, copy)
 
-    async def _describe(
-        self, peer: str, question: Describe, copy: Copy
-    ) -> tuple[bytes, Buffer]:
+    async def _describe(self, peer: str, question: Describe, copy: Copy) -> tuple[bytes, Buffer]:
         if not copy.chunks:
             body = b""
             if question.inline:

@@ -1,4 +1,4 @@
-"""Turns among peers who ask for something at once: a bounded number at a time, each peer in turn."""
+"""Turns among peers who ask at the same time: a bounded number at once, each peer in turn."""
 
 from __future__ import annotations
 

@@ -61,10 +61,18 @@ class EnrolmentDesk:
         contacts = tuple(self._contacts())[:CONTACTS_MAX]
         loop = asyncio.get_running_loop()
         try:  # in another thread, since it waits for the disk
-            return await loop.run_in_executor(None, self._answer, asked, binding, contacts, address)
+            answer, outcome = await loop.run_in_executor(
+                None, self._answer, asked, binding, contacts
+            )
         except (IdentityError, OSError) as error:
-            log.error("an enrolment from %s failed here: %s", address, error)
+            self._complaints.say("failed", address, f"enrolment from {address} failed: {error}")
             return wire.write_unsigned_answer(Code.BUSY)
+        if outcome.code is Code.WELCOME:
+            log.info("enrolment from %s: %s", address, outcome.told)
+        else:
+            text = f"enrolment from {address} refused: {outcome.told}"
+            self._complaints.say("enrolment", address, text)
+        return answer
 
     def _answer(
         self, asked: wire.Question, binding: bytes, contacts: tuple[str, ...]

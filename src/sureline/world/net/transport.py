@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from sureline.world.address import Endpoint, Node, at, node_of, part_of, peer_of
+from sureline.world.net.bulk_client import BulkClient
+from sureline.world.net.bulk_server import BulkServer
 from sureline.world.net.codec import Codec, Hello, MessageTooLongError
 from sureline.world.net.complaints import Complaints
 from sureline.world.net.dialler import DialError, Dialler
@@ -83,6 +85,7 @@ class Transport:
         codec: Codec,
         limits: Limits,
         strangers: StrangerHandler | None,
+        bulk: BulkHandler | None,
     ) -> None:
         """Use `Transport.listen`."""
         self.loop = loop
@@ -93,11 +96,12 @@ class Transport:
         self.holding = False
         self.counts = Counts()
         self._complaints = Complaints(loop.time)
-        self.complain = self._complaints.say
         self._greeter = Greeter(credentials, codec)
         self._dialler = Dialler(loop, self._greeter, limits)
         self._door = Door(limits, loop.time, self.complain)
         self._strangers = Strangers(loop, limits, strangers, self.complain)
+        self._bulk_server = BulkServer(self, bulk)
+        self._bulk_client = BulkClient(self, self._dialler)
         self._links: dict[Link, Route] = {}
         self._routes: dict[Node, Route] = {}
         self._aliases: dict[Node, Node] = {}
@@ -130,7 +134,7 @@ class Transport:
         """Start to listen, on port 0 for any free one. `advertise` is the HOST at which others
         reach this node, if it is not the one listened on. Raises OSError if the address cannot
         be had, ValueError if others would not know where to connect."""
-        self = cls(loop, credentials, codec, limits or Limits(), on_stranger)
+        self = cls(loop, credentials, codec, limits or Limits(), on_stranger, bulk)
         if on_message is not None and on_unreachable is not None:
             self.attach(on_message, on_unreachable)
         if advertise is None and host in ("", "0.0.0.0", "::"):
@@ -147,6 +151,9 @@ class Transport:
         """From now on these hear of messages and of nodes that are gone."""
         self._on_message = on_message
         self._on_unreachable = on_unreachable
+
+    def complain(self, kind: str, source: str, text: str) -> None:
+        self._complaints.say(kind, source, text)
 
     # Sending.
 
@@ -169,6 +176,13 @@ class Transport:
             return
         self._sent[self.codec.tags[type(message)]] += 1
         route.send(frame)
+
+    async def ask_bulk(
+        self, node: Node, request: bytes, into: bytearray | memoryview | None = None
+    ) -> tuple[bytes, memoryview]:
+        """Ask a node's bulk handler, over a connection of its own; the answer's header and body.
+        The body is read into the start of `into`, if that is given. Raises BulkError."""
+        return await self._bulk_client.ask(node, request, into)
 
     def _route(self, node: Node) -> Route | None:
         route = self._routes.get(node)
@@ -238,7 +252,10 @@ class Transport:
         if self.leaving:
             opening.stream.close("this node goes away")
             return
-        self._link(opening, hello.node, identity)
+        if hello.bulk and opening.target is None:
+            self._bulk_server.admit(opening.stream, hello.node, identity)
+        else:
+            self._link(opening, hello.node, identity)
 
     def _link(self, opening: Opening, node: Node, identity: Identity) -> None:
         route = self._route(node)
@@ -305,6 +322,8 @@ class Transport:
         for link in list(self._links):
             if link.identity.name == peer_name:
                 link.cut("that peer is refused from now on")
+        self._bulk_server.drop(peer_name)
+        self._bulk_client.drop(peer_name)
         for route in list(self._routes.values()):
             if peer_of(route.node) == peer_name:
                 route.fail()
@@ -318,8 +337,19 @@ class Transport:
         for link in list(self._links):
             self._inspect(link, now)
         self._trim(now)
+        self._sweep_bulk(now)
         for node in [node for node, route in self._routes.items() if not route.needed]:
             del self._routes[node]
+
+    def _sweep_bulk(self, now: float) -> None:
+        self._bulk_server.sweep(now)
+        self._bulk_client.sweep(now)
+        for identity, stream in self._bulk_server.streams() + self._bulk_client.streams():
+            reason = self._greeter.refusal(identity)
+            if reason is not None:
+                text = f"a bulk connection with {identity.name} was cut: {reason}"
+                self.complain("cut", identity.name, text)
+                stream.abort(reason)
 
     def _inspect(self, link: Link, now: float) -> None:
         limits = self.limits
@@ -405,6 +435,8 @@ class Transport:
             link.stream.abort("this node goes away")
         self._door.close()
         self._strangers.close()
+        self._bulk_server.close()
+        self._bulk_client.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
         await self._until(deadline + 1.0, lambda: not self._links)

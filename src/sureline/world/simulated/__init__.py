@@ -1,1 +1,40 @@
-"""The simulated world: virtual time, modelled links, machines and clocks, faults by script."""
+"""The simulated world: virtual time, modelled links, machines and clocks, faults by script.
+
+`simulation` has the world itself; `machine` (with `work`, `disk`) and `network` (with `links`,
+`delays`, `flows`) the models; `faults` random trouble from a seed; `counters` what was said;
+`calendar` and `place` the machinery. Agents run here unchanged: see `world.protocol`.
+"""
+
+from sureline.world.simulated.counters import Counters, Traffic
+from sureline.world.simulated.delays import (
+    Constant,
+    Delay,
+    Empirical,
+    Exponential,
+    LogNormal,
+    Uniform,
+)
+from sureline.world.simulated.links import LAN, Link
+from sureline.world.simulated.machine import Life, Machine, MachineParts, MachineSpec
+from sureline.world.simulated.network import Network
+from sureline.world.simulated.simulation import Simulation, SimulationError
+
+__all__ = [
+    "Simulation",
+    "SimulationError",
+    "Network",
+    "Link",
+    "LAN",
+    "Delay",
+    "Constant",
+    "Uniform",
+    "Exponential",
+    "LogNormal",
+    "Empirical",
+    "Machine",
+    "MachineSpec",
+    "MachineParts",
+    "Life",
+    "Counters",
+    "Traffic",
+]

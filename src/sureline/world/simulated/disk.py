@@ -14,9 +14,6 @@ from sureline.world.protocol import Action, Recordable
 if TYPE_CHECKING:
     from sureline.world.simulated.machine import Life
 
-FLUSH_S = 0.01
-"""A record waits no longer than this for its flush, as in the live world."""
-
 Write = Recordable | tuple[str, bytes]
 
 
@@ -88,17 +85,9 @@ class DiskRecorder:
     def __init__(self, life: Life) -> None:
         self._life = life
         self._disk = life.machine.disk
-        self._flush_due = False
 
     def record(self, event: Recordable) -> None:
         self._disk.record(event)
-        if not self._flush_due:
-            self._flush_due = True
-            self._life.after(FLUSH_S, self._flush_by_itself)
-
-    def _flush_by_itself(self) -> None:
-        self._flush_due = False
-        self._disk.flush()
 
     def flush(self) -> None:
         self._disk.flush()

@@ -1,0 +1,172 @@
+"""Running a scenario from its first moment to its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from sureline.experiments import invariants
+from sureline.experiments.driver import Driver
+from sureline.experiments.faults import Faults
+from sureline.experiments.grid import SimulatedGrid
+from sureline.experiments.outcome import Checked, Outcome, Traffic
+from sureline.experiments.protocols import ProtocolRun
+from sureline.experiments.scenario import PROTOCOLS, Scenario
+from sureline.experiments.work import Work
+from sureline.experiments.workloads import workload_graph
+from sureline.journal.store import slug
+from sureline.run.options import Options
+from sureline.workflow.model import Graph
+
+Progress = Callable[[float, int], None]
+"""Hears the virtual time and the number of events, now and then."""
+
+
+def run_scenario(scenario: Scenario, seed: int, progress: Progress | None = None) -> Outcome:
+    """Simulate until everything is over, or the scenario's duration has passed."""
+    if scenario.workload.kind in PROTOCOLS:
+        return _run_protocol(scenario, seed, progress)
+    return _run_workflows(scenario, seed, progress)
+
+
+def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> Outcome:
+    workload = scenario.workload
+    graph = workload_graph(workload, seed)
+    work = Work(graph, seed, fail=workload.fail, fail_kinds=workload.fail_kinds)
+    grid = SimulatedGrid(scenario, seed, work)
+    faults = Faults(scenario, seed, grid)
+    drivers = list(_drivers(scenario, seed, grid, graph))
+    if workload.strategy != "embedded":
+        grid.boot_peers()
+    at_s = workload.begin_s
+    for driver in drivers:
+        grid.at(at_s, partial(grid.sim.boot, driver.node, driver.boot))
+        at_s += workload.every_s.draw(faults.random)
+    faults.schedule()
+    _let_happen(grid, scenario, progress, lambda: all(driver.over for driver in drivers))
+    checks = [check for driver in drivers for check in _check_run(scenario, grid, driver)]
+    checks += _check_grid(scenario, grid)
+    return Outcome(
+        scenario.name,
+        seed,
+        round(grid.sim.time, 6),
+        grid.sim.events,
+        tuple(driver.result() for driver in drivers),
+        None,
+        traffic_of(grid, len(graph) * len(drivers)),
+        dict(faults.counts),
+        tuple(faults.happened),
+        tuple(_joined(checks)),
+        tuple(driver.lines() for driver in drivers),
+    )
+
+
+def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -> Iterator[Driver]:
+    embedded = scenario.workload.strategy == "embedded"
+    drive = grid.drive_embedded if embedded else grid.drive_spread
+    nodes = scenario.submitter_names()
+    options = Options() if embedded else Options(grid="simulated")
+    for number, node in enumerate(nodes, 1):
+        name = f"{slug(scenario.name)}-s{seed}" + (f"-{number}" if len(nodes) > 1 else "")
+        yield Driver(grid.sim, node, name, graph, drive, options)
+
+
+def _let_happen(
+    grid: SimulatedGrid, scenario: Scenario, progress: Progress | None, over: Callable[[], bool]
+) -> None:
+    heard = None if progress is None else lambda sim: progress(sim.time, sim.events)
+    grid.sim.run(scenario.duration_s, over, progress=heard)
+
+
+def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Iterator[Checked]:
+    graph, events = driver.graph, driver.events()
+    store = grid.boxes[driver.node].store
+    failed = invariants.failed_for_good(graph, events)
+    yield _checked("each task committed once", invariants.commits_once(events))
+    yield _checked("order respected", invariants.order_respected(graph, events))
+    yield _checked("attempts numbered", invariants.attempts_bound_once(events))
+    yield _checked("outputs right", invariants.outputs_right(graph, events))
+    yield _checked("outputs delivered", invariants.delivered(graph, events, store.published))
+    yield _checked("one writer at a time", driver.problems)
+    if scenario.checks.finish:
+        yield _checked("finished", invariants.finished(graph, events, failed))
+    if scenario.checks.makespan_s is not None:
+        took_s = driver.result().makespan_s
+        late = took_s > scenario.checks.makespan_s
+        problem = f"{driver.run} took {took_s:.1f} s, more than {scenario.checks.makespan_s:g} s"
+        yield _checked("fast enough", [problem] if late else [])
+
+
+def _check_grid(scenario: Scenario, grid: SimulatedGrid) -> Iterator[Checked]:
+    for box in grid.boxes.values():
+        found = invariants.never_overcommitted(box.node, box.capacity.cores, box.log)
+        yield _checked("no machine over-committed", found)
+    peaks = {node: peak.messages for node, peak in grid.sim.counters.peaks().items()}
+    limit = scenario.checks.messages_per_second
+    yield _checked("no message storm", invariants.no_storm(peaks, limit))
+
+
+def _checked(what: str, problems: Sequence[str]) -> Checked:
+    return Checked(what, tuple(problems))
+
+
+def _joined(checks: Sequence[Checked]) -> Iterator[Checked]:
+    """One line per thing that was checked, over all runs and machines."""
+    problems: dict[str, list[str]] = {}
+    for check in checks:
+        problems.setdefault(check.what, []).extend(check.problems)
+    for what, found in problems.items():
+        yield Checked(what, tuple(found[: invariants.PROBLEMS_MAX]))
+
+
+def traffic_of(grid: SimulatedGrid, tasks: int) -> Traffic:
+    counters = grid.sim.counters
+    kinds = sorted(counters.by_type().items(), key=lambda item: (-item[1].sent, item[0]))
+    total = sum(kind.sent for _, kind in kinds)
+    sent = {node: traffic.sent for node, traffic in counters.by_node().items()}
+    busiest = max(sent, key=lambda node: (sent[node], node), default="")
+    peaks = {node: peak.messages for node, peak in counters.peaks().items()}
+    peak = max(peaks, key=lambda node: (peaks[node], node), default="")
+    return Traffic(
+        total,
+        sum(kind.sent_bytes for _, kind in kinds),
+        counters.bulk_bytes(),
+        round(total / tasks, 3) if tasks else 0.0,
+        {name: (kind.sent, kind.sent_bytes) for name, kind in kinds if kind.sent},
+        busiest,
+        sent.get(busiest, 0),
+        peak,
+        peaks.get(peak, 0),
+    )
+
+
+def _run_protocol(scenario: Scenario, seed: int, progress: Progress | None) -> Outcome:
+    grid = SimulatedGrid(scenario, seed, None)
+    faults = Faults(scenario, seed, grid)
+    asked = ProtocolRun(scenario, seed, grid)
+    asked.schedule()
+    faults.schedule()
+    _let_happen(grid, scenario, progress, lambda: asked.over)
+    result, checks = asked.result(), list(_check_grid(scenario, grid))
+    if scenario.workload.kind == "lookups":
+        lost = invariants.nothing_lost(asked.held, asked.found, scenario.checks.found)
+        checks.append(_checked("no key lost", lost))
+    else:
+        short = result.share < scenario.checks.reached
+        problem = f"broadcasts reached {result.share:.2%} of the live nodes"
+        checks.append(_checked("broadcasts reach", [problem] if short else []))
+    if result.answered < result.asked:
+        problem = f"{result.asked - result.answered} of {result.asked} were never answered"
+        checks.append(_checked("everything answered", [problem]))
+    return Outcome(
+        scenario.name,
+        seed,
+        round(grid.sim.time, 6),
+        grid.sim.events,
+        (),
+        result,
+        traffic_of(grid, 0),
+        dict(faults.counts),
+        tuple(faults.happened),
+        tuple(_joined(checks)),
+    )

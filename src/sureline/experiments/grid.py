@@ -1,0 +1,190 @@
+"""How a simulated grid is put together: which agents live on a node, and what joins them.
+
+The agents are the real ones; `compose` puts the same ones together on a real network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sureline.experiments.driver import Driver
+from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
+from sureline.experiments.scenario import Scenario
+from sureline.experiments.work import Work
+from sureline.overlay.kademlia import Kademlia
+from sureline.overlay.membership import Member, Membership, Offer
+from sureline.peer.capacity import Capacity
+from sureline.peer.grid_agent import GridPeerAgent
+from sureline.run.grid_submitter import GridSubmitter
+from sureline.run.options import Past
+from sureline.run.submitter import Submitter
+from sureline.strategies.embedded import embedded
+from sureline.strategies.spread import spread
+from sureline.world.address import at
+from sureline.world.simulated.simulation import Simulation
+
+CONTACTS = 3
+"""How many nodes everybody knows from the start."""
+
+
+class SimulatedGrid:
+    """The machines of a scenario in a simulation, and what faults do to them."""
+
+    def __init__(self, scenario: Scenario, seed: int, work: Work | None) -> None:
+        detail = "light" if len(scenario.machine_names()) > 5000 else "full"
+        self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
+        self.boxes = make_machines(scenario, seed, self.sim, work)
+        self._peers = scenario.machine_names()
+        self._booted = False
+
+    # -- what lives on a node ------------------------------------------------------------------
+
+    def boot_peers(self) -> None:
+        for node in self._peers:
+            self.sim.boot(node, partial(self._boot_peer, self.boxes[node]))
+        self.booted()
+
+    def booted(self) -> None:
+        """From now on a node that starts is one that comes back."""
+        self._booted = True
+
+    def _boot_peer(self, box: Box) -> None:
+        sim, node = self.sim, box.node
+        offer = offer_of(box, sim.machine(node).clock())
+        membership = Membership(at(node, "membership"), sim.place(at(node, "membership")), offer)
+        peer = GridPeerAgent(
+            at(node, "peer"),
+            sim.place(at(node, "peer")),
+            box.capacity,
+            box.store,
+            membership.report,
+        )
+        sim.join(membership)
+        sim.join(peer)
+        self.boot_kademlia(node)
+        membership.join(self._contacts(node, "membership"), lambda others: None)
+        peer.start()
+
+    def boot_kademlia(self, node: str) -> Kademlia:
+        me = at(node, "kademlia")
+        made = Kademlia(me, self.sim.place(me))
+        self.sim.join(made)
+        made.join(self._contacts(node, "kademlia"), lambda contacts: None)
+        return made
+
+    def _contacts(self, node: str, part: str) -> list[str]:
+        """The first node of all knows nobody when the grid begins."""
+        if node == self._peers[0] and not self._booted:
+            return []
+        known = [other for other in self._peers[: CONTACTS + 1] if other != node]
+        return [at(other, part) for other in known[:CONTACTS]]
+
+    def drive_spread(self, driver: Driver, epoch: int, past: Past) -> None:
+        """A submitter that hears of peers from a membership that it only observes."""
+        sim, node = self.sim, driver.node
+        me, watcher = at(node, f"run.{driver.run}"), at(node, "membership")
+        membership = Membership(watcher, sim.place(watcher), None)
+        submitter = GridSubmitter(
+            me,
+            sim.place(me),
+            driver.run,
+            driver.graph,
+            spread.placer(),
+            driver.options,
+            driver.on_end,
+            past,
+            epoch=epoch,
+            on_fenced=driver.on_fenced,
+        )
+        sim.join(membership)
+        sim.join(submitter)
+
+        def joined(others: int) -> None:
+            submitter.start({})
+            for member in membership.members().values():
+                enlist(submitter, member)
+            membership.watch(lambda member: enlist(submitter, member))
+
+        membership.join(self._contacts(node, "membership"), joined)
+
+    def drive_embedded(self, driver: Driver, epoch: int, past: Past) -> None:
+        """Submitter and machine in one process."""
+        sim, node = self.sim, driver.node
+        here, me = at(node, "peer"), at(node, f"run.{driver.run}")
+        capacity = self.boxes[node].capacity
+        sim.join(embedded.peer(here, sim.place(here), capacity))
+        submitter = Submitter(
+            me,
+            sim.place(me),
+            driver.run,
+            driver.graph,
+            embedded.placer(),
+            driver.options,
+            driver.on_end,
+            past,
+        )
+        sim.join(submitter)
+        submitter.start({here: capacity})
+
+    # -- what faults do ------------------------------------------------------------------------
+
+    def at(self, time_s: float, action: Callable[[], None]) -> None:
+        self.sim.at(time_s, action)
+
+    def state(self, node: str) -> str:
+        machine = self.sim.machine(node)
+        if machine.life is None:
+            return "down"
+        return "frozen" if machine.frozen else "up"
+
+    def crash(self, node: str) -> None:
+        self.sim.crash(node)
+
+    def kill(self, node: str) -> None:
+        self.sim.kill(node)
+
+    def restart(self, node: str) -> None:
+        self.sim.restart(node)
+
+    def freeze(self, node: str) -> None:
+        self.sim.freeze(node)
+
+    def thaw(self, node: str) -> None:
+        self.sim.thaw(node)
+
+    def slow(self, node: str, factor: float) -> None:
+        self.sim.slow(node, 1.0 / factor)
+
+    def partition(self, groups: Sequence[Sequence[str]]) -> None:
+        self.sim.partition(groups)
+
+    def heal(self) -> None:
+        self.sim.heal()
+
+
+def offer_of(box: Box, started_at: float) -> Offer:
+    c = box.capacity
+    return Offer(
+        c.cores,
+        c.memory_bytes,
+        c.disk_bytes,
+        c.gpus,
+        c.tags,
+        site=box.site,
+        roles=("run",),
+        started_at=started_at,
+    )
+
+
+def capacity_of(offer: Offer) -> Capacity:
+    return Capacity(offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, offer.tags)
+
+
+def enlist(submitter: GridSubmitter, member: Member) -> None:
+    """Tell a run's submitter what became of a member."""
+    if member.state in ("alive", "suspect"):
+        submitter.peer_joined(member.node, capacity_of(member.offer), member.offer.site)
+        submitter.peer_load(member.node, member.load)
+    else:
+        submitter.peer_left(member.node, f"it is {member.state}")

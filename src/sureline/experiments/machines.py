@@ -1,0 +1,134 @@
+"""The machines and the network of a scenario, drawn from its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+
+from sureline.experiments.distributions import Distribution
+from sureline.experiments.invariants import Ran
+from sureline.experiments.machine_files import SimulatedFetcher, Store
+from sureline.experiments.machine_journal import SimulatedRecorder
+from sureline.experiments.machine_runner import SimulatedRunner
+from sureline.experiments.scenario import LinkSettings, Scenario, Site
+from sureline.experiments.work import Work
+from sureline.peer.capacity import Capacity
+from sureline.world.simulated.delays import (
+    Constant,
+    Delay,
+    Empirical,
+    Exponential,
+    LogNormal,
+    Uniform,
+)
+from sureline.world.simulated.links import Link
+from sureline.world.simulated.machine import Ending, Life, MachineParts, MachineSpec
+from sureline.world.simulated.network import Network
+from sureline.world.simulated.simulation import Simulation
+
+EPOCH_S = 1_700_000_000.0
+"""What an exact clock says when a simulation begins: journals should look like real ones."""
+
+
+class Box(msgspec.Struct):
+    """A simulated machine with its contents, over all its lives."""
+
+    node: str
+    site: str
+    capacity: Capacity
+    store: Store
+    log: list[Ran]
+
+
+def make_network(scenario: Scenario) -> Network:
+    settings = scenario.network
+    # What each machine can send and receive is its own limit, not the link's.
+    network = Network(_link(settings.link, None))
+    for a, b, between in settings.between:
+        network.set_site_link(a, b, _link(between, between.bandwidth_bytes_s))
+    return network
+
+
+def _link(settings: LinkSettings, bandwidth_bytes_s: float | None) -> Link:
+    return Link(
+        _delay(settings.delay_s),
+        bandwidth_bytes_s,
+        settings.loss,
+        settings.duplication,
+        settings.reordering,
+    )
+
+
+def _delay(drawn: Distribution) -> Delay:
+    a = drawn.arguments
+    match drawn.form:
+        case "uniform":
+            return Uniform(a[0], a[1])
+        case "lognormal":
+            return LogNormal(a[0], a[1])
+        case "exponential":
+            return Exponential(a[0])
+        case "choice":
+            return Empirical(a)
+        case _:
+            return Constant(a[0])
+
+
+def make_machines(
+    scenario: Scenario, seed: int, sim: Simulation, work: Work | None
+) -> dict[str, Box]:
+    """Describe every machine of the scenario to the simulation, submitters last; by node."""
+    random = Random(f"{seed}/machines")
+    boxes: dict[str, Box] = {}
+    stores: dict[str, Store] = {}
+    bandwidth = scenario.network.link.bandwidth_bytes_s
+    for node, site, is_peer in _described(scenario):
+        spec = MachineSpec(
+            power=site.speed.draw(random),
+            slots=max(1, round(site.cores.draw(random))),
+            background_load=site.background.draw(random),
+            site=site.name,
+            clock_offset_s=site.clock_offset_s.draw(random),
+            clock_drift=site.clock_drift.draw(random),
+            up_bytes_per_s=bandwidth,
+            down_bytes_per_s=bandwidth,
+        )
+        capacity = Capacity(float(spec.slots), site.memory_bytes, site.disk_bytes)
+        # Whoever submits keeps everything; so does a machine whose agent marks nothing.
+        bounded = is_peer and scenario.workload.strategy != "embedded"
+        bound_bytes = min(site.cache_bytes, site.disk_bytes) if bounded else float("inf")
+        store = stores[node] = Store(node, bound_bytes, keeps=site.keeps_cache or not bounded)
+        box = boxes[node] = Box(node, site.name, capacity, store, [])
+        sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
+    return boxes
+
+
+def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
+    for site in scenario.sites:
+        for node in site.names():
+            yield node, site, True
+    wanted = scenario.workload.site or scenario.sites[0].name
+    home = next(site for site in scenario.sites if site.name == wanted)
+    for node in scenario.submitter_names():
+        if node not in scenario.machine_names():
+            yield node, home, False
+
+
+def make_parts(box: Box, stores: dict[str, Store], work: Work) -> MachineParts:
+    def runner(life: Life) -> SimulatedRunner:
+        return SimulatedRunner(life, work, box.store, box.log)
+
+    def fetcher(life: Life) -> SimulatedFetcher:
+        return SimulatedFetcher(life, work, box.store, stores)
+
+    def recorder(life: Life) -> SimulatedRecorder:
+        life.on_end(ended)
+        return SimulatedRecorder(life)
+
+    def ended(how: Ending) -> None:
+        if how == "crash":
+            box.store.lost_power()
+
+    return MachineParts(runner, fetcher, recorder)

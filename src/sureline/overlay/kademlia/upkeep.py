@@ -1,0 +1,159 @@
+"""Joining, and staying joined: what a node does about its own place in the network.
+
+To join is to search for oneself: that finds the neighbours, and tells them. Then each bucket
+farther away is searched once, which costs a few questions, since any node there knows many others
+there. Some time later the neighbours are asked again, for those who joined in the same moment.
+
+From then on one timer keeps the table in order at a low and steady rate. Each time, one neighbour
+is asked whom it knows near here, so that deaths and arrivals in the neighbourhood are noticed by
+all (a broadcast depends on that); one lost contact is tried, so that a network that was split
+grows together; and at most one bucket is searched that has not been for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.ids import ID_BITS, ID_BYTES, id_of
+from sureline.overlay.kademlia.messages import Claim, Find, Found
+from sureline.overlay.kademlia.publishing import Publishing
+from sureline.overlay.kademlia.search import Search, Searches
+from sureline.world.protocol import AgentId, Message, Timer
+
+FILL_WIDTH = 2
+"""Answers that satisfy the search of a bucket: each names up to k nodes in it."""
+NEWS_MAX = 3
+"""Unknown neighbours that one answer makes us ask."""
+
+
+class Upkeep:
+    __slots__ = ("_base", "_publishing", "_searches", "_seeds", "_timer", "joined")
+
+    def __init__(self, base: Base, searches: Searches, publishing: Publishing) -> None:
+        self._base = base
+        self._searches = searches
+        self._publishing = publishing
+        self._seeds: tuple[AgentId, ...] = ()
+        self._timer: Timer | None = None
+        self.joined = False
+
+    # Joining.
+
+    def join(self, seeds: Sequence[AgentId], on_done: Callable[[int], None]) -> None:
+        self._seeds = tuple(seeds[: self._base.settings.k])
+        if self._timer is None:
+            self._set_timer(self._base.settings.claim_s)
+
+        def ready() -> None:
+            self.joined = True
+            self._claim()
+            on_done(len(self._base.table))
+
+        def settled(_: Search) -> None:
+            self._fill(ready)
+
+        self._search_self(settled)
+
+    def _search_self(self, on_end: Callable[[Search], None]) -> None:
+        base = self._base
+        self._searches.start(base.my_id, on_end, width=base.settings.k, seeds=self._seeds)
+
+    def _fill(self, on_done: Callable[[], None]) -> None:
+        """Search every bucket beyond the nearest neighbour's."""
+        orders = [order for order, b in self._base.table.buckets().items() if b.contacts]
+        left = ID_BITS - min(orders) if orders else 0
+        if not left:
+            on_done()
+            return
+
+        def ended(_: Search) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                on_done()
+
+        for order in range(min(orders) + 1, ID_BITS + 1):
+            self._search_bucket(order, ended)
+
+    def _search_bucket(self, order: int, on_end: Callable[[Search], None]) -> None:
+        base = self._base
+        distance = 1 << (order - 1) | base.world.random.getrandbits(order - 1)
+        self._searches.start(base.my_id ^ distance, on_end, width=FILL_WIDTH)
+
+    def _claim(self) -> None:
+        """Ask the neighbours for what we should hold."""
+        base = self._base
+        for contact in base.table.closest(base.my_id, base.settings.k):
+            base.world.send(contact, Claim())
+
+    # Staying.
+
+    def _set_timer(self, seconds: float) -> None:
+        world = self._base.world
+        self._timer = world.after(seconds * world.random.uniform(0.75, 1.25), self._fire)
+
+    def _fire(self) -> None:
+        base = self._base
+        self._set_timer(base.settings.upkeep_s)
+        self._publishing.upkeep()
+        neighbours = base.table.closest(base.my_id, base.settings.k)
+        if neighbours:
+            self._ask(base.world.random.choice(neighbours))
+        lost = base.table.lost
+        if lost:
+            contact = lost.pop(0)
+            base.table.remember(contact)
+            self._ask(contact)
+        if not neighbours:
+            for seed in self._seeds[:NEWS_MAX]:
+                self._ask(seed)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        base = self._base
+        stale = base.world.now() - base.settings.refresh_s
+        buckets = base.table.buckets()
+        due = [order for order in buckets if buckets[order].searched_at < stale]
+        if due:
+            self._search_bucket(min(due, key=lambda order: buckets[order].searched_at), _ignore)
+
+    def _ask(self, contact: AgentId) -> None:
+        base = self._base
+        number = base.requests.open(contact, self)
+        base.world.send(contact, Find(number, base.my_id.to_bytes(ID_BYTES)))
+
+    def answered(self, number: int, by: AgentId, answer: Message) -> None:
+        """Greet neighbours that we did not know; if there are many, look around anew."""
+        if not isinstance(answer, Found):
+            return
+        base = self._base
+        neighbours = base.table.closest(base.my_id, base.settings.k)
+        limit = 1 << ID_BITS
+        if len(neighbours) == base.settings.k:
+            limit = id_of(neighbours[-1]) ^ base.my_id
+        news = [
+            contact
+            for contact in base.usable(answer.contacts)
+            if id_of(contact) ^ base.my_id < limit and contact not in neighbours
+        ]
+        if len(news) > NEWS_MAX:
+            self._search_self(_ignore)
+        else:
+            for contact in news:
+                self._ask(contact)
+
+    def slow(self, number: int, by: AgentId) -> None:
+        """There is no hurry."""
+
+    def failed(self, number: int, by: AgentId) -> None:
+        self._base.table.silent(by)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _ignore(_: Search) -> None:
+    """Its answers are in the table by now."""

@@ -1,0 +1,287 @@
+"""A ready task goes to the least loaded peer that meets its needs.
+
+The load of a peer is the share of its cores that is in use: by this run, which is known exactly,
+and by others, as the peer last told. Among equally loaded ones the peer that holds most of the
+task's inputs is taken, and else one by a hash of this submitter and the peer, so that several
+submitters do not all choose the same one.
+
+What fits is known from a book of our own for each peer, kept in arrays: a decision looks at all
+peers at once, a few microseconds for a thousand of them. We never place more on a peer than it
+has, counting our own; what others hold there shows only as load, and the peer may let a task wait.
+
+A task that is too large for what is free may be overtaken, but not for ever: after PATIENCE
+decisions one peer that is large enough is reserved for it. Tasks that no peer could run wait
+without being in anybody's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
+
+from sureline.peer.capacity import Capacity, Ledger
+from sureline.peer.grid_agent import GridPeerAgent
+from sureline.run.ready import ReadyQueue
+from sureline.run.strategy import Placement, Strategy
+from sureline.workflow.model import Needs
+from sureline.world.protocol import AgentId
+
+PATIENCE = 200
+EQUAL_LOADS = 1e-6
+TIE_WEIGHT = 1e-9
+_GROW = 64
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+class Books:
+    """What is free on each peer, by our own placements. Peers have numbered places, used again."""
+
+    def __init__(self, salt: str) -> None:
+        self._salt = salt
+        self._place: dict[AgentId, int] = {}
+        self._names: list[AgentId] = []
+        self._ledgers: list[Ledger | None] = []
+        self._free_places: list[int] = []
+        self._free: Integers = np.zeros((0, 4), dtype=np.int64)
+        """Millicores, bytes of memory, bytes of disk, GPUs."""
+        self._load: Floats = np.zeros(0)
+        """Share of the cores in use, and a tie-breaker far below it; infinite where nobody is."""
+        self._others: list[float] = []
+        self._reported: list[float] = []
+        self._reserved: dict[Needs, int] = {}
+        self._is_reserved: npt.NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._passed: dict[Needs, int] = {}
+        self._impossible: set[Needs] = set()
+        self._unbooked: dict[AgentId, dict[Needs, int]] = {}
+
+    def __contains__(self, peer: AgentId) -> bool:
+        return peer in self._place
+
+    def join(self, peer: AgentId, capacity: Capacity) -> None:
+        place = self._free_places.pop() if self._free_places else self._grow()
+        self._place[peer] = place
+        self._names[place] = peer
+        self._ledgers[place] = Ledger(capacity)
+        self._others[place] = 0.0
+        self._impossible.clear()
+        self._note(place)
+
+    def leave(self, peer: AgentId) -> None:
+        place = self._place.pop(peer, None)
+        if place is None:
+            return
+        self._ledgers[place] = None
+        self._load[place] = np.inf
+        self._free[place] = -1
+        self._unbooked.pop(peer, None)
+        for needs in [n for n, reserved in self._reserved.items() if reserved == place]:
+            self._unreserve(needs)
+        self._free_places.append(place)
+
+    def report(self, peer: AgentId, load: float) -> None:
+        """So many cores are in use there, ours among them."""
+        place = self._place.get(peer)
+        if place is not None:
+            self._others[place] = max(0.0, load - self._ours(place))
+            self._note(place)
+
+    def take(self, peer: AgentId, needs: Needs) -> None:
+        ledger = self._ledgers[self._place[peer]]
+        assert ledger is not None
+        if ledger.fits(needs):
+            ledger.take(needs)
+        else:  # an attempt of an earlier writer, which saw the peer differently
+            unbooked = self._unbooked.setdefault(peer, {})
+            unbooked[needs] = unbooked.get(needs, 0) + 1
+        self._note(self._place[peer])
+
+    def give_back(self, peer: AgentId, needs: Needs) -> None:
+        place = self._place.get(peer)
+        if place is None:
+            return
+        unbooked = self._unbooked.get(peer, {})
+        if unbooked.get(needs):
+            unbooked[needs] -= 1
+            return
+        ledger = self._ledgers[place]
+        assert ledger is not None
+        ledger.give_back(needs)
+        self._note(place)
+
+    def best(self, needs: Needs) -> tuple[AgentId, float] | None:
+        """The least loaded peer on which the needs fit, and its load."""
+        fitting = self._fitting(needs)
+        loads = np.where(fitting, self._load, np.inf)
+        if not len(loads):
+            return None
+        place = int(loads.argmin())
+        if not np.isfinite(loads[place]):
+            self._note_passed(needs)
+            return None
+        return self._names[place], float(loads[place])
+
+    def fits_on(self, peer: AgentId, needs: Needs) -> float | None:
+        """The peer's load, if the needs fit there."""
+        place = self._place.get(peer)
+        if place is None or (self._is_reserved[place] and self._reserved.get(needs) != place):
+            return None
+        ledger = self._ledgers[place]
+        if ledger is None or not ledger.fits(needs):
+            return None
+        return float(self._load[place])
+
+    def placed(self, needs: Needs) -> None:
+        """One with these needs has found its place: nothing is reserved for it any more."""
+        self._passed.pop(needs, None)
+        self._unreserve(needs)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _fitting(self, needs: Needs) -> npt.NDArray[np.bool_]:
+        free = self._free
+        fitting = free[:, 0] >= round(needs.cores * 1000)
+        if needs.memory_bytes:
+            fitting &= free[:, 1] >= needs.memory_bytes
+        if needs.disk_bytes:
+            fitting &= free[:, 2] >= needs.disk_bytes
+        if needs.gpus:
+            fitting &= free[:, 3] >= needs.gpus
+        if self._reserved:
+            mine = self._reserved.get(needs)
+            fitting &= ~self._is_reserved
+            if mine is not None:
+                ledger = self._ledgers[mine]
+                fitting[mine] = ledger is not None and ledger.fits(needs)
+        if needs.tags:
+            for place in np.flatnonzero(fitting):
+                ledger = self._ledgers[place]
+                fitting[place] = ledger is not None and ledger.fits(needs)
+        return fitting
+
+    def _note_passed(self, needs: Needs) -> None:
+        """It fits nowhere just now. After many times, a peer is reserved for it."""
+        passed = self._passed.get(needs, 0) + 1
+        self._passed[needs] = passed
+        if passed >= PATIENCE and needs not in self._reserved and needs not in self._impossible:
+            self._reserve(needs)
+
+    def _reserve(self, needs: Needs) -> None:
+        """The largest part free among those that are large enough."""
+        found, found_free = None, -1.0
+        for peer, place in self._place.items():
+            ledger = self._ledgers[place]
+            if ledger is None or self._is_reserved[place]:
+                continue
+            whole = Ledger(ledger.capacity)
+            share = ledger.millicores / max(1, whole.millicores)
+            if whole.fits(needs) and share > found_free:
+                found, found_free = self._place[peer], share
+        if found is None:
+            self._impossible.add(needs)
+            return
+        self._reserved[needs] = found
+        self._is_reserved[found] = True
+
+    def _unreserve(self, needs: Needs) -> None:
+        place = self._reserved.pop(needs, None)
+        if place is not None:
+            self._is_reserved[place] = False
+
+    def _ours(self, place: int) -> float:
+        ledger = self._ledgers[place]
+        assert ledger is not None
+        return ledger.capacity.cores - ledger.millicores / 1000
+
+    def _note(self, place: int) -> None:
+        ledger = self._ledgers[place]
+        assert ledger is not None
+        self._free[place] = (
+            ledger.millicores,
+            ledger.memory_bytes,
+            ledger.disk_bytes,
+            ledger.gpus,
+        )
+        used = self._ours(place) + self._others[place]
+        tie = _fraction(self._salt, self._names[place]) * TIE_WEIGHT
+        self._load[place] = used / max(0.001, ledger.capacity.cores) + tie
+
+    def _grow(self) -> int:
+        first = len(self._names)
+        self._names.extend([""] * _GROW)
+        self._ledgers.extend([None] * _GROW)
+        self._others.extend([0.0] * _GROW)
+        self._free = np.concatenate([self._free, np.full((_GROW, 4), -1, dtype=np.int64)])
+        self._load = np.concatenate([self._load, np.full(_GROW, np.inf)])
+        self._is_reserved = np.concatenate([self._is_reserved, np.zeros(_GROW, dtype=np.bool_)])
+        self._free_places.extend(range(first + _GROW - 1, first, -1))
+        return first
+
+
+def _fraction(salt: str, name: str) -> float:
+    digest = blake3(f"{salt} {name}".encode()).digest(length=6)
+    return int.from_bytes(digest, "big") / (1 << 48)
+
+
+class SpreadPlacer:
+    """`salt` tells submitters apart, such as the name of the run."""
+
+    def __init__(self, salt: str = "") -> None:
+        self._queue = ReadyQueue(patience=None)
+        self._books = Books(salt)
+        self._held: Callable[[int], Mapping[AgentId, int]] | None = None
+        self._found: tuple[AgentId, float] | None = None
+
+    def peer_joined(self, peer: AgentId, capacity: Capacity) -> None:
+        self._books.join(peer, capacity)
+
+    def peer_left(self, peer: AgentId) -> None:
+        self._books.leave(peer)
+
+    def peer_load(self, peer: AgentId, load: float) -> None:
+        self._books.report(peer, load)
+
+    def held_by(self, held: Callable[[int], Mapping[AgentId, int]]) -> None:
+        self._held = held
+
+    def ready(self, task: int, needs: Needs, urgency: float) -> None:
+        self._queue.push(task, needs, urgency)
+
+    def adopted(self, needs: Needs, peer: AgentId) -> None:
+        self._books.take(peer, needs)
+
+    def released(self, task: int, needs: Needs, peer: AgentId) -> None:
+        self._books.give_back(peer, needs)
+
+    def fits(self, needs: Needs) -> bool:
+        """Whether there is a peer for it; `place` takes that one."""
+        self._found = self._books.best(needs)
+        return self._found is not None
+
+    def place(self, ahead: bool = False) -> Iterator[Placement]:
+        while (popped := self._queue.pop_fitting(self)) is not None:
+            task, needs = popped
+            assert self._found is not None
+            peer = self._nearest(task, needs, *self._found)
+            self._books.take(peer, needs)
+            self._books.placed(needs)
+            yield Placement(task, peer)
+
+    def _nearest(self, task: int, needs: Needs, best: AgentId, load: float) -> AgentId:
+        """Of the least loaded peers, the one that holds most of the task's inputs."""
+        if self._held is None:
+            return best
+        most = 0
+        for peer, held_bytes in self._held(task).items():
+            if held_bytes > most:
+                its_load = self._books.fits_on(peer, needs)
+                if its_load is not None and its_load <= load + EQUAL_LOADS:
+                    best, most = peer, held_bytes
+        return best
+
+
+spread = Strategy("spread", SpreadPlacer, GridPeerAgent)

@@ -1,0 +1,343 @@
+"""The simulation itself: virtual time, machines, and the loop that makes things happen.
+
+Time is true time, in seconds from 0; machines have clocks of their own. Everything random comes
+from the seed, so the same seed gives the same events in the same order in any process. The first
+exception out of an agent, or out of anything else that runs in the simulation, ends it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+from sureline.world.address import node_of
+from sureline.world.agent import Agent
+from sureline.world.protocol import Action, AgentId, Message, Unreachable, World
+from sureline.world.simulated.calendar import Calendar, Entry, SimTimer
+from sureline.world.simulated.counters import Counters, Detail
+from sureline.world.simulated.machine import Life, Machine, MachineParts, MachineSpec
+from sureline.world.simulated.network import Network
+from sureline.world.simulated.place import Place
+
+EVENTS_PER_COLLECTION = 500_000
+EVENTS_PER_ADAPTATION = 5_000
+EVENTS_PER_PROGRESS = 100_000
+
+IDEAL = MachineSpec()
+PLAIN_PARTS = MachineParts()
+
+
+class SimulationError(Exception):
+    """Something in the simulation raised an exception. The seed reproduces it."""
+
+    def __init__(self, seed: int, time_s: float, node: str, error: BaseException) -> None:
+        self.seed = seed
+        self.time_s = time_s
+        self.node = node
+        where = f" on {node}" if node else ""
+        what = f"{type(error).__name__}: {error}"
+        super().__init__(f"seed {seed}, at {time_s:.6f} s{where}: {what}")
+
+
+class Simulation:
+    """A world of many machines in one process. `detail` says how finely messages are counted."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        network: Network | None = None,
+        *,
+        detail: Detail = "full",
+        epoch_s: float = 0.0,
+    ) -> None:
+        self.seed = seed
+        self.random = Random(f"{seed} agents")
+        self.time = 0.0
+        self.epoch_s = epoch_s
+        """What an exact clock says at time 0."""
+        self.events = 0
+        """How many have happened."""
+        self.places: dict[AgentId, Place] = {}
+        self.counters = Counters(detail)
+        self.failed: SimulationError | None = None
+        self._machines: dict[str, Machine] = {}
+        self._calendar = Calendar()
+        self.network = network or Network()
+        self.network.bind(self, seed)
+
+    # Machines and agents.
+
+    def machine(
+        self, node: str, spec: MachineSpec | None = None, parts: MachineParts | None = None
+    ) -> Machine:
+        """The machine of a node; made when it is first asked for. What it is like can be said
+        only then."""
+        found = self._machines.get(node)
+        if found is None:
+            found = Machine(self, node, spec or IDEAL, parts or PLAIN_PARTS)
+            self._machines[node] = found
+        elif spec is not None or parts is not None:
+            raise ValueError(f"{node} is there already: describe a machine before its first use")
+        return found
+
+    def machines(self) -> list[Machine]:
+        """In the order in which they were made."""
+        return list(self._machines.values())
+
+    def site_of(self, node: str) -> str:
+        found = self._machines.get(node)
+        return found.spec.site if found is not None else ""
+
+    def boot(self, node: str, start: Action) -> None:
+        """Run `start` now, and again on every restart of the node. It makes and joins agents."""
+        machine = self.machine(node)
+        machine.boot = start
+        self._guarded(node, start)
+
+    def place(self, me: AgentId) -> World:
+        """The World of the agent at address `me`, in the current life of its machine."""
+        machine = self.machine(node_of(me))
+        if machine.life is None:
+            raise ValueError(f"{machine.node} is down: no agent can be placed there")
+        made = Place(self, machine, machine.life, me)
+        self.places[me] = made
+        machine.places.append(made)
+        return made
+
+    def join(self, agent: Agent) -> None:
+        """From now on messages to `agent.me` reach it."""
+        place = self.places.get(agent.me)
+        if place is None or place.life.over:
+            raise ValueError(f"{agent.me} has no place: ask for one before its agent joins")
+        place.join(agent)
+
+    def leave(self, me: AgentId) -> None:
+        place = self.places.get(me)
+        if place is not None:
+            place.leave()
+
+    # Faults.
+
+    def crash(self, node: str) -> None:
+        """The machine loses power: its agents are gone, and what was not synced."""
+        self._end(node, power=True)
+
+    def kill(self, node: str) -> None:
+        """Its process dies: its agents are gone, and what was not flushed."""
+        self._end(node, power=False)
+
+    def _end(self, node: str, *, power: bool) -> None:
+        self.machine(node).end("crash" if power else "kill")
+        self.network.flows.changed(node)
+
+    def restart(self, node: str) -> None:
+        """A machine that is down comes up again and boots; one that is up is left alone."""
+        machine = self.machine(node)
+        if machine.life is None:
+            machine.begin()
+            if machine.boot is not None:
+                self._guarded(node, machine.boot)
+
+    def freeze(self, node: str) -> None:
+        """Stop the process, as SIGSTOP does: all that is due waits. Its clock goes on."""
+        self.machine(node).freeze()
+
+    def thaw(self, node: str) -> None:
+        """Go on: all that waited comes at once."""
+        self.machine(node).thaw()
+
+    def slow(self, node: str, factor: float) -> None:
+        """Everything takes `factor` times as long on this machine; 1 for normal."""
+        self.machine(node).slow(factor)
+
+    def partition(self, groups: Sequence[Collection[str]]) -> None:
+        """See Network.partition."""
+        self.network.partition(groups)
+
+    def heal(self) -> None:
+        self.network.heal()
+
+    def at(self, time_s: float, action: Action) -> SimTimer:
+        """Do something to the world at a moment of true time: a scripted fault, a submission."""
+        return self.schedule(max(self.time, time_s), None, action)
+
+    # Time.
+
+    def run(
+        self,
+        until: float | None = None,
+        condition: Callable[[], bool] | None = None,
+        events_max: int | None = None,
+        progress: Callable[[Simulation], None] | None = None,
+    ) -> None:
+        """Let things happen: until the time `until` (which it then is), or the condition holds
+        (asked after every event), or so many events are over, or nothing is left to happen.
+        `progress` is called every EVENTS_PER_PROGRESS events."""
+        if self.failed is not None:
+            raise self.failed
+        if condition is not None and condition():
+            return
+        with _quiet_collector():
+            stopped = self._run(until, condition, events_max, progress)
+        if until is not None and not stopped:
+            self.time = max(self.time, until)
+
+    def _run(
+        self,
+        until: float | None,
+        condition: Callable[[], bool] | None,
+        events_max: int | None,
+        progress: Callable[[Simulation], None] | None,
+    ) -> bool:
+        calendar = self._calendar
+        began = collected = told = adapted = self.events
+        buckets = 0
+        while (next_s := calendar.next_s()) is not None:
+            if until is not None and next_s > until:
+                return False
+            number, bucket = calendar.open()
+            done = 0
+            entry: Entry | None = None
+            try:
+                for entry in bucket:
+                    if until is not None and entry[0] > until:
+                        break
+                    self.time = entry[0]
+                    done += 1
+                    self.perform(entry)
+                    if condition is not None and condition():
+                        return True
+                    if events_max is not None and self.events + done - began >= events_max:
+                        return True
+                else:
+                    entry = None
+            except Exception as error:
+                self._fail(entry, error)
+            finally:
+                calendar.close(number, done)
+                self.events += done
+            if entry is not None:
+                return False
+            buckets += 1
+            if self.events - adapted >= EVENTS_PER_ADAPTATION:
+                calendar.adapt((self.events - adapted) / buckets)
+                adapted, buckets = self.events, 0
+            if self.events - collected >= EVENTS_PER_COLLECTION:
+                collected = self.events
+                gc.collect(0)
+            if progress is not None and self.events - told >= EVENTS_PER_PROGRESS:
+                told = self.events
+                progress(self)
+        return False
+
+    def perform(self, entry: Entry) -> None:
+        """Let one entry happen, or wait, or come to nothing."""
+        _, place, whose, what, size_bytes = entry
+        if place is None:
+            timer: SimTimer = what
+            if timer.action is None:
+                return
+            if whose is None or whose.open:
+                action, timer.action = timer.action, None
+                action()
+            elif not whose.over:
+                whose.machine.hold(entry)
+        elif place.agent is not None:
+            if size_bytes >= 0:
+                self.counters.received(place, what, size_bytes)
+            place.agent.receive(whose, what)
+        else:
+            self._arrive(entry, place, whose, what)
+
+    def _arrive(self, entry: Entry, place: Place, sender: AgentId, message: Message) -> None:
+        """A message has come to where no agent is ready for it."""
+        there = self.places.get(place.me)
+        if there is not None and not there.life.over:
+            if there.agent is not None:
+                self.perform((entry[0], there, sender, message, entry[4]))
+                return
+            if there.joined is not None:
+                there.machine.hold((entry[0], there, sender, message, entry[4]))
+                return
+        self.counters.dropped(node_of(sender), message)
+        node = node_of(place.me)
+        machine = self._machines.get(node)
+        if machine is None or machine.life is None:
+            self._refuse(node, sender)
+
+    def _refuse(self, node: str, sender: AgentId) -> None:
+        """Nobody listens at the node: whoever tried to reach it hears so, if it wants to."""
+        origin = self.places.get(sender)
+        if origin is None or origin.joined is None or not origin.joined.hears(Unreachable):
+            return
+        here = origin.machine.node
+        if not self.network.cut(node, here):
+            delay_s = self.network.channel(node, here).draw()
+            self.deliver(self.time + delay_s, origin, sender, sender, Unreachable(node), -1)
+
+    def deliver(
+        self,
+        time_s: float,
+        there: Place | None,
+        to: AgentId,
+        sender: AgentId,
+        message: Message,
+        size_bytes: int,
+    ) -> None:
+        """Let a message arrive. A negative size says that it crosses no network."""
+        if there is None:
+            machine = self._machines.get(node_of(to)) or Machine(
+                self, node_of(to), IDEAL, PLAIN_PARTS
+            )
+            there = Place(self, machine, Life(machine), to)
+        self._calendar.add((time_s, there, sender, message, size_bytes))
+
+    def schedule(self, time_s: float, life: Life | None, action: Action) -> SimTimer:
+        """Run the action at a moment of true time, in this life only; with None, in any case."""
+        timer = SimTimer(action)
+        self._calendar.add((time_s, None, life, timer, 0))
+        return timer
+
+    def network_changed(self) -> None:
+        """The network's links are others from now on."""
+
+    def _guarded(self, node: str, action: Action) -> None:
+        if self.failed is not None:
+            raise self.failed
+        try:
+            action()
+        except SimulationError:
+            raise
+        except Exception as error:
+            self.failed = SimulationError(self.seed, self.time, node, error)
+            raise self.failed from error
+
+    def _fail(self, entry: Entry | None, error: Exception) -> None:
+        """Remember and raise what ended this simulation."""
+        if isinstance(error, SimulationError):
+            self.failed = error
+            raise error
+        node = ""
+        if entry is not None and entry[1] is not None:
+            node = entry[1].machine.node
+        elif entry is not None and entry[2] is not None:
+            node = entry[2].machine.node
+        self.failed = SimulationError(self.seed, self.time, node, error)
+        raise self.failed from error
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """A collector of cycles that is not woken by every few allocations: what exists now is not
+    looked at, what comes is looked at every EVENTS_PER_COLLECTION events."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
