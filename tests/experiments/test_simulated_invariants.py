@@ -65,9 +65,11 @@ def test_a_child_before_its_parent_is_found():
     assert "step:2 was bound before step:1 had committed" in problems(revoked)
 
 
-def test_attempts_that_nobody_bound_or_that_were_bound_twice_are_found():
+def test_attempts_that_nobody_bound_or_that_two_peers_were_given_are_found():
     events = good_run()
-    assert problems([events[0], *events]) == ["attempt 1 at step:1 was bound twice"]
+    assert problems([events[0], *events]) == []  # to the same peer: it came back with it
+    other = TaskBound(0, "step:1", 1, "q")
+    assert problems([other, *events]) == ["attempt 1 at step:1 was bound to q and to p"]
     assert "attempt 1 at step:1 was never bound" in problems(events[1:])
 
 

@@ -15,6 +15,7 @@ from sureline.peer.files.service import FileService
 from sureline.peer.files.wire import AskChunk, Buffer, Question, decode_question
 from sureline.workflow.files import FileRecord
 from sureline.world.address import Node
+from sureline.world.net.interfaces import FileRegion
 
 MIB = 1 << 20
 GB = 10**9
@@ -93,7 +94,8 @@ class _Line:
         if node in grid.hung:
             await asyncio.Event().wait()
         await asyncio.sleep(grid.delay_s.get(node, 0.0))
-        header, body = await grid.services[node].answer(self._me, request)
+        header, found = await grid.services[node].answer(self._me, request)
+        body = _read(found) if isinstance(found, FileRegion) else found
         question: Question = decode_question(request)
         if node in grid.tamper:
             header, body = grid.tamper[node](question, header, body)
@@ -106,6 +108,11 @@ class _Line:
             return header, body
         into[: len(body)] = body
         return header, memoryview(into)[: len(body)]
+
+
+def _read(region: FileRegion) -> bytes:
+    with open(region.path, "rb") as file:
+        return os.pread(file.fileno(), region.size_bytes, region.offset)
 
 
 def on_grid(where: Path, story: Callable[[Grid], Coroutine[Any, Any, None]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -222,7 +223,7 @@ def test_when_nobody_has_the_rest_the_reason_is_told_and_a_later_fetch_goes_on(
 
         grid.on_chunk = die
         grid.dht.withdraw(a.me, record.digest)
-        with pytest.raises(FetchError, match="no node that holds .* can be used .*a: "):
+        with pytest.raises(FetchError, match=r"no node that holds .* can be used .*a: "):
             await b.fetch(record, [a.me])
         await put(c, tmp_path, data)
         got = await b.fetch(record, [c.me])
@@ -298,24 +299,26 @@ def test_a_manifest_that_reaches_out_of_its_directory_is_refused(
     on_grid(tmp_path, story)
 
 
+def _damage(blob: Path) -> None:
+    """As a bad disk does: the file's time does not tell."""
+    status = blob.stat()
+    blob.chmod(0o600)
+    with blob.open("r+b") as file:
+        file.seek(2 * MIB)
+        file.write(b"damage")
+    os.utime(blob, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def test_a_damaged_copy_is_found_out_complained_of_and_removed(tmp_path: Path) -> None:
     async def story(grid: Grid) -> None:
         a, c, b = grid.node("a"), grid.node("c"), grid.node("b")
         data = content(4 * MIB)
         record = await put(a, tmp_path, data)
         await put(c, tmp_path, data)
-        blob = Path(a.cache.store.blob_path(record.digest))
-        status = blob.stat()
-        blob.chmod(0o600)
-        with blob.open("r+b") as file:
-            file.seek(2 * MIB)
-            file.write(b"damage")
-        import os
-
-        os.utime(blob, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a bad disk does
+        _damage(Path(a.cache.store.blob_path(record.digest)))
         got = await b.fetch(record, [a.me, c.me])
         assert stored(b, got.file) == data
-        while a.cache.path(record.digest) is not None:
+        while a.cache.path(record.digest) is not None:  # noqa: ASYNC110 - nobody tells a test
             await asyncio.sleep(0.01)
         assert a.me not in grid.dht.holders[record.digest]
 

@@ -148,6 +148,53 @@ def test_a_kill_at_any_step_of_a_revocation_leaves_a_list_that_can_be_continued(
     )
 
 
+def test_a_kill_at_any_step_of_joining_leaves_nothing_or_a_whole_home(tmp_path):
+    run_script(
+        """
+        from sureline.world.identity import enrolment_wire as wire, joining
+        from sureline.world.identity.home import make_home
+
+        authority = Authority.create(base / "issuer", "lab", "issuer")
+        admitted = authority.invite(expires_s=60, addresses=["localhost:1"])
+        authority.redeem(admitted.id, certificates.new_key().public_key(), "bad")
+        authority.revoke("bad")
+
+        def join(home, invitation):
+            make_home(home)
+            known = joining._present(home, invitation)
+            if known is not None:
+                return known
+            key = joining._kept_key(home, invitation)
+            certificate = authority.redeem(invitation.id, key.public_key(), "lab7")
+            welcome = wire.Welcome(
+                certificates.der_of(certificate),
+                certificates.der_of(authority.certificate),
+                authority.revocations().signed,
+                ("issuer@localhost:1",),
+                "issuer",
+            )
+            return joining._settle(home, invitation, key, welcome)
+
+        def attempt(number):
+            home = base / str(number)
+            invitation = authority.invite(
+                expires_s=60, addresses=["localhost:1"], name=f"lab{number}"
+            )
+            killed = killed_at(number, lambda: join(home, invitation))
+            if "lab" in grid_names(home):
+                Credentials.load(GridHome.open("lab", home))
+            joined = join(home, invitation)
+            assert joined.name == f"lab{number}", joined.name
+            assert joined.revocations.names == {"bad"}
+            assert joined.home.contacts() == ("issuer@localhost:1",)
+            return killed
+
+        at_every_step(attempt)
+        """,
+        tmp_path,
+    )
+
+
 def test_everything_in_a_home_is_private(tmp_path):
     old = os.umask(0)
     try:

@@ -101,8 +101,10 @@ def test_a_list_that_the_authority_has_not_signed_is_none(authority, tmp_path):
     assert peer.verified(b"").version == 0
 
 
-def test_all_certificates_of_a_peer_are_out(authority, tmp_path):
+def test_all_certificates_of_a_peer_are_out(authority, tmp_path, monkeypatch):
     peer = admit(authority, tmp_path / "peer", "peer")
+    later = time.time() + certificates.PEER_VALID_S - 86_400
+    monkeypatch.setattr(authority_module.time, "time", lambda: later)
     newer = authority.renew("peer", certificates.new_key().public_key())
     revoked = authority.revoke("peer")
     identity = certificates.identity_of(newer, authority.certificate)

@@ -24,7 +24,7 @@ from sureline.world.protocol import Message, Unreachable
 
 class Deep(Message, frozen=True, tag="test.deep"):
     numbers: tuple[int, ...] = ()
-    names: dict[str, float] = {}
+    names: dict[str, float] = msgspec.field(default_factory=dict)
     blob: bytes = b""
     inner: Deep | None = None
     anything: object = None

@@ -65,7 +65,7 @@ def test_large_messages_wait_for_a_slow_reader_and_none_is_lost():
         b.transport.hold()
         for number in range(60):
             a.say(b, Note(number, "x" * 500_000))
-        await until(lambda: a.transport.peers())
+        await until(a.transport.peers)
         await asyncio.sleep(0.2)
         assert b.heard == []
         # What waits, waits with the sender: the connection has taken only what its buffers hold.
@@ -151,7 +151,7 @@ def test_a_broken_connection_to_a_living_node_is_opened_again():
         for link in list(b.transport._links):
             link.stream._tcp.abort()
         await until(lambda: not a.transport.peers())
-        await until(lambda: a.transport.peers())
+        await until(a.transport.peers)
         a.say(b, Note(2))
         await until(lambda: b.numbers == [1, 2])
         assert a.gone == b.gone == []

@@ -115,6 +115,7 @@ class Session:
         self._options = Options()
         self._past = Past()
         self._watcher = watcher or Watcher()
+        self._me = SUBMITTER
         self._view = RunView()
         self._interrupts = 0
         self._requests_seen = 0
@@ -136,7 +137,7 @@ class Session:
                 self._journal.notice or self._lock.notice,
                 len(self._past.committed),
             )
-            asyncio.run(self._serve(writer))
+            self._run_loop(writer)
         finally:
             # Also when an interrupt came before there was a runner to clear up after itself.
             remove_tree(str(self._journal.work_directory(self._run)))
@@ -144,6 +145,9 @@ class Session:
         if self._error is not None:
             raise self._error
         return self._outcome()
+
+    def _run_loop(self, writer: RunWriter) -> None:
+        asyncio.run(self._serve(writer))
 
     def _opened(self, epoch: int) -> Opened:
         event = opened(epoch)
@@ -255,7 +259,7 @@ class Session:
         drain, force = self._interrupts == 1, self._interrupts >= 3
         under_way = self._view.by_state.get("running", 0) + self._view.by_state.get("bound", 0)
         self._watcher.interrupted(drain, under_way)
-        self._world.post("console", SUBMITTER, CancelRun(drain, force, reason))
+        self._world.post("console", self._me, CancelRun(drain, force, reason))
 
     def _watch_requests(self, loop: asyncio.AbstractEventLoop) -> None:
         """Other processes ask through the journal: that works across machines too."""

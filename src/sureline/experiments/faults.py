@@ -68,19 +68,21 @@ class Faults:
             if fault.every_s is None and fault.per_minute is None:
                 self._victims.at(fault.at_s, self._once(fault, fault.at_s))
             else:
-                self._schedule_next(fault, fault.at_s)
+                self._schedule_next(fault, fault.at_s, 1)
 
     def _once(self, fault: Fault, at_s: float) -> Callable[[], None]:
         return lambda: self._strike(fault, at_s)
 
-    def _schedule_next(self, fault: Fault, from_s: float) -> None:
+    def _schedule_next(self, fault: Fault, from_s: float, number: int) -> None:
         at_s = from_s + self._gap_s(fault)
         if at_s > min(fault.until_s, self._scenario.duration_s):
+            return
+        if fault.times is not None and number > fault.times:
             return
 
         def again() -> None:
             self._strike(fault, at_s)
-            self._schedule_next(fault, at_s)
+            self._schedule_next(fault, at_s, number + 1)
 
         self._victims.at(at_s, again)
 

@@ -20,10 +20,14 @@ from sureline.run.grid_submitter import GridSubmitter
 from sureline.run.options import Past
 from sureline.run.submitter import Submitter
 from sureline.strategies.embedded import embedded
-from sureline.strategies.spread import spread
+from sureline.strategies.spread import SpreadPlacer
 from sureline.world.address import at
+from sureline.world.simulated.counters import Detail
 from sureline.world.simulated.simulation import Simulation
 
+FULL_DETAIL_MAX = 20_000
+"""Of more machines, messages are counted by type only, to save memory."""
+PRESENT = ("alive", "suspect")
 CONTACTS = 3
 """How many nodes everybody knows from the start."""
 
@@ -32,7 +36,7 @@ class SimulatedGrid:
     """The machines of a scenario in a simulation, and what faults do to them."""
 
     def __init__(self, scenario: Scenario, seed: int, work: Work | None) -> None:
-        detail = "light" if len(scenario.machine_names()) > 5000 else "full"
+        detail: Detail = "light" if len(scenario.machine_names()) > FULL_DETAIL_MAX else "full"
         self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
         self.boxes = make_machines(scenario, seed, self.sim, work)
         self._peers = scenario.machine_names()
@@ -90,7 +94,7 @@ class SimulatedGrid:
             sim.place(me),
             driver.run,
             driver.graph,
-            spread.placer(),
+            SpreadPlacer(driver.run),
             driver.options,
             driver.on_end,
             past,
@@ -98,12 +102,11 @@ class SimulatedGrid:
             on_fenced=driver.on_fenced,
         )
         sim.join(membership)
-        sim.join(submitter)
 
         def joined(others: int) -> None:
-            submitter.start({})
-            for member in membership.members().values():
-                enlist(submitter, member)
+            sim.join(submitter)
+            members = membership.members().values()
+            submitter.start({m.node: capacity_of(m.offer) for m in members if m.state in PRESENT})
             membership.watch(lambda member: enlist(submitter, member))
 
         membership.join(self._contacts(node, "membership"), joined)
@@ -183,7 +186,7 @@ def capacity_of(offer: Offer) -> Capacity:
 
 def enlist(submitter: GridSubmitter, member: Member) -> None:
     """Tell a run's submitter what became of a member."""
-    if member.state in ("alive", "suspect"):
+    if member.state in PRESENT:
         submitter.peer_joined(member.node, capacity_of(member.offer), member.offer.site)
         submitter.peer_load(member.node, member.load)
     else:

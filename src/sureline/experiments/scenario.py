@@ -111,6 +111,8 @@ class Fault(msgspec.Struct, frozen=True):
     factor: float = 1.0
     groups: tuple[tuple[str, ...], ...] = ()
     until_s: float = float("inf")
+    times: int | None = None
+    """How often it happens at most; None for no limit."""
 
 
 class Checks(msgspec.Struct, frozen=True):

@@ -297,6 +297,7 @@ def _faults(table: Table, scenario: Scenario) -> tuple[Fault, ...]:
             until_s=one.duration("until", float("inf")),
             every_s=every if "every" in one else None,
             per_minute=share if "per_minute" in one else None,
+            times=one.count("times", 1, 1) if "times" in one else None,
         )
         found.append(msgspec.structs.replace(fault, count=fault.count or 1))
         one.done()

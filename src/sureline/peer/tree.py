@@ -63,9 +63,7 @@ def from_manifest(data: bytes) -> list[Entry]:
             or known.get(parent) != "directory"
             or not _sound(entry)
         ):
-            raise StoreError(
-                f"a stored directory's manifest names {entry.path!r}, which it may not"
-            )
+            raise StoreError(f"a stored directory's manifest may not name {entry.path!r}")
         known[entry.path] = entry.kind
     return entries
 

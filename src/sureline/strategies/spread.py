@@ -52,7 +52,7 @@ class Books:
         self._load: Floats = np.zeros(0)
         """Share of the cores in use, and a tie-breaker far below it; infinite where nobody is."""
         self._others: list[float] = []
-        self._reported: list[float] = []
+        self._ties: list[float] = []
         self._reserved: dict[Needs, int] = {}
         self._is_reserved: npt.NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._passed: dict[Needs, int] = {}
@@ -68,6 +68,7 @@ class Books:
         self._names[place] = peer
         self._ledgers[place] = Ledger(capacity)
         self._others[place] = 0.0
+        self._ties[place] = _fraction(self._salt, peer) * TIE_WEIGHT
         self._impossible.clear()
         self._note(place)
 
@@ -207,14 +208,14 @@ class Books:
             ledger.gpus,
         )
         used = self._ours(place) + self._others[place]
-        tie = _fraction(self._salt, self._names[place]) * TIE_WEIGHT
-        self._load[place] = used / max(0.001, ledger.capacity.cores) + tie
+        self._load[place] = used / max(0.001, ledger.capacity.cores) + self._ties[place]
 
     def _grow(self) -> int:
         first = len(self._names)
         self._names.extend([""] * _GROW)
         self._ledgers.extend([None] * _GROW)
         self._others.extend([0.0] * _GROW)
+        self._ties.extend([0.0] * _GROW)
         self._free = np.concatenate([self._free, np.full((_GROW, 4), -1, dtype=np.int64)])
         self._load = np.concatenate([self._load, np.full(_GROW, np.inf)])
         self._is_reserved = np.concatenate([self._is_reserved, np.zeros(_GROW, dtype=np.bool_)])

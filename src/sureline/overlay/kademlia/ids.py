@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from sureline.world.address import name_of
+from sureline.world.address import name_of, part_of
 from sureline.world.protocol import AgentId
 
 ID_BYTES = 20
@@ -41,6 +41,12 @@ def is_guest(agent: AgentId) -> bool:
     (True, False)
     """
     return "+" in name_of(agent)
+
+
+@lru_cache(CACHED_IDS)
+def part_unless_guest(agent: AgentId) -> str | None:
+    """The agent's part of its node; None if the node is a guest."""
+    return None if is_guest(agent) else part_of(agent)
 
 
 class Region(NamedTuple):

@@ -68,6 +68,10 @@ class Lookup:
             self._states[contact] = NEW
             self._steps[contact] = steps
 
+    def __contains__(self, contact: object) -> bool:
+        """Whether it is or was a candidate."""
+        return contact in self._states
+
     def take(self) -> list[AgentId]:
         """Whom to ask now; they count as asked."""
         taken = []

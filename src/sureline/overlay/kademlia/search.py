@@ -71,7 +71,7 @@ class Search:
             self.lookup.answered(by)
             self.end()
             return
-        usable = self._base.usable(answer.contacts)
+        usable = self._base.usable(c for c in answer.contacts if c not in self.lookup)
         now = self._base.world.now()
         for contact in usable:
             self._base.table.heard_of(contact, now)
@@ -99,7 +99,7 @@ class Searches:
     def __init__(self, base: Base) -> None:
         self._base = base
         self._running: dict[Search, None] = {}
-        self._waiting: deque[tuple[Search, Sequence[AgentId]]] = deque()
+        self._waiting: deque[tuple[Search, Sequence[AgentId]]] | None = None
         self.started = 0
         self.questions = 0
         """Asked by the searches that are over, all together; and their hops."""
@@ -125,24 +125,30 @@ class Searches:
 
         search = Search(self._base, target, width, values, ended)
         self.started += 1
-        if len(self._waiting) >= self._base.settings.waiting_max:
-            self._base.world.after(0.0, search.end)
-        else:
+        if len(self._running) < self._base.settings.searches_max:
+            self._begin(search, seeds)
+            return
+        if self._waiting is None:
+            self._waiting = deque()  # most nodes never need one
+        if len(self._waiting) < self._base.settings.waiting_max:
             self._waiting.append((search, seeds))
-            self._next()
+        else:
+            self._base.world.after(0.0, search.end)
+
+    def _begin(self, search: Search, seeds: Sequence[AgentId]) -> None:
+        self._running[search] = None
+        search.begin(seeds)
 
     def _next(self) -> None:
         while self._waiting and len(self._running) < self._base.settings.searches_max:
-            search, seeds = self._waiting.popleft()
-            self._running[search] = None
-            search.begin(seeds)
+            self._begin(*self._waiting.popleft())
 
     def stop(self) -> None:
         """Forget all searches; none of them calls back any more."""
         for search in self._running:
             search.over = True
         self._running.clear()
-        self._waiting.clear()
+        self._waiting = None
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._waiting)
+        return len(self._running) + len(self._waiting or ())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from sureline.overlay.kademlia.ids import Region, id_of, is_guest
+from sureline.overlay.kademlia.ids import Region, id_of, part_unless_guest
 from sureline.overlay.kademlia.settings import KademliaSettings
 from sureline.world.address import part_of
 from sureline.world.protocol import AgentId
@@ -63,11 +63,7 @@ class RoutingTable:
 
     def admissible(self, contact: AgentId) -> bool:
         """Whether this can be a contact at all: the same part of another node that is no guest."""
-        return (
-            part_of(contact) == self._part
-            and not is_guest(contact)
-            and id_of(contact) != self.my_id
-        )
+        return part_unless_guest(contact) == self._part and id_of(contact) != self.my_id
 
     def _add(self, order: int, contact: AgentId, now: float) -> None:
         bucket = self._buckets.get(order)

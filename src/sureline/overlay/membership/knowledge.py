@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sureline.overlay.membership.damping import Damping
-from sureline.overlay.membership.dissemination import Spreader, sends_max
+from sureline.overlay.membership.dissemination import LOAD_SENDS_MAX, Spreader, sends_max
 from sureline.overlay.membership.messages import Load, Offer, Record, State
 from sureline.overlay.membership.settings import (
     LOADS_PER_MESSAGE,
@@ -87,7 +87,8 @@ class Knowledge:
         self.on_return: Callable[[str], None] = lambda name: None
         self.on_new: Callable[[str], None] = lambda name: None
         self._damping = Damping(settings.members_max)
-        self._held: dict[str, None] = {}
+        self._held: dict[str, Member] = {}
+        """How those are shown who flap: dead, and as they were then, whatever becomes of them."""
         self._watchers: list[Callable[[Member], None]] = []
         self._view: dict[str, Member] | None = None
         if offer is not None:
@@ -112,6 +113,9 @@ class Knowledge:
         return record is not None and record.present and name != self.name
 
     def _member(self, name: str) -> Member:
+        return self._held.get(name) or self._as_known(name)
+
+    def _as_known(self, name: str) -> Member:
         record = self.table.records[name]
         load = self.table.loads.get(name)
         assert record.offer is not None, "a record is kept with its offer only"
@@ -119,7 +123,7 @@ class Knowledge:
             record.node,
             record.life,
             record.incarnation,
-            "dead" if name in self._held else record.state,
+            record.state,
             record.offer,
             *((load.cores, load.waiting) if load is not None and load.life == record.life else ()),
         )
@@ -192,8 +196,9 @@ class Knowledge:
         else:
             self._came_or_went(name, old, record, now)
         if not record.present:
-            self._held.pop(name, None)
             self.loads.drop(name)
+        if record.state == "left":
+            self._held.pop(name, None)
         self._changed(name, seen_before)
         if hurry:
             self.on_urgent()
@@ -203,18 +208,19 @@ class Knowledge:
             self._damping.died(name, now)
         if record.present and (not old.present or old.life < record.life):
             self._damping.returned(name, now)
-            if self._damping.is_held(name, now):
-                self._held[name] = None
+            if self._damping.is_held(name, now) and name not in self._held:
+                self._held[name] = msgspec.structs.replace(self._as_known(name), state="dead")
         if record.present and not old.present:
             self.on_return(name)
 
     def release_held(self) -> None:
         """Show those again who flapped and have now stayed for long enough."""
         now = self.clock.now()
-        for name in [name for name in self._held if not self._damping.is_held(name, now)]:
-            seen_before = self._seen(name)
-            del self._held[name]
-            self._changed(name, seen_before)
+        for name in list(self._held):
+            if self.is_present(name) and not self._damping.is_held(name, now):
+                seen_before = self._seen(name)
+                del self._held[name]
+                self._changed(name, seen_before)
 
     def declare(self, name: str, life: int, incarnation: int, state: State) -> None:
         """This node has evidence of its own that a member is suspect or dead."""
@@ -234,6 +240,7 @@ class Knowledge:
                 return
             self.table.forget(name)
             self.rumours.drop(name)
+            self._held.pop(name, None)
             if self._view is not None:
                 self._view.pop(name, None)
 
@@ -301,8 +308,7 @@ class Knowledge:
         return tuple(self.rumours.take(bytes_max, often))
 
     def take_loads(self) -> tuple[Load, ...]:
-        often = sends_max(len(self.table.ring)) // 2
-        return tuple(self.loads.take(LOADS_PER_MESSAGE, often))
+        return tuple(self.loads.take(LOADS_PER_MESSAGE, LOAD_SENDS_MAX))
 
 
 def is_sane(record: Record) -> bool:

@@ -95,7 +95,7 @@ class Held:
 
 
 class Asker:
-    """All methods raise OSError (no answer), BadAnswerError or RefusedError."""
+    """All methods raise one of NO_ANSWER, BadAnswerError or RefusedError."""
 
     def __init__(self, bulk: Bulk, me: Node) -> None:
         self._bulk = bulk
@@ -118,11 +118,12 @@ class Asker:
             content = bytes(body) if inline else None
             return Offer(found.size, b"", True, every, ~every, found.others, content)
         width = (count + 7) // 8
-        try:
-            handed = from_bits(bytes(body[-width:]), count)
-            has = from_bits(bytes(body[:-width]), count) if not found.complete else ~handed | handed
-        except ValueError as error:
-            raise BadAnswerError(str(error)) from None
+        if len(body) != (width if found.complete else 2 * width):
+            raise BadAnswerError("maps of another number of chunks")
+        handed = from_bits(bytes(body[-width:]), count)
+        has = np.ones(count, dtype=np.bool_)
+        if not found.complete:
+            has = from_bits(bytes(body[:width]), count)
         return Offer(found.size, found.list_digest, found.complete, has, handed, found.others, None)
 
     async def chunk_list(self, node: Node, digest: str, size: int, list_digest: bytes) -> bytes:

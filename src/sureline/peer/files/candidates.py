@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from sureline.peer.files.asking import Asker, Offer
-from sureline.peer.files.wire import BadAnswerError, RefusedError
+from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, RefusedError
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node, name_of
 
@@ -23,9 +23,10 @@ REFRESH_S = 0.4
 SETTLE_S = 0.3
 """How long the first source to speak may be alone before its list is taken."""
 LOCATE_S = 5.0
-SILENCES_MAX = 4
-RETURNS_MAX = 2
-"""So often may a node come back that was dropped with a list which it had from others."""
+SILENCES_MAX = 3
+RETURNS_MAX = 4
+"""So often may a node come back that had nothing, or only a wrong list which it had from others."""
+WITHOUT = "does not have it"
 ALONE_S = 2.0
 """Without anybody left to ask, hope ends after this long."""
 STARVED_S = 20.0
@@ -46,6 +47,13 @@ class _Candidate:
         self.returns = 0
         self.gone = ""
         """Why it is not asked any more."""
+
+    def named_again(self) -> None:
+        """Somebody says that it has the file, or is after it: so it may have some by now."""
+        if self.gone == WITHOUT and self.returns < RETURNS_MAX:
+            self.gone = ""
+            self.silences = 0
+            self.returns += 1
 
 
 class Candidates:
@@ -79,9 +87,10 @@ class Candidates:
 
     def add(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            if node and node != self._me and node not in self._nodes:
-                if len(self._nodes) >= CANDIDATES_MAX:
-                    return
+            candidate = self._nodes.get(node)
+            if candidate is not None:
+                candidate.named_again()
+            elif node and node != self._me and len(self._nodes) < CANDIDATES_MAX:
                 self._nodes[node] = _Candidate()
         self._wake.set()
 
@@ -102,6 +111,13 @@ class Candidates:
         self._first_at = min(self._first_at, self._loop.time())
         self.add(offer.others)
         self._on_offer(node, offer)
+
+    def refresh(self) -> None:
+        """Ask all sources now what they have."""
+        for candidate in self._nodes.values():
+            if candidate.offer is not None:
+                candidate.ask_at = 0.0
+        self._wake.set()
 
     def offer(self, node: Node) -> Offer:
         offer = self._nodes[node].offer
@@ -150,7 +166,8 @@ class Candidates:
         candidate = self._nodes[node]
         candidate.silences += 1
         candidate.offer = None
-        candidate.ask_at = self._loop.time() + REFRESH_S * 2**candidate.silences
+        grace_s = REFRESH_S if why == WITHOUT else REFRESH_S * 2**candidate.silences
+        candidate.ask_at = self._loop.time() + grace_s
         if candidate.silences >= SILENCES_MAX:
             candidate.gone = why
         self._on_offer(node, None)
@@ -227,9 +244,9 @@ class Candidates:
     async def _ask(self, node: Node, candidate: _Candidate) -> None:
         try:
             self.take(node, await self._asker.describe(node, self._digest))
-        except (OSError, RefusedError) as error:
+        except (*NO_ANSWER, RefusedError) as error:
             refused = isinstance(error, RefusedError) and error.why == "unknown"
-            self.silent(node, "does not have it" if refused else _told(error))
+            self.silent(node, WITHOUT if refused else _told(error))
         except BadAnswerError as error:
             self.drop(node, str(error))
         finally:
@@ -237,13 +254,8 @@ class Candidates:
             self._wake.set()
 
     async def _find(self) -> None:
-        found = await self._locate(self._digest)
+        self.add(await self._locate(self._digest))
         self._located = True
-        for node in found:
-            candidate = self._nodes.get(node)
-            if candidate is not None and candidate.gone == "does not have it":
-                del self._nodes[node]  # it has announced itself: perhaps it has it now
-        self.add(found)
 
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -1,8 +1,11 @@
 """Which chunk is asked of which source: pure, apart from all I/O; time is an argument.
 
 Rarest first: of the chunks that a source has, the one that the fewest sources are known to have.
-Among equally rare ones every downloader begins at a place of its own (its rotation), so that those
-who start together from one source soon hold different parts, and can finish from each other.
+Among equally rare ones, every downloader that is not alone has an order of its own, so that those
+who start together from one source soon hold different parts, and can finish from each other. (Not
+each a place of its own from which it goes on in order: whoever runs into another's part would then
+follow in its steps.) While chunks are left that only the first source has, they get most of the
+requests: a source may die. One that is alone goes from the first to the last.
 
 A request that takes much longer than its source's usual time is overdue: the chunk may be asked
 of another source, and the late one gets nothing new until it answers. At the end, when nothing is
@@ -48,9 +51,9 @@ class Request(NamedTuple):
 class _Source:
     """What is known of one source."""
 
-    def __init__(self, has: Flags, window: int) -> None:
+    def __init__(self, has: Flags) -> None:
         self.has = has
-        self.window = window
+        self.complete = bool(has.all())
         self.asked: dict[int, float] = {}
         """When each chunk that it owes was asked for."""
         self.overdue: dict[int, None] = {}
@@ -79,25 +82,21 @@ class _Source:
         return min(max(2 * self.usual_s + 4 * self.spread_s, PATIENCE_MIN_S), PATIENCE_MAX_S)
 
     @property
-    def room(self) -> int:
-        """How many more chunks it may be asked for: one, until it has given one."""
-        return (self.window if self.given else 1) - len(self.asked)
-
-    @property
     def hopeless(self) -> bool:
         allowed = FAILURES_FREE + self.given // FAILURES_SHARE
         return self.failures_row >= FAILURES_ROW_MAX or self.failures > allowed
 
 
 class Schedule:
-    """`kept` are the chunks that are there already; `rotation` where this downloader begins."""
+    """`kept` are the chunks that are there already; `seed` is this downloader's own."""
 
-    def __init__(self, kept: Flags, rotation: int, *, window: int = 3, total: int = 12) -> None:
+    def __init__(self, kept: Flags, seed: int, *, window: int = 3, total: int = 12) -> None:
         self.count = len(kept)
         self.kept = kept.copy()
         self.dropped: dict[str, str] = {}
         """The sources that will not be asked again, and why."""
-        self._rotation = rotation % self.count
+        self._own_order = np.random.default_rng(seed).permutation(self.count)
+        self._alone = True
         self._window = window
         self._total = total
         self._sources: dict[str, _Source] = {}
@@ -109,6 +108,8 @@ class Schedule:
         self._again: deque[int] = deque()
         self._order: list[int] = []
         self._stale = True
+        self._unspread = False
+        """Whether chunks are missing that only one source has, and has given to nobody."""
 
     # -- what is known ----------------------------------------------------------------------
 
@@ -150,19 +151,24 @@ class Schedule:
 
     # -- sources ----------------------------------------------------------------------------
 
-    def offer(self, name: str, has: Flags, handed: Flags | None = None) -> bool:
-        """A source has these chunks now (and gave those to others); whether it is welcome."""
+    def offer(
+        self, name: str, has: Flags, handed: Flags | None = None, *, others: bool = False
+    ) -> bool:
+        """A source has these chunks now (and gave those away; and knows others who are after the
+        file); whether it is welcome."""
         if name in self.dropped:
             return False
         source = self._sources.get(name)
         if source is None:
             if len(self._sources) >= SOURCES_MAX:
                 return False
-            self._sources[name] = _Source(has, self._window)
+            self._sources[name] = _Source(has)
         else:
-            source.has = has
+            source.has, source.complete = has, bool(has.all())
         if handed is not None:
             self._handed[name] = handed
+        if others or not self._sources[name].complete:
+            self._alone = False
         self._stale = True
         return True
 
@@ -248,6 +254,8 @@ class Schedule:
     def requests(self, now: float) -> list[Request]:
         """What to ask now. Each is under way until `arrived` or `fail` ends it."""
         self._look_for_overdue(now)
+        if self._stale:
+            self._sort()
         found: list[Request] = []
         room = self._total - self.under_way
         waiting = [
@@ -261,7 +269,7 @@ class Schedule:
             for name in list(waiting):
                 source = self._sources[name]
                 chunk = None
-                if room > 0 and source.room > 0:
+                if room > 0 and len(source.asked) < self._window_of(source):
                     chunk = self._pick(name, source, now)
                 if chunk is None:
                     waiting.remove(name)
@@ -271,6 +279,13 @@ class Schedule:
                 found.append(Request(name, chunk))
                 room -= 1
         return found
+
+    def _window_of(self, source: _Source) -> int:
+        """How many chunks it may owe at once. One, until it has given one; and one of other
+        downloaders, while chunks are left that only one node has: those come first."""
+        if not source.given or (self._unspread and not source.complete):
+            return 1
+        return self._window
 
     def _look_for_overdue(self, now: float) -> None:
         for name, source in list(self._sources.items()):
@@ -307,8 +322,6 @@ class Schedule:
         return None
 
     def _pick_rarest(self, source: _Source) -> int | None:
-        if self._stale:
-            self._sort()
         while source.place < len(self._order):
             chunk = self._order[source.place]
             source.place += 1
@@ -341,9 +354,10 @@ class Schedule:
         for flags in self._handed.values():
             handed |= flags
         wanted = np.flatnonzero(~self.kept)
-        rotated = (wanted - self._rotation) % self.count
+        turn = wanted if self._alone else self._own_order[wanted]
         rarity = 2 * holders[wanted] + handed[wanted]
-        self._order = [int(chunk) for chunk in wanted[np.lexsort((rotated, rarity))]]
+        self._unspread = bool((rarity <= 2).any())
+        self._order = [int(chunk) for chunk in wanted[np.lexsort((turn, rarity))]]
         self._stale = False
         for source in self._sources.values():
             source.place = 0

@@ -26,7 +26,7 @@ from sureline.peer.files.partial import Partial
 from sureline.peer.files.serving import Server
 from sureline.peer.files.small import Found, NobodyError, ask_for_small
 from sureline.peer.files.transfer import Kit, OnProgress, Transfer
-from sureline.peer.files.wire import Buffer, Bulk, unique
+from sureline.peer.files.wire import Body, Bulk, unique
 from sureline.workflow.files import FileRecord
 from sureline.world.address import Node
 
@@ -108,7 +108,7 @@ class FileService:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody to tell
             self._loop.call_soon_threadsafe(action, digest)
 
-    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Buffer]:
+    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Body]:
         """Answer the bulk request of an enrolled peer."""
         return await self._server.answer(peer, request)
 

@@ -37,7 +37,7 @@ from sureline.peer.files.wire import (
     OTHERS_MAX,
     AskChunk,
     AskList,
-    Buffer,
+    Body,
     Describe,
     Description,
     Question,
@@ -48,6 +48,7 @@ from sureline.peer.files.wire import (
     encode,
 )
 from sureline.world.address import Node, peer_of
+from sureline.world.net.interfaces import FileRegion
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -80,8 +81,12 @@ class _Swarm:
         self.handed: Flags = np.zeros(count, dtype=np.bool_)
 
     def met(self, node: Node, now: float) -> tuple[Node, ...]:
-        """Remember the one who asks; the others."""
-        others = tuple(n for n, at in self.askers.items() if n != node and at > now - REMEMBERED_S)
+        """Remember the one who asks; the others. What was given to those of another time is not
+        to be found with anybody."""
+        recent = [other for other, at in self.askers.items() if at > now - REMEMBERED_S]
+        if not recent:
+            self.handed[:] = False
+        others = tuple(other for other in recent if other != node)
         if node:
             self.askers.pop(node, None)
             self.askers[node] = now
@@ -112,9 +117,8 @@ class Server:
         self._lists: dict[str, _Stored] = {}
         self._listing: dict[str, asyncio.Future[_Stored | None]] = {}
         self._suspected: dict[str, float] = {}
-        self.served_bytes = 0
 
-    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Buffer]:
+    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Body]:
         """Answer one request of an enrolled peer; never raises but for cancellation."""
         try:
             question: Question = decode_question(request)
@@ -125,10 +129,9 @@ class Server:
                 answer = await self._answer(peer, question)
         except TooManyError:
             return encode(Refused("busy")), b""
-        self.served_bytes += len(answer[1])
         return answer
 
-    async def _answer(self, peer: str, question: Question) -> tuple[bytes, Buffer]:
+    async def _answer(self, peer: str, question: Question) -> tuple[bytes, Body]:
         if isinstance(question, Suspect):
             await self._look_at(question.digest)
             return encode(Sent()), b""
@@ -144,11 +147,11 @@ class Server:
             case AskChunk(digest=digest, index=index):
                 return await self._chunk(digest, index, copy)
 
-    async def _describe(self, peer: str, question: Describe, copy: Copy) -> tuple[bytes, Buffer]:
+    async def _describe(self, peer: str, question: Describe, copy: Copy) -> tuple[bytes, Body]:
         if not copy.chunks:
             body = b""
             if question.inline:
-                body = await self._in_thread(lambda: _read(copy.path, 0, copy.size))
+                body = await self._in_thread(lambda: _read(copy.path))
                 if len(body) != copy.size:
                     return encode(Refused("unknown")), b""
             return encode(Description(copy.size)), body
@@ -170,20 +173,16 @@ class Server:
             del self._swarms[next(iter(self._swarms))]
         return swarm
 
-    async def _chunk(self, digest: str, index: int, copy: Copy) -> tuple[bytes, Buffer]:
+    async def _chunk(self, digest: str, index: int, copy: Copy) -> tuple[bytes, Body]:
         count = chunk_count(copy.size)
         if index >= count:
             return encode(Refused("mistake")), b""
         if copy.partial is not None and not copy.partial.kept[index]:
             return encode(Refused("unknown")), b""
-        start, length = chunk_span(copy.size, index)
-        path = copy.path if copy.partial is None else copy.partial.path
-        body = await self._in_thread(lambda: _read(path, start, length))
-        if len(body) != length:
-            return encode(Refused("unknown")), b""
         if count > 1:
             self._swarm(digest, count).handed[index] = True
-        return encode(Sent()), body
+        path = copy.path if copy.partial is None else copy.partial.path
+        return encode(Sent()), FileRegion(path, *chunk_span(copy.size, index))
 
     # -- copies and their lists ---------------------------------------------------------------
 
@@ -199,7 +198,7 @@ class Server:
             listed = await self._list(digest, path, status)
             return None if listed is None else Copy(listed.size, listed.chunks, path, None)
         partial = self._partials.get(digest)
-        if partial is not None and partial.chunks and partial.kept.any():
+        if partial is not None and partial.chunks:
             return Copy(partial.size, partial.chunks, partial.path, partial)
         return None
 
@@ -274,13 +273,10 @@ def save_list(cache: FileCache, digest: str, size: int, mtime_ns: int, chunks: b
     os.replace(temporary, cache.list_path(digest))
 
 
-def _read(path: str, start: int, length: int) -> bytes:
-    """As much of it as is there; nothing if the file is gone."""
+def _read(path: str) -> bytes:
+    """Nothing if the file is gone."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(path, "rb") as file:
+            return file.read()
     except FileNotFoundError:
         return b""
-    try:
-        return os.pread(fd, length, start)
-    finally:
-        os.close(fd)

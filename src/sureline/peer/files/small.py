@@ -13,7 +13,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from sureline.peer.files.asking import Asker, Offer
-from sureline.peer.files.wire import BadAnswerError, RefusedError
+from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, RefusedError
 from sureline.world.address import Node, name_of
 
 OVERTAKE_S = 1.0
@@ -73,7 +73,7 @@ def _judged(
     except TimeoutError:
         told.append(f"{name} does not answer")
         return None
-    except (OSError, BadAnswerError) as error:
+    except (*NO_ANSWER, BadAnswerError) as error:
         told.append(f"{name}: {error}")
         return None
     if offer.content is None:

@@ -23,7 +23,7 @@ from sureline.peer.files.chunks import chunk_span
 from sureline.peer.files.partial import BusyError, Partial
 from sureline.peer.files.schedule import Request, Schedule
 from sureline.peer.files.serving import save_list
-from sureline.peer.files.wire import BadAnswerError, Buffer, RefusedError
+from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, Buffer, RefusedError
 from sureline.world.address import Node
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ T = TypeVar("T")
 LISTS_MAX = 8
 """So many lists of chunks are tried for one file."""
 TICK_S = 0.2
+REFRESHES = 16
+"""How often, at least, all sources are asked what they have while a file comes in."""
 Locate = Callable[[str], Awaitable[Sequence[Node]]]
 OnProgress = Callable[[int, int], None]
 """Takes how many bytes are there, and of how many."""
@@ -72,6 +74,7 @@ class Transfer:
         self._asking: dict[Request, asyncio.Future[Buffer]] = {}
         self._given: dict[Node, int] = {}
         self._progress_at = self._loop.time()
+        self._kept_since = 0
         self._failure: BaseException | None = None
 
     def add(self, nodes: Sequence[Node], offer: tuple[Node, Offer] | None = None) -> None:
@@ -124,7 +127,7 @@ class Transfer:
             try:
                 chunks = await self._kit.asker.chunk_list(node, self._digest, size, list_digest)
                 break
-            except (OSError, RefusedError) as error:
+            except (*NO_ANSWER, RefusedError) as error:
                 self._candidates.silent(node, str(error) or type(error).__name__)
             except BadAnswerError as error:
                 self._candidates.drop(node, str(error))
@@ -144,19 +147,19 @@ class Transfer:
             return False
         except OSError as error:
             raise FetchError(f"it cannot be written: {os.strerror(error.errno or 0)}") from None
-        rotation = int.from_bytes(blake3(self._kit.me.encode()).digest()[:8], "big")
-        self._schedule = Schedule(partial.kept, rotation)
+        seed = int.from_bytes(blake3(self._kit.me.encode()).digest()[:8], "big")
+        self._schedule = Schedule(partial.kept, seed)
         self._key = key
         self._kit.partials[self._digest] = partial
         for node in self._candidates.sources(key):
-            offer = self._candidates.offer(node)
-            self._schedule.offer(node, offer.has, offer.handed)
+            self._heard(node, self._candidates.offer(node))
         return True
 
     def _heard(self, node: Node, offer: Offer | None) -> None:
         """A node has said what it has; None if it has gone silent."""
         if self._schedule is not None and offer is not None and offer.key == self._key:
-            self._schedule.offer(node, offer.has, offer.handed)
+            others = bool(offer.others)
+            self._schedule.offer(node, offer.has, offer.handed, others=others)
         self._wake.set()
 
     async def _finish(self, key: Key) -> bool:
@@ -239,7 +242,7 @@ class Transfer:
         except BadAnswerError:
             schedule.arrived(node, chunk, self._loop.time())
             self._judge(schedule, request, False)
-        except OSError:
+        except NO_ANSWER:
             schedule.fail(node, chunk, self._loop.time())
         finally:
             del self._asking[request]
@@ -256,15 +259,19 @@ class Transfer:
             schedule.keep(*request)
             length = chunk_span(self._partial.size, request.chunk)[1]
             self._given[request.source] = self._given.get(request.source, 0) + length
-            self._progressed(length)
+            self._progressed(1)
         else:
             schedule.reject(*request)
             self._start(self._complain(request.source))
 
-    def _progressed(self, length: int) -> None:
+    def _progressed(self, chunks: int) -> None:
+        self._kept_since += chunks
         self._progress_at = self._loop.time()
         schedule = self._schedule
         assert schedule is not None
+        if self._kept_since * REFRESHES >= schedule.count:
+            self._kept_since = 0
+            self._candidates.refresh()
         there = (schedule.count - schedule.missing) * chunk_span(self._partial.size, 0)[1]
         self._on_progress(min(there, self._partial.size), self._partial.size)
 
@@ -273,7 +280,7 @@ class Transfer:
     async def _complain(self, node: Node) -> None:
         try:
             await self._kit.asker.complain(node, self._digest)
-        except (OSError, BadAnswerError, RefusedError):
+        except (*NO_ANSWER, BadAnswerError, RefusedError):
             pass  # it was only meant to help
 
     def _start(self, work: Awaitable[None]) -> None:

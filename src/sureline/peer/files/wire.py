@@ -14,20 +14,26 @@ import msgspec
 
 from sureline.peer.files.chunks import DIGEST_BYTES, FILE_BYTES_MAX
 from sureline.world.address import Node
+from sureline.world.net.bulk_wire import BulkError
+from sureline.world.net.interfaces import FileRegion
 
 NODE_CHARS_MAX = 400
 OTHERS_MAX = 32
 """How many nodes an answer may name that are after the same file."""
 
 Buffer = bytes | bytearray | memoryview
+Body = Buffer | FileRegion
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Size = Annotated[int, msgspec.Meta(ge=0, le=FILE_BYTES_MAX)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=FILE_BYTES_MAX)]
 
 
+NO_ANSWER = (OSError, BulkError)
+"""What asking a node raises if there is no answer."""
+
+
 class Bulk(Protocol):
-    """Asks one node. The body lies in `into` if that was given. Raises OSError (also
-    TimeoutError, ConnectionError) if there is no answer."""
+    """Asks one node. The body lies in `into` if that was given. Raises one of NO_ANSWER."""
 
     async def ask_bulk(
         self, node: Node, request: bytes, into: bytearray | None = None

@@ -28,7 +28,12 @@ from typing import TypeVar
 import msgspec
 
 from sureline.world.identity import certificates, disk
-from sureline.world.identity.certificates import Certificate, PrivateKey, PublicKey
+from sureline.world.identity.certificates import (
+    RENEW_BEFORE_S,
+    Certificate,
+    PrivateKey,
+    PublicKey,
+)
 from sureline.world.identity.errors import IdentityError
 from sureline.world.identity.home import FILE_BYTES_MAX, GridHome, Issuer, make_home
 from sureline.world.identity.invitation import (
@@ -75,6 +80,8 @@ class Named(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     invitation: str
     serials: tuple[str, ...]
+    certificate: bytes
+    """The newest."""
     not_after: float
     revoked: bool = False
 
@@ -196,13 +203,19 @@ class Authority:
             return certificate
 
     def renew(self, name: str, key: PublicKey) -> Certificate:
-        """A new certificate for a peer that has proved to be `name`. Raises IdentityError if the
-        peer is out, or not known."""
+        """A new certificate for a peer that has proved to be `name`; asking again with the same
+        key gives the same. Raises IdentityError if the peer is out, or not known, or if its
+        certificate is good for a long time yet."""
         with disk.locked(self.path / "lock"):
             record = self._read(f"peers/{name}", Named) if is_name(name) else None
             if record is None or record.revoked:
                 raise IdentityError(f"peer {name} is not one whose certificate can be renewed")
-            return self._certify(key, name, record.roles, record.invitation)
+            if record.not_after - time.time() < RENEW_BEFORE_S:
+                return self._certify(key, name, record.roles, record.invitation)
+            newest = certificates.read_der(record.certificate)
+            if newest.public_key() != key:
+                raise IdentityError(f"the certificate of peer {name} need not be renewed yet")
+            return newest
 
     def revoke(self, name: str) -> RevocationList:
         """Put a peer out of the grid, for good: its name, and every certificate it has. The new
@@ -276,6 +289,7 @@ class Authority:
             roles=tuple(roles),
             invitation=invitation,
             serials=(*serials[-15:], f"{certificate.serial_number:x}"),
+            certificate=certificates.der_of(certificate),
             not_after=certificate.not_valid_after_utc.timestamp(),
         )
         self._write(f"peers/{name}", record)
@@ -320,6 +334,7 @@ def _fill(path: Path, grid: str, name: str) -> None:
         roles=ROLES,
         invitation="",
         serials=(f"{certificate.serial_number:x}",),
+        certificate=certificates.der_of(certificate),
         not_after=certificate.not_valid_after_utc.timestamp(),
     )
     for directory in ("authority", "authority/invitations", "authority/peers"):

@@ -29,6 +29,8 @@ PublicKey = ec.EllipticCurvePublicKey
 
 AUTHORITY_VALID_S = 30 * 365 * 86_400.0
 PEER_VALID_S = 365 * 86_400.0
+RENEW_BEFORE_S = 60 * 86_400.0
+"""A certificate that expires within this time may be renewed."""
 _BACKDATED_S = 86_400.0
 """Certificates are valid from a day ago: clocks of machines that nobody controls differ."""
 _SUFFIX = "sureline.invalid"

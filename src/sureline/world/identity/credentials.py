@@ -34,12 +34,15 @@ class Credentials:
         """From a home's files. Raises IdentityError if they are damaged or too open."""
         return cls(home)
 
-    def _read_own(self) -> None:
+    def _own_pem(self) -> bytes:
         path = self.home.credentials_path
         pem = disk.read_secret(path, FILE_BYTES_MAX)
         if pem is None:
             raise IdentityError(f"{path} is missing; restore it, or enrol anew")
-        certificate = certificates.read_pem(pem)
+        return pem
+
+    def _read_own(self) -> None:
+        certificate = certificates.read_pem(self._own_pem())
         self.identity = certificates.identity_of(certificate, self.authority)
         self.certificate_der = certificates.der_of(certificate)
         self._server: ssl.SSLContext | None = None
@@ -100,6 +103,27 @@ class Credentials:
         if identity.not_after < time.time():
             return f"the certificate of peer {identity.name} has expired"
         return None
+
+    def renewal_request(self) -> bytes | None:
+        """A signing request for our own key, if our certificate should be renewed by now."""
+        if self.identity.not_after - time.time() > certificates.RENEW_BEFORE_S:
+            return None
+        return certificates.new_request(self._own_key())
+
+    def renew(self, der: bytes) -> None:
+        """Use this certificate from now on; it must be ours, and last longer. Connections that
+        open from now on show it. Raises IdentityError."""
+        certificate, key = certificates.read_der(der), self._own_key()
+        identity = certificates.identity_of(certificate, self.authority)
+        if identity.name != self.name or certificate.public_key() != key.public_key():
+            raise IdentityError("the renewed certificate is for somebody else")
+        if identity.not_after <= self.identity.not_after:
+            raise IdentityError("the renewed certificate does not last longer")
+        disk.write(self.home.credentials_path, certificates.own_pem(key, certificate))
+        self._read_own()
+
+    def _own_key(self) -> certificates.PrivateKey:
+        return certificates.read_key(self._own_pem())
 
     @property
     def revocations(self) -> RevocationList:

@@ -43,7 +43,8 @@ ATTEMPT_S_MAX = 10.0
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.2, 5.0
 
 _SENTENCES = {
-    Code.UNKNOWN: "the issuer does not know this invitation; ask for a new one",
+    Code.UNKNOWN: "the issuer does not know this invitation, or somebody in between has changed "
+    "it; ask for a new one",
     Code.EXPIRED: "the invitation has expired; ask for a new one",
     Code.USED: "the invitation has been used by another machine; ask for a new one",
     Code.UNFIT: "the issuer could not grant this request; ask for a new invitation",

@@ -113,7 +113,9 @@ class Link:
             self.bye_said = True
             if self.closing_since is None:
                 self.closing_since = self._owner.loop.time()
-            self.stream.write(self._owner.codec.encode("", "", Bye(leaving)))
+            frame = self._owner.codec.encode("", "", Bye(leaving))
+            self.bytes_out += len(frame)
+            self.stream.write(frame)
 
     def cut(self, why: str) -> None:
         """Close at once, because of what the other side did."""

@@ -1,0 +1,362 @@
+"""One process on a grid: its network, and the agents that every process there has.
+
+A node is made of a transport, a live world on it, and the parts `membership` (who is there),
+`kademlia` (where things are) and `news` (who is out), with a file service beside them. What else
+lives on a node is joined by whoever makes it: `serving` makes the node of a peer that runs tasks,
+`driving` that of a process that drives a run, and commands that only look around use a bare one.
+
+The process that serves from a home is the node NAME; any other process of the home is a guest,
+NAME+SUFFIX: in nobody's tables, and not a member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+import uvloop
+
+from sureline.overlay.kademlia import Kademlia, key_of
+from sureline.overlay.kademlia.messages import MESSAGES as KADEMLIA_MESSAGES
+from sureline.overlay.membership import Member, Membership, Offer
+from sureline.overlay.membership.messages import MESSAGES as MEMBERSHIP_MESSAGES
+from sureline.overlay.news import MESSAGES as NEWS_MESSAGES
+from sureline.overlay.news import News
+from sureline.peer.files.cache import FileCache
+from sureline.peer.files.fetcher import BlobFetcher
+from sureline.peer.files.service import FileService
+from sureline.peer.messages import MESSAGES as PEER_MESSAGES
+from sureline.run.keeper import MESSAGES as KEEPER_MESSAGES
+from sureline.run.options import CancelRun
+from sureline.workflow.mistakes import SurelineError
+from sureline.world.address import Node as NodeId
+from sureline.world.address import at, endpoint_of
+from sureline.world.identity.certificates import Identity
+from sureline.world.identity.credentials import Credentials
+from sureline.world.identity.home import GridHome
+from sureline.world.identity.revocations import RevocationList
+from sureline.world.identity.whereabouts import default_host
+from sureline.world.live import Fetcher, LiveWorld, Recorder, Runner
+from sureline.world.net.codec import Codec
+from sureline.world.net.interfaces import BulkBody, StrangerHandler
+from sureline.world.net.transport import Transport
+from sureline.world.protocol import Action, Job, JobEvent, JobHandle, Recordable
+
+JOIN_S = 15.0
+"""A command that looks around gives up if nobody has answered by then."""
+LOOPBACK = "127.0.0.1"
+
+MESSAGES = (
+    *KADEMLIA_MESSAGES,
+    *MEMBERSHIP_MESSAGES,
+    *NEWS_MESSAGES,
+    *PEER_MESSAGES,
+    *KEEPER_MESSAGES,
+    CancelRun,
+)
+"""All that travels between nodes."""
+
+
+class NobodyAnswersError(SurelineError):
+    """No peer of the grid can be reached."""
+
+
+class Listen(NamedTuple):
+    """Where to listen, and the host that others are told; '' if that is the same."""
+
+    host: str
+    port: int = 0
+    advertise: str = ""
+
+
+class NoRunner:
+    """For a node that runs nothing."""
+
+    def start(
+        self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
+    ) -> JobHandle:
+        raise AssertionError(f"this node runs nothing, not even {job!r}")
+
+    def stop(self, handle: JobHandle, *, force: bool = False) -> None:
+        raise AssertionError("this node runs nothing")
+
+
+class Forgetful:
+    """The memory of a process that only looks around: gone with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._kept: dict[str, bytes] = {}
+
+    def record(self, event: Recordable) -> None:
+        raise AssertionError(f"this node records nothing, not even {event!r}")
+
+    def flush(self) -> None:
+        """There is nothing to hand over."""
+
+    def sync(self, on_durable: Action) -> None:
+        self._loop.call_soon(on_durable)
+
+    def put(self, key: str, value: bytes) -> None:
+        self._kept[key] = value
+
+    def get(self, key: str) -> bytes | None:
+        return self._kept.get(key)
+
+
+class Node:
+    """Made by `Node.open`; `async with` closes it."""
+
+    def __init__(self, home: GridHome, credentials: Credentials, transport: Transport) -> None:
+        self.home = home
+        self.credentials = credentials
+        self.transport = transport
+        self.id: NodeId = transport.node
+        self.world: LiveWorld
+        self.kademlia: Kademlia
+        self.membership: Membership
+        self.news: News
+        self.files: FileService
+        self.cache: FileCache
+        self._on_refused: Callable[[str], None] = lambda reason: None
+
+    @classmethod
+    async def open(
+        cls,
+        home: GridHome,
+        cache: FileCache,
+        *,
+        runner: Runner | None = None,
+        recorder: Recorder | None = None,
+        otherwise: Fetcher | None = None,
+        offer: Offer | None = None,
+        guest: str = "",
+        listen: Listen | None = None,
+        on_stranger: StrangerHandler | None = None,
+        on_crash: Callable[[BaseException], None],
+        on_refused: Callable[[str], None] = lambda reason: None,
+    ) -> Node:
+        """Listen, and put the agents together; nobody is spoken to before `join`.
+
+        `guest` is the suffix of a process that does not serve. `on_crash` hears of a mistake in
+        the program, `on_refused` that this home has been put out of the grid.
+        """
+        loop = asyncio.get_running_loop()
+        credentials = Credentials.load(home)
+        refused = credentials.refused(credentials.identity)
+        if refused is not None:
+            raise SurelineError(f"{refused}; ask for a new invitation, and join again")
+        where = listen or Listen(LOOPBACK if _is_local(home) else "0.0.0.0")
+        late: list[Node] = []
+
+        async def answer(identity: Identity, request: bytes) -> tuple[bytes, BulkBody]:
+            return await late[0].files.answer(identity.name, request)
+
+        transport = await Transport.listen(
+            loop,
+            where.host,
+            where.port,
+            credentials,
+            Codec(MESSAGES),
+            name_suffix=guest,
+            bulk=answer,
+            on_stranger=on_stranger,
+            advertise=where.advertise or _advertised(where.host),
+        )
+        self = cls(home, credentials, transport)
+        late.append(self)
+        self._on_refused = on_refused
+        self.cache = cache
+        self.files = FileService(
+            cache,
+            transport,
+            me=self.id,
+            announce=self._announce,
+            withdraw=self._withdraw,
+            locate=self._locate,
+        )
+        self.world = LiveWorld(
+            loop,
+            runner or NoRunner(),
+            BlobFetcher(loop, self.files, otherwise),
+            recorder or Forgetful(loop),
+            on_crash=on_crash,
+            transport=transport,
+            node=self.id,
+        )
+        self._make_agents(offer)
+        return self
+
+    def _make_agents(self, offer: Offer | None) -> None:
+        def me(part: str) -> str:
+            return at(self.id, part)
+
+        place = self.world.place
+        self.membership = Membership(me("membership"), place(me("membership")), offer)
+        self.kademlia = Kademlia(me("kademlia"), place(me("kademlia")))
+        self.news = News(
+            me("news"),
+            place(me("news")),
+            self.credentials.verified,
+            self._on_new_list,
+            known=self.credentials.revocations,
+            neighbours=lambda: [member.node for member in self.present()],
+        )
+        self.membership.news = self.news.version
+        self.membership.on_news = self.news.heard_of
+        for agent in (self.membership, self.kademlia, self.news):
+            self.world.join(agent)
+        for name in self.credentials.revocations.names():
+            self.transport.drop(name)
+
+    # -- being there ----------------------------------------------------------------------------
+
+    def contacts(self) -> list[NodeId]:
+        """Nodes to knock at: whoever serves from this home, those seen last, and the issuer."""
+        serving = self.home.serving()
+        issuer = self.home.issuer()
+        known = [serving.node] if serving is not None else []
+        known += self.home.contacts()
+        known += [f"{issuer.name}@{address}" for address in issuer.addresses]
+        return [node for node in dict.fromkeys(known) if node != self.id and _is_node(node)]
+
+    def begin_joining(self) -> asyncio.Future[int]:
+        """Knock at the contacts until one answers; done with the number of members then. Without
+        contacts this is the first node of its grid."""
+        contacts = self.contacts()
+        joined: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def on_joined(members: int) -> None:
+            if not joined.done():
+                joined.set_result(members)
+
+        self.world.guard(self.membership.join, contacts, on_joined)
+        self.world.guard(
+            self.kademlia.join, [at(node, "kademlia") for node in contacts], lambda found: None
+        )
+        return joined
+
+    async def join(self, timeout_s: float = JOIN_S) -> int:
+        """As `begin_joining`, for a command. Raises NobodyAnswersError."""
+        contacts = self.contacts()
+        try:
+            members = await asyncio.wait_for(self.begin_joining(), timeout_s)
+        except TimeoutError:
+            members = 0
+        if not members:
+            tried = f" (tried {', '.join(contacts[:3])})" if contacts else ""
+            raise NobodyAnswersError(
+                f"no peer of grid {self.home.grid} answers{tried}; start one with: "
+                f"sureline peer --grid {self.home.grid}"
+            )
+        return members
+
+    def present(self) -> list[Member]:
+        """The members that are not known to be gone."""
+        return [m for m in self.membership.members().values() if m.state in ("alive", "suspect")]
+
+    def remember_contacts(self) -> None:
+        """Keep where to knock next time. A hint: a home that cannot be written is no reason to
+        stop."""
+        nodes = [member.node for member in self.present() if member.node != self.id]
+        self.world.random.shuffle(nodes)
+        if nodes:
+            try:
+                self.home.keep_contacts(nodes)
+            except (SurelineError, OSError):
+                pass  # as above
+
+    async def close(self) -> None:
+        """Go without a word: members notice, guests are missed by nobody."""
+        self.membership.stop()
+        self.kademlia.stop()
+        await self.files.close()
+        await self.transport.close()
+
+    async def __aenter__(self) -> Node:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # -- where files are ------------------------------------------------------------------------
+
+    def _announce(self, digest: str) -> None:
+        self.kademlia.store(key_of(digest), self.id.encode(), lambda replicas: None)
+
+    def _withdraw(self, digest: str) -> None:
+        self.kademlia.forget(key_of(digest), self.id.encode())
+
+    def _locate(self, digest: str, on_done: Callable[[Sequence[NodeId]], None]) -> None:
+        self.kademlia.find(key_of(digest), lambda values: on_done(_nodes(values)))
+
+    # -- who is out -----------------------------------------------------------------------------
+
+    def publish_revocations(self) -> None:
+        """Take in a list that another process of this home has signed or heard of."""
+        found = self.credentials.reload()
+        if found is not None:
+            self.world.guard(self.news.publish, found)
+
+    def _on_new_list(self, revocations: RevocationList) -> None:
+        self.credentials.adopt(revocations)
+        if "membership" in self.__dict__:
+            self.membership.news = revocations.version
+        for name in revocations.names():
+            self.transport.drop(name)
+        refused = self.credentials.refused(self.credentials.identity)
+        if refused is not None:
+            self._on_refused(refused)
+
+
+def guest_suffix() -> str:
+    """A suffix that no other living process of this machine has."""
+    return str(os.getpid())
+
+
+def grid_loop() -> asyncio.Runner:
+    """Runs coroutines on the loop that grids use, one after the other on the same loop."""
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def _nodes(values: Sequence[bytes]) -> list[NodeId]:
+    """The values under a digest are addresses; whoever stored something else is not heard."""
+    found = []
+    for value in values:
+        text = value.decode(errors="replace")
+        if _is_node(text):
+            found.append(text)
+    return found
+
+
+def _is_node(text: str) -> bool:
+    try:
+        return bool(endpoint_of(text))
+    except ValueError:
+        return False
+
+
+def _is_local(home: GridHome) -> bool:
+    """Whether all that this home knows of the grid is on this machine."""
+    serving = home.serving()
+    issuer = home.issuer()
+    known = [serving.node] if serving is not None else []
+    known += [*home.contacts(), *(f"{issuer.name}@{address}" for address in issuer.addresses)]
+    hosts = {endpoint_of(node).host for node in known if _is_node(node)}
+    return bool(hosts) and hosts <= {LOOPBACK, "localhost", "::1"}
+
+
+def _advertised(host: str) -> str | None:
+    """What to tell others if we listen everywhere: the address that our traffic leaves from."""
+    if host not in ("", "0.0.0.0", "::"):
+        return None
+    return default_host()
+

@@ -1,0 +1,120 @@
+"""What a run's writer, the keepers of its copies, and readers say to each other.
+
+A keeper answers everything a writer sends with `Kept`: how much it has. The writer sends what
+follows from there, one message at a time, so that nothing depends on any message arriving.
+Positions order a run's events over all its epochs (see `journal.schema`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from sureline.world.protocol import Message
+
+Position = int
+NumberedEvent = tuple[Position, bytes]
+"""An event's position, and the event as the journal encodes it."""
+
+
+class KeepRun(Message, frozen=True, tag="keeper.keep_run"):
+    """Keep a copy of this run; here is a piece of its graph. `base` is the last position of earlier
+    epochs that the writer has: what a keeper has beyond it never happened."""
+
+    needs_role: ClassVar[str] = "submit"
+
+    run: str
+    epoch: int
+    base: Position
+    size_bytes: int
+    offset: int
+    piece: bytes
+
+
+class KeepEvents(Message, frozen=True, tag="keeper.keep_events"):
+    """The events that follow `after`, without a gap."""
+
+    needs_role: ClassVar[str] = "submit"
+
+    run: str
+    epoch: int
+    after: Position
+    events: tuple[NumberedEvent, ...]
+
+
+class Kept(Message, frozen=True, tag="keeper.kept"):
+    """How much of the graph, and up to which position, a keeper has."""
+
+    needs_role: ClassVar[str] = "run"
+
+    run: str
+    epoch: int
+    graph_bytes: int
+    position: Position
+    refused: str = ""
+    """Why it does not keep this run; one sentence."""
+
+
+class RunKnown(msgspec.Struct, frozen=True):
+    """One line about a run of which somebody keeps a copy."""
+
+    run: str
+    name: str
+    epoch: int
+    state: str
+    """'running' until the copy has the run's end."""
+    submitted_at: float
+    total: int
+    done: int
+    position: Position
+    writer: str
+    """The node of its writer, when it was last heard of."""
+    whole: bool = True
+    """Whether the graph is there too, so that it can be resumed from here."""
+
+
+class KeeperAsk(Message, frozen=True, tag="keeper.ask"):
+    """What do you have of this run after these? With run '', which runs do you have?"""
+
+    needs_role: ClassVar[str] = "submit"
+
+    serial: int
+    run: str = ""
+    offset: int = 0
+    """How much of the graph the asker has."""
+    after: Position = 0
+
+
+class KeeperPart(Message, frozen=True, tag="keeper.part"):
+    """A part of a run: a piece of its graph until that is whole, then events."""
+
+    needs_role: ClassVar[str] = "run"
+
+    serial: int
+    run: str
+    epoch: int
+    size_bytes: int
+    """Of the graph; 0 if the keeper has not got it."""
+    offset: int
+    piece: bytes
+    events: tuple[NumberedEvent, ...]
+    last: bool
+    """Nothing follows, for now."""
+
+
+class RunsKnown(Message, frozen=True, tag="keeper.runs"):
+    """The newest runs, at most LISTED_MAX."""
+
+    needs_role: ClassVar[str] = "run"
+
+    serial: int
+    runs: tuple[RunKnown, ...]
+
+
+LISTED_MAX = 500
+PIECE_BYTES_MAX = 256 << 10
+GRAPH_BYTES_MAX = 64 << 20
+EVENTS_MAX = 500
+"""In one message, which they may fill up to PIECE_BYTES_MAX (one longer event goes alone)."""
+EVENT_BYTES_MAX = 960 << 10

@@ -1,0 +1,219 @@
+"""The writer's side of keeping copies: what was recorded goes to a few keepers, in order.
+
+The mirror reads the run's own journal from where each keeper says it is, so a keeper that is slow,
+new or back again needs no buffer here, and none ever has what the writer could still lose to a
+kill. A keeper that does not answer is replaced. Which peers are asked first follows from a hash of
+the run and the peer, so that the copies of many runs are spread over the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from sureline.peer.messages import Fenced
+from sureline.run.keeping import (
+    EVENT_BYTES_MAX,
+    PIECE_BYTES_MAX,
+    KeepEvents,
+    KeepRun,
+    Kept,
+    NumberedEvent,
+    Position,
+)
+from sureline.run.keys import digest_of
+from sureline.world.address import Node, at, name_of, node_of, peer_of
+from sureline.world.agent import Agent, handles
+from sureline.world.protocol import AgentId, World
+
+COPIES = 2
+BATCH_S = 0.5
+ANSWER_S = 3.0
+TRIES_MAX = 3
+TICK_S = 1.0
+
+
+class Recorded(Protocol):
+    """A run's journal, as far as it would survive a kill of this process."""
+
+    base: Position
+    """The last position of earlier epochs."""
+
+    def after(self, position: Position) -> list[NumberedEvent]:
+        """The next events, as many as fit a message."""
+
+
+class _Keeper(msgspec.Struct):
+    node: Node
+    graph_bytes: int = 0
+    position: Position | None = None
+    """None until it has answered."""
+    sent_at: float | None = None
+    """When the message was sent that it has not answered."""
+    tries: int = 0
+    refused: bool = False
+
+
+class Mirror(Agent):
+    """`on_fenced(epoch)` hears that a keeper knows a newer writer."""
+
+    def __init__(
+        self,
+        me: AgentId,
+        world: World,
+        run: str,
+        epoch: int,
+        graph: bytes,
+        recorded: Recorded,
+        on_fenced: Callable[[int], None],
+    ) -> None:
+        super().__init__(me, world)
+        self._run = run
+        self._epoch = epoch
+        self._graph = graph
+        self._recorded = recorded
+        self._on_fenced = on_fenced
+        self._members: dict[str, Node] = {}
+        self._unwilling: dict[str, None] = {}
+        """Members that refused, or did not answer: asked only when there is nobody else."""
+        self._keepers: dict[str, _Keeper] = {}
+        self._pushing = False
+        self._ended = False
+        self._drained: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        self.world.after(TICK_S, self._tick)
+
+    def stop(self) -> None:
+        self._ended = True
+
+    def peer_joined(self, node: Node) -> None:
+        if peer_of(node) != peer_of(self.me):
+            self._members[name_of(node)] = node
+            keeper = self._keepers.get(name_of(node))
+            if keeper is not None and keeper.node != node:
+                self._keepers[name_of(node)] = _Keeper(node)
+            self._choose()
+
+    def peer_left(self, node: Node) -> None:
+        if self._members.get(name_of(node)) == node:
+            del self._members[name_of(node)]
+            self._unwilling.pop(name_of(node), None)
+            self._keepers.pop(name_of(node), None)
+            self._choose()
+
+    def recorded(self) -> None:
+        """Something was recorded: it will be told soon."""
+        if not self._pushing and not self._ended:
+            self._pushing = True
+            self.world.after(BATCH_S, self._push_all)
+
+    def kept_by(self) -> list[Node]:
+        """Keepers that have everything."""
+        return [
+            keeper.node
+            for keeper in self._keepers.values()
+            if keeper.position is not None and not self._recorded.after(keeper.position)
+        ]
+
+    def drain(self, wait_s: float, then: Callable[[], None]) -> None:
+        """Run `then` when every keeper has everything, or after `wait_s`; then stop."""
+
+        def done() -> None:
+            if self._drained is not None:
+                self._drained = None
+                self._ended = True
+                then()
+
+        self._drained = done
+        self.world.after(wait_s, done)
+        self._push_all()
+        self._look_drained()
+
+    def _look_drained(self) -> None:
+        if self._drained is not None and len(self.kept_by()) == len(self._keepers):
+            self._drained()
+
+    # -- keepers -------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
+        if len(self._keepers) >= COPIES:
+            return
+        others = [name for name in self._members if name not in self._keepers]
+        others.sort(key=lambda n: (n in self._unwilling, digest_of(f"{self._run} {n}".encode())))
+        for name in others[: COPIES - len(self._keepers)]:
+            keeper = self._keepers[name] = _Keeper(self._members[name])
+            self._push(keeper)
+
+    def _tick(self) -> None:
+        if self._ended:
+            return
+        now = self.world.now()
+        for name, keeper in list(self._keepers.items()):
+            if keeper.sent_at is not None and now - keeper.sent_at >= ANSWER_S:
+                keeper.tries += 1
+                keeper.sent_at = None
+                if keeper.tries >= TRIES_MAX:
+                    self._replace(name)
+        self._choose()
+        self._push_all()
+        self.world.after(TICK_S, self._tick)
+
+    def _replace(self, name: str) -> None:
+        del self._keepers[name]
+        self._unwilling.pop(name, None)
+        self._unwilling[name] = None  # at the end of those
+
+    def _push_all(self) -> None:
+        self._pushing = False
+        if not self._ended:
+            for keeper in self._keepers.values():
+                self._push(keeper)
+
+    def _push(self, keeper: _Keeper) -> None:
+        """Send the next that the keeper has not got, unless it has still to answer."""
+        if keeper.sent_at is not None:
+            return
+        message: KeepRun | KeepEvents
+        if keeper.position is None or keeper.graph_bytes < len(self._graph):
+            offset = keeper.graph_bytes
+            piece = self._graph[offset : offset + PIECE_BYTES_MAX]
+            base = self._recorded.base
+            message = KeepRun(self._run, self._epoch, base, len(self._graph), offset, piece)
+        else:
+            events = self._recorded.after(keeper.position)
+            if not events:
+                return
+            message = KeepEvents(self._run, self._epoch, keeper.position, _travelling(events))
+        keeper.sent_at = self.world.now()
+        self.world.send(at(keeper.node, "keeper"), message)
+
+    @handles(Kept)
+    def on_kept(self, sender: AgentId, message: Kept) -> None:
+        keeper = self._keepers.get(name_of(sender))
+        if keeper is None or keeper.node != node_of(sender) or message.run != self._run:
+            return
+        if message.refused:
+            self._replace(name_of(sender))
+            self._choose()
+            return
+        keeper.sent_at = None
+        keeper.tries = 0
+        keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
+        if not self._ended:
+            self._push(keeper)
+            self._look_drained()
+
+    @handles(Fenced)
+    def on_fenced(self, sender: AgentId, message: Fenced) -> None:
+        if message.run == self._run and message.epoch > self._epoch and not self._ended:
+            self._ended = True
+            self._on_fenced(message.epoch)
+
+
+def _travelling(events: list[NumberedEvent]) -> tuple[NumberedEvent, ...]:
+    """Events that fit a frame. None is as long as EVENT_BYTES_MAX: a report travelled before."""
+    assert all(len(body) < EVENT_BYTES_MAX for _, body in events)
+    return tuple(events)
