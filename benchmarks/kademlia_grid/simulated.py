@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kademlia_grid.figures import quantile, resident_bytes, spread
-
 from sureline.overlay.kademlia import Aggregate, Kademlia, KademliaSettings, key_of
 from sureline.world.address import at
 from sureline.world.simulated import Network, Simulation

@@ -87,7 +87,8 @@ def test_a_machine_joins_and_is_a_peer(authority, tmp_path):
     joined = run(work())
     assert (joined.grid, joined.name, joined.identity.roles) == ("lab", "lab7", {"run"})
     assert joined.home.contacts() == ("lab9@10.0.0.9:7733",)
-    assert joined.home.issuer().name == "issuer"
+    assert joined.home.doors()[0] == "lab9@10.0.0.9:7733"
+    assert joined.home.doors()[1].startswith("issuer@127.0.0.1:")
     assert not joined.home.holds_authority
     again = Credentials.load(GridHome.open("lab", tmp_path / "new"))
     assert again.identity == joined.identity
@@ -272,6 +273,12 @@ def test_an_invitation_stolen_after_its_use_is_worth_nothing(authority, tmp_path
     assert "used by another machine" in refusal(work())
     assert "has been used by lab7" in caplog.text
     assert [peer.name for peer in authority.peers()] == ["issuer", "lab7"]
+
+
+@pytest.mark.parametrize("address", ["a..b:1", f"{'x' * 70}.example:1", "no.such.invalid:1"])
+def test_a_host_that_cannot_be_is_no_crash(authority, tmp_path, address):
+    invitation = authority.invite(expires_s=60, addresses=[address])
+    assert address in refusal(enrol(tmp_path / "new", invitation, "lab7", timeout_s=0.1))
 
 
 @pytest.mark.parametrize("change", [{"secret": bytes(24)}, {"id": bytes(12)}])

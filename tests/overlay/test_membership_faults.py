@@ -34,7 +34,7 @@ def one_history(seed: int) -> Grid:
     grid = Grid(seed, link=link, watched=False)
     nodes = [f"n{number}" for number in range(dice.randint(2, 14))]
     for node in nodes:
-        grid.add(node, dice.sample(nodes, min(3, len(nodes))) if node != "n0" else [])
+        grid.add(node, ["n0", *dice.sample(nodes, min(2, len(nodes)))] if node != "n0" else [])
         grid.run_for(dice.random() * 0.3)
     gone: set[str] = set()
     for _ in range(dice.randint(3, 12)):

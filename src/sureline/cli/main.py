@@ -7,6 +7,7 @@ import cyclopts
 from sureline import __version__
 from sureline.cli import console
 from sureline.workflow.mistakes import SurelineError, UserError, WorkflowError
+from sureline.world.identity.errors import IdentityError
 
 app = cyclopts.App(
     name="sureline",
@@ -22,9 +23,20 @@ app = cyclopts.App(
 
 
 def _register() -> None:
-    from sureline.cli import drawing, inspecting, looking, running, starting
+    from sureline.cli import (
+        drawing,
+        gridding,
+        inspecting,
+        looking,
+        peering,
+        running,
+        starting,
+        submitting,
+    )
 
     app.command(running.run)
+    app.command(submitting.submit)
+    app.command(submitting.wait)
     app.command(running.resume)
     app.command(running.cancel)
     app.command(starting.validate)
@@ -37,6 +49,12 @@ def _register() -> None:
     app.command(looking.story)
     app.command(drawing.graph)
     app.command(drawing.report)
+    app.command(gridding.grid)
+    app.command(gridding.invite)
+    app.command(gridding.revoke)
+    app.command(peering.peer)
+    app.command(peering.peers)
+    app.command(peering.leave)
 
 
 _register()
@@ -66,6 +84,9 @@ def run_command(tokens: list[str]) -> int:
         return console.complain([str(error)], False, error.code)
     except SurelineError as error:
         return console.complain([str(error)], as_json, error.code)
+    except IdentityError as error:
+        # What is wrong with a home, a grid or an invitation is the user's to mend.
+        return console.complain([str(error)], as_json, 2)
     except BrokenPipeError:
         # The reader of our output went away (as `| head` does). That is its right.
         console.drop_output()

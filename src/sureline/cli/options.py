@@ -14,6 +14,7 @@ from sureline.workflow.mistakes import UserError
 if TYPE_CHECKING:
     from sureline.peer.capacity import Capacity
     from sureline.workflow.check import Reading
+    from sureline.workflow.model import Graph
 
 Directory = Annotated[
     Path,
@@ -162,3 +163,32 @@ def _tags(tags: list[str] | None) -> dict[str, int | None]:
             raise UserError(f"--tag {tag!r} is not a tag; write --tag NAME or --tag NAME=COUNT")
         found[name] = int(count) if equals else None
     return found
+
+
+def limits(
+    grid: str | None,
+    cores: float | None,
+    memory: str | None,
+    gpus: int | None,
+    tags: list[str] | None,
+) -> list[str]:
+    """The options that say how much of this machine may be used, for the process that drives."""
+    given = [f"--cores={cores:g}"] if cores is not None else []
+    given += [f"--memory={memory}"] if memory is not None else []
+    given += [f"--gpus={gpus}"] if gpus is not None else []
+    given += [f"--tag={tag}" for tag in tags or ()]
+    if grid and given:
+        raise UserError(
+            f"{given[0].partition('=')[0]} limits this machine, but with --grid the peers run the "
+            "tasks; set it where they serve: sureline peer --help"
+        )
+    return given
+
+
+def check_grid(grid: str, graph: Graph) -> None:
+    """Refuse, before anything starts, what the grid cannot run, or a grid we are not in."""
+    from sureline.run.grid_submitter import check_travels
+    from sureline.world.identity.home import GridHome
+
+    GridHome.open(grid)
+    check_travels(graph)

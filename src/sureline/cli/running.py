@@ -11,9 +11,12 @@ from sureline.cli import console
 from sureline.cli.options import (
     Directory,
     Flow,
+    Grid,
     Json,
     RunSelector,
     Settings,
+    check_grid,
+    limits,
     machine,
     read_flow,
     retry_delay_s,
@@ -55,6 +58,7 @@ def run(
     /,
     *,
     set_: Settings = None,
+    grid: Grid = None,
     fresh: Annotated[
         bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
     ] = False,
@@ -77,7 +81,7 @@ def run(
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
-    """Run a workflow on this machine, to its end.
+    """Run a workflow to its end: on this machine, or on the peers of a grid.
 
     Results appear in the working directory as tasks finish. The first Ctrl-C lets running tasks
     finish, the second stops them; 'sureline resume' continues either way, and after a crash.
@@ -94,11 +98,16 @@ def run(
     if speed != 1.0 and not pretend:
         raise UserError("--speed goes with --pretend; add --pretend, or leave --speed out")
     delay_s = retry_delay_s(retry_delay)
+    limits(grid, cores, memory, gpus, tag)
     capacity = machine(where, cores, memory, gpus, tag)
-    reading = read_flow(flow, where, set_, capacity, pretend=pretend, speed=speed)
+    reading = read_flow(flow, where, set_, None if grid else capacity, pretend=pretend, speed=speed)
+    if grid:
+        check_grid(grid, reading.graph)
     for warning in reading.warnings:
         console.note(f"note: {warning}")
-    options = Options(fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s)
+    options = Options(
+        fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s, grid=grid or ""
+    )
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         outcome = run_workflow(reading.graph, where, capacity, options, watcher)
     return report(outcome, json)

@@ -18,6 +18,8 @@ from sureline.cli.options import (
     Json,
     RunSelector,
     Settings,
+    check_grid,
+    limits,
     machine,
     read_flow,
     retry_delay_s,
@@ -71,41 +73,23 @@ def submit(
 
     where = working_directory(directory)
     delay_s = retry_delay_s(retry_delay)
-    limits = _limits(grid, cores, memory, gpus, tag)
+    given = limits(grid, cores, memory, gpus, tag)
     capacity = None if grid else machine(where, cores, memory, gpus, tag)
     reading = read_flow(flow, where, set_, capacity, pretend=False)
+    if grid:
+        check_grid(grid, reading.graph)
     for warning in reading.warnings:
         console.note(f"note: {warning}")
     options = Options(
         fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s, grid=grid or ""
     )
     run = create_run(reading.graph, where, options)
-    pid = _drive(where, run, limits)
+    pid = _drive(where, run, given)
     if json:
         console.print_json({"run": run, "pid": pid, "grid": grid})
     else:
         console.say(f"run {run} goes on in the background; follow it with: sureline status {run}")
     return 0
-
-
-def _limits(
-    grid: str | None,
-    cores: float | None,
-    memory: str | None,
-    gpus: int | None,
-    tags: list[str] | None,
-) -> list[str]:
-    """The options that say how much of this machine may be used, for the process that drives."""
-    given = [f"--cores={cores:g}"] if cores is not None else []
-    given += [f"--memory={memory}"] if memory is not None else []
-    given += [f"--gpus={gpus}"] if gpus is not None else []
-    given += [f"--tag={tag}" for tag in tags or ()]
-    if grid and given:
-        raise UserError(
-            f"{given[0].partition('=')[0]} limits this machine, but with --grid the peers run the "
-            "tasks; set it where they serve: sureline peer --help"
-        )
-    return given
 
 
 def _drive(where: Path, run: str, limits: list[str]) -> int:

@@ -78,7 +78,33 @@ def _submit(
     with Journal.open(directory / HOME) as journal:
         run = _create(journal, graph, options)
         with place_explained(journal):
-            return Session(journal, run, graph, directory, machine, watcher).drive()
+            return _session(journal, run, graph, directory, machine, watcher).drive()
+
+
+def _session(
+    journal: Journal,
+    run: str,
+    graph: Graph,
+    directory: Path,
+    machine: Capacity,
+    watcher: Watcher | None,
+) -> Session:
+    """What drives the run: on this machine, or on the grid that it was submitted to."""
+    grid = grid_of(journal, run)
+    if not grid:
+        check_needs(graph, machine)
+        return Session(journal, run, graph, directory, machine, watcher)
+    from sureline.compose.driving import GridSession  # the network takes a while to load
+    from sureline.world.identity.home import GridHome
+
+    return GridSession(journal, run, graph, directory, GridHome.open(grid), watcher)
+
+
+def grid_of(journal: Journal, run: str) -> str:
+    """The grid that a run was submitted to; '' for none."""
+    first = next(journal.events(run)).event
+    assert isinstance(first, Submitted), "a run's first event is its submission"
+    return str(first.options.get("grid", ""))
 
 
 def resume_run(
@@ -92,9 +118,8 @@ def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher 
     with Journal.open(directory / HOME, create=False) as journal:
         run = select(selector, journal.runs()).run
         graph = Graph.from_bytes(journal.graph(run))
-        check_needs(graph, machine)
         with place_explained(journal):
-            return Session(journal, run, graph, directory, machine, watcher).drive()
+            return _session(journal, run, graph, directory, machine, watcher).drive()
 
 
 def cancel_run(directory: Path, selector: str, *, drain: bool, wait: bool) -> tuple[str, str]:

@@ -7,23 +7,28 @@ only writer. It is a guest of the grid; peers come and go as the membership says
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
+from sureline.compose.kept import Recorded
 from sureline.compose.node import Node, grid_loop, guest_suffix
-from sureline.compose.parts import Fetcher, Recorder
+from sureline.compose.parts import Fetcher
+from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.serving import offered
 from sureline.compose.session import Session, Watcher
+from sureline.journal.events import Event
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
-from sureline.overlay.kademlia import key_of
 from sureline.overlay.membership import Member
 from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
 from sureline.run.grid_submitter import GridSubmitter
-from sureline.run.keeper import Mirror
-from sureline.strategies.spread import spread
+from sureline.run.mirror import Mirror
+from sureline.run.presence import Presence
+from sureline.run.presence import part as driver_part
+from sureline.strategies.spread import SpreadPlacer
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 from sureline.world.address import at
@@ -31,6 +36,7 @@ from sureline.world.identity.home import GridHome
 
 HELPERS = 3
 """Slot processes for the user's files: hashing what goes out, putting in place what comes back."""
+LAST_WORDS_S = 5.0
 UNBOUNDED = 1 << 62
 """The store of the user's own directory is never cleared by itself."""
 
@@ -42,11 +48,6 @@ class TakenOverError(SurelineError):
 def run_part(run: str) -> str:
     """The part of the node that drives a run."""
     return f"run.{run}"
-
-
-def run_key(run: str) -> bytes:
-    """Where the DHT says who drives a run, or keeps its journal."""
-    return key_of(f"run {run}")
 
 
 class GridSession(Session):
@@ -63,6 +64,7 @@ class GridSession(Session):
     ) -> None:
         super().__init__(journal, run, graph, directory, Capacity(0, 0), watcher)
         self._home = home
+        self._mirror: Mirror | None = None
 
     def _run_loop(self, writer: RunWriter) -> None:
         with grid_loop() as loop:
@@ -80,7 +82,7 @@ class GridSession(Session):
             functions={},
             max_slots=HELPERS,
         )
-        recorder = Recorder(loop, writer, self._heard, self._crashed)
+        recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         cache = FileCache(root, UNBOUNDED)
         store = BlobStore(root, self._directory)
         try:
@@ -106,53 +108,87 @@ class GridSession(Session):
         loop = asyncio.get_running_loop()
         self._world = node.world
         self._me = at(node.id, run_part(self._run))
-        mirror = Mirror(node.world.place(self._me), self._run, writer.epoch, self._journal)
         submitter = GridSubmitter(
             self._me,
             node.world.place(self._me),
             self._run,
             self._graph,
-            spread.placer(),
+            SpreadPlacer(self._run),
             self._options,
             self._ended,
             self._past,
             epoch=writer.epoch,
-            on_fenced=lambda reason: self._crashed(TakenOverError(reason)),
+            on_fenced=self._taken_over,
         )
-        self._world.join(submitter)
+        self._mirror = self._make_mirror(node, writer)
+        me = at(node.id, driver_part(self._run))
+        presence = Presence(me, node.world.place(me), self._run, writer.epoch, os.getpid())
+        for agent in (submitter, self._mirror, presence):
+            self._world.join(agent)
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
             await self._begin(node, submitter)
-            node.kademlia.store(run_key(self._run), node.id.encode(), lambda replicas: None)
             await self._over
             if self._error is None:
-                await mirror.finish()
+                await self._tell_keepers()
         finally:
             restore()
             if self._poll is not None:
                 self._poll.cancel()
 
+    def _make_mirror(self, node: Node, writer: RunWriter) -> Mirror:
+        me = at(node.id, f"mirror.{self._run}")
+        return Mirror(
+            me,
+            node.world.place(me),
+            self._run,
+            writer.epoch,
+            self._graph.to_bytes(),
+            Recorded(self._journal, self._run, writer.epoch),
+            lambda epoch: self._taken_over(f"run {self._run} was taken over by another process"),
+        )
+
+    def _taken_over(self, reason: str) -> None:
+        self._crashed(TakenOverError(reason))
+
+    def _heard(self, event: Event) -> None:
+        super()._heard(event)
+        if self._mirror is not None:
+            self._mirror.recorded()
+
+    async def _tell_keepers(self) -> None:
+        """The end of the run is durable here; let its keepers have it too, if they answer."""
+        assert self._mirror is not None
+        done = asyncio.Event()
+        self._world.guard(self._mirror.drain, LAST_WORDS_S, done.set)
+        await done.wait()
+
     async def _begin(self, node: Node, submitter: GridSubmitter) -> None:
         """Meet the grid, then start; peers that come later are told of as they come."""
+        assert self._mirror is not None
+        mirror = self._mirror
         await node.join()
-        present = {m.node: offered(m.offer) for m in node.present() if m.offer and _runs(m)}
-        node.membership.watch(lambda member: _tell(submitter, member))
+        present = {m.node: offered(m.offer) for m in node.present() if _runs(m)}
         self._world.guard(submitter.start, present)
+        self._world.guard(mirror.start)
         for member in node.present():
-            _tell(submitter, member)
+            _tell(submitter, mirror, member)
+        node.membership.watch(lambda member: _tell(submitter, mirror, member))
 
 
 def _runs(member: Member) -> bool:
-    offer = member.offer
-    return offer is not None and "run" in offer.roles and offer.cores > 0
+    return "run" in member.offer.roles and member.offer.cores > 0
 
 
-def _tell(submitter: GridSubmitter, member: Member) -> None:
+def _tell(submitter: GridSubmitter, mirror: Mirror, member: Member) -> None:
     """Pass on what the membership says of a peer."""
-    if not _runs(member) or member.offer is None:
+    gone = member.state in ("dead", "left")
+    if "run" in member.offer.roles:
+        (mirror.peer_left if gone else mirror.peer_joined)(member.node)
+    if not _runs(member):
         return
-    if member.state in ("dead", "left"):
+    if gone:
         words = "it does not answer" if member.state == "dead" else "it has left"
         submitter.peer_left(member.node, words)
     else:

@@ -16,8 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sureline.compose.node import Node, grid_loop, guest_suffix
-from sureline.compose.serving import open_cache
+from sureline.compose.node import Node, grid_loop, open_node
 from sureline.journal.events import decode
 from sureline.journal.locks import LOCK, Holder, RunLock
 from sureline.journal.store import Entry, Journal
@@ -26,14 +25,14 @@ from sureline.run.keeping import (
     KeeperPart,
     NumberedEvent,
     RunKnown,
-    WriterAsk,
-    WriterHere,
 )
 from sureline.run.options import CancelRun
+from sureline.run.presence import DriverAsk, DriverHere
+from sureline.run.presence import part as driver_part
 from sureline.workflow.mistakes import SurelineError, UserError
-from sureline.world.address import NodeId, at, name_of
+from sureline.world.address import Node as NodeId
+from sureline.world.address import at, name_of
 from sureline.world.agent import Agent, handles
-from sureline.world.identity.home import GridHome
 from sureline.world.protocol import AgentId, Message, World
 
 TOPIC = "runs"
@@ -136,8 +135,8 @@ class Reader(Agent):
     def on_part(self, sender: AgentId, message: KeeperPart) -> None:
         self._answered(message.serial, message)
 
-    @handles(WriterHere)
-    def on_here(self, sender: AgentId, message: WriterHere) -> None:
+    @handles(DriverHere)
+    def on_here(self, sender: AgentId, message: DriverHere) -> None:
         self._answered(message.serial, message)
 
     def _answered(self, serial: int, message: Message) -> None:
@@ -156,7 +155,7 @@ class RunElsewhere:
         self._copies = list(copies)
         self.directory = directory
         self.run = copies[0].about.run
-        self.driver: WriterHere | None = None
+        self.driver: DriverHere | None = None
         self._lock: RunLock | None = None
         self._graph = b""
         self._position = 0
@@ -168,12 +167,11 @@ class RunElsewhere:
     @contextmanager
     def found(cls, grid: str, start: str) -> Iterator[RunElsewhere]:
         """Find the run and read it whole. Raises UserError if there is none."""
-        home = GridHome.open(grid)
         with (
             tempfile.TemporaryDirectory(prefix="sureline-") as directory,
-            visiting(home) as (node, loop),
+            visiting(grid) as (node, loop),
         ):
-            copies = choose(start, loop.run(find_copies(node, start)), home.grid)
+            copies = choose(start, loop.run(find_copies(node, start)), node.home.grid)
             self = cls(node, loop, copies, Path(directory) / ".sureline")
             try:
                 self.refresh()
@@ -202,17 +200,16 @@ class RunElsewhere:
     async def _read(self, keeper: NodeId) -> bool:
         """Read all that is new there. False if it does not answer."""
         for _ in range(PAGES_MAX):
-            after, offset = self._position, len(self._graph)
-            answer = await self._reader.ask(
-                at(keeper, "keeper"),
-                lambda serial: KeeperAsk(serial, self.run, offset, after),
-            )
+            answer = await self._reader.ask(at(keeper, "keeper"), self._question)
             if not isinstance(answer, KeeperPart) or not answer.size_bytes:
                 return False
             self._take(answer)
             if answer.last:
                 return True
         return False
+
+    def _question(self, serial: int) -> KeeperAsk:
+        return KeeperAsk(serial, self.run, len(self._graph), self._position)
 
     def _take(self, part: KeeperPart) -> None:
         if part.piece and part.offset == len(self._graph):
@@ -231,9 +228,9 @@ class RunElsewhere:
         """Ask the driver that the copy names; who looks at the journal sees it held, or not."""
         writer = self._copies[0].about.writer
         answer = await self._reader.ask(
-            at(writer, f"mirror.{self.run}"), lambda serial: WriterAsk(serial, self.run)
+            at(writer, driver_part(self.run)), lambda serial: DriverAsk(serial, self.run)
         )
-        self.driver = answer if isinstance(answer, WriterHere) else None
+        self.driver = answer if isinstance(answer, DriverHere) else None
         work = self.directory / "work" / self.run
         if self.driver is None:
             if self._lock is not None:
@@ -242,7 +239,7 @@ class RunElsewhere:
             return
         if self._lock is None:
             self._lock = RunLock.acquire(work)
-        owner = Holder(name_of(writer), self.driver.pid, "", 0.0)
+        owner = Holder(name_of(writer), self.driver.pid)
         (work / LOCK).write_bytes(msgspec.json.encode(owner))
 
     def cancel(self, *, drain: bool) -> bool:
@@ -257,28 +254,12 @@ class RunElsewhere:
 
 
 @contextmanager
-def visiting(home: GridHome) -> Iterator[tuple[Node, asyncio.Runner]]:
-    """A guest of the grid that has met it, for a command; and what runs its coroutines."""
-    crashes: list[BaseException] = []
-    cache = open_cache(home)
-
-    async def opened() -> Node:
-        node = await Node.open(home, cache, guest=guest_suffix(), on_crash=crashes.append)
-        try:
-            await node.join()
-        except BaseException:
-            await node.close()
-            raise
-        return node
-
+def visiting(grid: str | None) -> Iterator[tuple[Node, asyncio.Runner]]:
+    """A guest of the grid, for a command, and what runs its coroutines."""
     with grid_loop() as loop:
+        opened = open_node(grid)
+        node = loop.run(opened.__aenter__())
         try:
-            node = loop.run(opened())
-            try:
-                yield node, loop
-            finally:
-                loop.run(node.close())
+            yield node, loop
         finally:
-            cache.close()
-    if crashes:
-        raise crashes[0]
+            loop.run(opened.__aexit__(None, None, None))

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
@@ -29,8 +31,9 @@ from sureline.peer.files.cache import FileCache
 from sureline.peer.files.fetcher import BlobFetcher
 from sureline.peer.files.service import FileService
 from sureline.peer.messages import MESSAGES as PEER_MESSAGES
-from sureline.run.keeper import MESSAGES as KEEPER_MESSAGES
+from sureline.run.keeping import MESSAGES as KEEPER_MESSAGES
 from sureline.run.options import CancelRun
+from sureline.run.presence import MESSAGES as PRESENCE_MESSAGES
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
 from sureline.world.address import at, endpoint_of
@@ -55,6 +58,7 @@ MESSAGES = (
     *NEWS_MESSAGES,
     *PEER_MESSAGES,
     *KEEPER_MESSAGES,
+    *PRESENCE_MESSAGES,
     CancelRun,
 )
 """All that travels between nodes."""
@@ -209,19 +213,15 @@ class Node:
         self.membership.on_news = self.news.heard_of
         for agent in (self.membership, self.kademlia, self.news):
             self.world.join(agent)
-        for name in self.credentials.revocations.names():
+        for name in self.credentials.revocations.names:
             self.transport.drop(name)
 
     # -- being there ----------------------------------------------------------------------------
 
     def contacts(self) -> list[NodeId]:
         """Nodes to knock at: whoever serves from this home, those seen last, and the issuer."""
-        serving = self.home.serving()
-        issuer = self.home.issuer()
-        known = [serving.node] if serving is not None else []
-        known += self.home.contacts()
-        known += [f"{issuer.name}@{address}" for address in issuer.addresses]
-        return [node for node in dict.fromkeys(known) if node != self.id and _is_node(node)]
+        known = _known_nodes(self.home)
+        return [node for node in known if node != self.id]
 
     def begin_joining(self) -> asyncio.Future[int]:
         """Knock at the contacts until one answers; done with the number of members then. Without
@@ -304,17 +304,46 @@ class Node:
         """Take in a list that another process of this home has signed or heard of."""
         found = self.credentials.reload()
         if found is not None:
-            self.world.guard(self.news.publish, found)
+            self.news.publish(found)
 
     def _on_new_list(self, revocations: RevocationList) -> None:
         self.credentials.adopt(revocations)
         if "membership" in self.__dict__:
             self.membership.news = revocations.version
-        for name in revocations.names():
+        for name in revocations.names:
             self.transport.drop(name)
         refused = self.credentials.refused(self.credentials.identity)
         if refused is not None:
             self._on_refused(refused)
+
+
+def peer_directory(home: GridHome) -> Path:
+    """Where the peer of this home keeps what is its own."""
+    return home.path / "peer"
+
+
+def open_cache(home: GridHome, size_bytes: int = 1 << 62) -> FileCache:
+    """This home's file cache; only the process that serves bounds its size."""
+    root = peer_directory(home)
+    root.mkdir(mode=0o700, exist_ok=True)
+    return FileCache(root, size_bytes)
+
+
+@asynccontextmanager
+async def open_node(grid: str | None = None) -> AsyncIterator[Node]:
+    """A guest of the grid that has met it, for a command. Raises NobodyAnswersError."""
+    home = GridHome.open(grid)
+    crashes: list[BaseException] = []
+    cache = open_cache(home)
+    try:
+        node = await Node.open(home, cache, guest=guest_suffix(), on_crash=crashes.append)
+        async with node:
+            await node.join()
+            yield node
+    finally:
+        cache.close()
+    if crashes:
+        raise crashes[0]
 
 
 def guest_suffix() -> str:
@@ -344,13 +373,15 @@ def _is_node(text: str) -> bool:
         return False
 
 
+def _known_nodes(home: GridHome) -> list[NodeId]:
+    serving = home.serving()
+    known = [serving.node] if serving is not None else []
+    return [node for node in dict.fromkeys([*known, *home.doors()]) if _is_node(node)]
+
+
 def _is_local(home: GridHome) -> bool:
     """Whether all that this home knows of the grid is on this machine."""
-    serving = home.serving()
-    issuer = home.issuer()
-    known = [serving.node] if serving is not None else []
-    known += [*home.contacts(), *(f"{issuer.name}@{address}" for address in issuer.addresses)]
-    hosts = {endpoint_of(node).host for node in known if _is_node(node)}
+    hosts = {endpoint_of(node).host for node in _known_nodes(home)}
     return bool(hosts) and hosts <= {LOOPBACK, "localhost", "::1"}
 
 
@@ -359,4 +390,3 @@ def _advertised(host: str) -> str | None:
     if host not in ("", "0.0.0.0", "::"):
         return None
     return default_host()
-

@@ -19,14 +19,12 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-
+from sureline.compose.elsewhere import TOPIC, answer_with, merge_copies
 from sureline.compose.keep import Keep
 from sureline.compose.kept import KeptJournals
-from sureline.compose.node import Listen, Node
-from sureline.journal.locks import RunLock, holder
+from sureline.compose.node import Listen, Node, open_cache, peer_directory
 from sureline.overlay.membership import Offer
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
@@ -37,12 +35,13 @@ from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import JobEnded
 from sureline.peer.runner import Runner
 from sureline.run.keeper import Keeper
-from sureline.workflow.mistakes import SurelineError, UserError
-from sureline.world.address import at
+from sureline.workflow.mistakes import SurelineError
+from sureline.world.address import Node as NodeId
+from sureline.world.address import at, endpoint_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
-from sureline.world.identity.home import GridHome
+from sureline.world.identity.home import Claim, GridHome
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -51,6 +50,7 @@ SLOTS_PER_CORE = 10
 SLOTS_MAX = 1024
 LOOK_EVERY_S = 1.0
 CONTACTS_EVERY_S = 30.0
+BUSY_POLL_S = 0.05
 LEAVING_S = 10.0
 """How long saying goodbye may take, after the tasks are over."""
 
@@ -98,18 +98,6 @@ class PeerRunner:
         self._runner.stop(handle, force=force)
 
 
-def peer_directory(home: GridHome) -> Path:
-    """Where the peer of this home keeps what is its own."""
-    return home.path / "peer"
-
-
-def open_cache(home: GridHome, size_bytes: int = 1 << 62) -> FileCache:
-    """This home's file cache; only the process that serves bounds its size."""
-    root = peer_directory(home)
-    root.mkdir(mode=0o700, exist_ok=True)
-    return FileCache(root, size_bytes)
-
-
 class ServingPeer:
     """`on_ready` hears the node once others can reach it; `tell` is given sentences for people."""
 
@@ -135,22 +123,16 @@ class ServingPeer:
             self._hurry.set()
 
     async def serve(self) -> None:
-        """Serve until told to go. Raises UserError if another process serves from this home."""
-        self._root.mkdir(mode=0o700, exist_ok=True)
-        lock = RunLock.acquire(self._root / "serving")
-        if lock is None:
-            owner = holder(self._root / "serving")
-            who = f" (process {owner.pid} on {owner.host})" if owner is not None else ""
-            raise UserError(
-                f"a peer serves grid {self._home.grid} from this home already{who}; stop it with "
-                "'sureline leave', or set SURELINE_HOME for another peer"
-            )
+        """Serve until told to go. Raises IdentityError if another process serves from this
+        home."""
+        claim = self._home.claim()
         try:
-            await self._serve_alone()
+            self._root.mkdir(mode=0o700, exist_ok=True)
+            await self._serve_alone(claim)
         finally:
-            lock.release()
+            claim.release()
 
-    async def _serve_alone(self) -> None:
+    async def _serve_alone(self, claim: Claim) -> None:
         loop = asyncio.get_running_loop()
         self._going = loop.create_future()
         self._hurry = asyncio.Event()
@@ -171,7 +153,7 @@ class ServingPeer:
         try:
             node = await self._open(adopting, cache, keep)
             async with node:
-                await self._at_work(node, adopting, kept)
+                await self._at_work(node, adopting, kept, claim)
         finally:
             await runner.close()
             keep.close()
@@ -224,25 +206,26 @@ class ServingPeer:
 
     # -- at work --------------------------------------------------------------------------------
 
-    async def _at_work(self, node: Node, runner: PeerRunner, kept: KeptJournals) -> None:
+    async def _at_work(
+        self, node: Node, runner: PeerRunner, kept: KeptJournals, claim: Claim
+    ) -> None:
         runner.files = node.files
         agent = self._join_parts(node, kept)
         node.files.serve()
         joining = node.begin_joining()
-        self._home.start_serving(node.id)
-        try:
-            self._on_ready(node)
-            going = await self._look_after(node)
-            joining.cancel()
-            await self._leave(node, agent, going)
-        finally:
-            self._home.stop_serving()
+        claim.announce(node.id)
+        remember_port(self._home, node.id)
+        self._on_ready(node)
+        going = await self._look_after(node)
+        joining.cancel()
+        await self._leave(node, agent, going)
         if going.error is not None:
             raise going.error
 
     def _join_parts(self, node: Node, kept: KeptJournals) -> GridPeerAgent | None:
         me = at(node.id, "keeper")
         node.world.join(Keeper(me, node.world.place(me), kept))
+        node.kademlia.on_broadcast(TOPIC, answer_with(node.id, kept.known), merge_copies)
         roles = node.credentials.identity.roles
         if "run" not in roles or not self._settings.capacity.cores:
             return None
@@ -285,23 +268,49 @@ class ServingPeer:
         if going.drain and agent.busy:
             self._tell(f"lets {agent.busy} tasks finish; again to stop them")
         agent.leave(stop=not going.drain)
-        while agent.busy and not self._hurry.is_set():
-            await asyncio.sleep(0.05)
+        await self._until_idle(agent, float("inf"))
         if agent.busy:
             agent.leave(stop=True)
+            await self._until_idle(agent, asyncio.get_running_loop().time() + LEAVING_S)
+        await self._until_reported(agent)
+
+    async def _until_idle(self, agent: GridPeerAgent, give_up_at: float) -> None:
+        """Until no task is left here, or somebody is in a hurry."""
+        loop = asyncio.get_running_loop()
+        while agent.busy and loop.time() < give_up_at:
+            if self._hurry.is_set() and give_up_at == float("inf"):
+                return
+            await asyncio.sleep(BUSY_POLL_S)
+
+    async def _until_reported(self, agent: GridPeerAgent) -> None:
+        """Give the writers a moment to take the reports; what they do not take stays on disk."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + LEAVING_S
+        while len(agent.outbox) and loop.time() < give_up_at and not self._hurry.is_set():
+            await asyncio.sleep(BUSY_POLL_S)
 
 
 async def _done(action: Callable[[Callable[[], None]], None]) -> None:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    action(lambda: done.done() or done.set_result(None))  # type: ignore[func-returns-value]  # once
-    await done
+    done = asyncio.Event()
+    action(done.set)
+    await done.wait()
+
+
+def remember_port(home: GridHome, node: NodeId) -> None:
+    """So that the next process of this home listens where others look for it."""
+    path = peer_directory(home) / "port"
+    path.with_suffix(".new").write_text(str(endpoint_of(node).port))
+    path.with_suffix(".new").replace(path)
+
+
+def last_port(home: GridHome) -> int | None:
+    """Where the peer of this home listened last."""
+    try:
+        return int((peer_directory(home) / "port").read_text())
+    except (OSError, ValueError):
+        return None  # it never did, or the file is damaged: any port will do
 
 
 def offered(offer: Offer) -> Capacity:
     """What a member offers, as the placing half of a run sees it."""
-    return Capacity(
-        offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, dict(offer.tags)
-    )
-
-
-__all__ = ["Going", "PeerSettings", "ServingPeer", "offered", "open_cache", "peer_directory"]
+    return Capacity(offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, dict(offer.tags))

@@ -101,7 +101,7 @@ def _check_grid(scenario: Scenario, grid: SimulatedGrid) -> Iterator[Checked]:
     for box in grid.boxes.values():
         found = invariants.never_overcommitted(box.node, box.capacity.cores, box.log)
         yield _checked("no machine over-committed", found)
-    peaks = {node: p.peak.messages for node, p in grid.sim.counters._peaks.items()}
+    peaks = {node: peak.messages for node, peak in grid.sim.counters.peaks().items()}
     limit = scenario.checks.messages_per_second
     yield _checked("no message storm", invariants.no_storm(peaks, limit))
 
@@ -123,14 +123,14 @@ def traffic_of(grid: SimulatedGrid, tasks: int) -> Traffic:
     counters = grid.sim.counters
     kinds = sorted(counters.by_type().items(), key=lambda item: (-item[1].sent, item[0]))
     total = sum(kind.sent for _, kind in kinds)
-    sent = {n: sum(t.sent for t in kinds_.values()) for n, kinds_ in counters._nodes.items()}
+    sent = {node: traffic.sent for node, traffic in counters.by_node().items()}
     busiest = max(sent, key=lambda node: (sent[node], node), default="")
-    peaks = {node: p.peak.messages for node, p in counters._peaks.items()}
+    peaks = {node: peak.messages for node, peak in counters.peaks().items()}
     peak = max(peaks, key=lambda node: (peaks[node], node), default="")
     return Traffic(
         total,
         sum(kind.sent_bytes for _, kind in kinds),
-        sum(t.sent_bytes for t in counters._bulk.values()),
+        sum(bulk.sent_bytes for bulk in counters.bulk_by_node().values()),
         round(total / tasks, 3) if tasks else 0.0,
         {name: (kind.sent, kind.sent_bytes) for name, kind in kinds if kind.sent},
         busiest,

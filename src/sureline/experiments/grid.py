@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 
 from sureline.experiments.driver import Driver
 from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
@@ -28,8 +29,8 @@ from sureline.world.simulated.simulation import Simulation
 FULL_DETAIL_MAX = 20_000
 """Of more machines, messages are counted by type only, to save memory."""
 PRESENT = ("alive", "suspect")
-CONTACTS = 3
-"""How many nodes everybody knows from the start."""
+CONTACTS = 8
+"""Through how many others a node tries to join."""
 
 
 class SimulatedGrid:
@@ -40,18 +41,29 @@ class SimulatedGrid:
         self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
         self.boxes = make_machines(scenario, seed, self.sim, work)
         self._peers = scenario.machine_names()
-        self._booted = False
+        self._known: list[str] = []
+        """The nodes that have ever been up, in the order in which they first were."""
+        self._started: set[str] = set()
+        """The same, to look one up."""
+        self._random = Random(f"{seed}/grid")
+        self._starts_within_s = scenario.starts_within_s
 
     # -- what lives on a node ------------------------------------------------------------------
 
     def boot_peers(self) -> None:
-        for node in self._peers:
-            self.sim.boot(node, partial(self._boot_peer, self.boxes[node]))
-        self.booted()
+        self.boot_each(lambda node: self._boot_peer(self.boxes[node]))
 
-    def booted(self) -> None:
-        """From now on a node that starts is one that comes back."""
-        self._booted = True
+    def boot_each(self, start: Callable[[str], None]) -> None:
+        """Have every machine run `start` when it starts, for the first time and ever after."""
+        for number, node in enumerate(self._peers):
+            at_s = self._starts_within_s * number / len(self._peers)
+            self.at(at_s, partial(self.sim.boot, node, partial(self._start, node, start)))
+
+    def _start(self, node: str, start: Callable[[str], None]) -> None:
+        start(node)
+        if node not in self._started:
+            self._started.add(node)
+            self._known.append(node)
 
     def _boot_peer(self, box: Box) -> None:
         sim, node = self.sim, box.node
@@ -78,11 +90,13 @@ class SimulatedGrid:
         return made
 
     def _contacts(self, node: str, part: str) -> list[str]:
-        """The first node of all knows nobody when the grid begins."""
-        if node == self._peers[0] and not self._booted:
-            return []
-        known = [other for other in self._peers[: CONTACTS + 1] if other != node]
-        return [at(other, part) for other in known[:CONTACTS]]
+        """Some who are up; if hardly anybody is, some who may come back. The first node of all
+        knows nobody."""
+        tries = 4 * CONTACTS if self._known else 0
+        drawn = dict.fromkeys(self._random.choice(self._known) for _ in range(tries))
+        others = [other for other in drawn if other != node]
+        up = [other for other in others if self.state(other) == "up"]
+        return [at(other, part) for other in (up or others)[:CONTACTS]]
 
     def drive_spread(self, driver: Driver, epoch: int, past: Past) -> None:
         """A submitter that hears of peers from a membership that it only observes."""
@@ -102,9 +116,9 @@ class SimulatedGrid:
             on_fenced=driver.on_fenced,
         )
         sim.join(membership)
+        sim.join(submitter)
 
         def joined(others: int) -> None:
-            sim.join(submitter)
             members = membership.members().values()
             submitter.start({m.node: capacity_of(m.offer) for m in members if m.state in PRESENT})
             membership.watch(lambda member: enlist(submitter, member))

@@ -70,11 +70,11 @@ class Store:
             bytes_needed -= self._sizes[digest]
             self.used_bytes -= self._sizes.pop(digest)
 
-    def lost_power(self) -> None:
-        """What a crash of the machine leaves of it."""
+    def process_died(self, *, power: bool) -> None:
+        """Nothing is needed just now any more; with `power`, the machine went down with it."""
         for why in list(self._pins):
             self.unpin(why)
-        if not self._keeps:
+        if power and not self._keeps:
             self._sizes.clear()
             self._kept.clear()
             self._held.clear()
@@ -82,14 +82,14 @@ class Store:
 
     # -- marks ---------------------------------------------------------------------------------
 
-    def pin(self, digests: Iterable[str], why: str) -> None:
-        self._hold(self._pins, digests, why)
+    def pin(self, files: Iterable[FileRecord], why: str) -> None:
+        self._hold(self._pins, files, why)
 
     def unpin(self, why: str) -> None:
         self._let_go(self._pins, list(self._pins.get(why, ())), why)
 
-    def keep(self, digests: Iterable[str], run: str) -> None:
-        self._hold(self._kept, digests, run)
+    def keep(self, files: Iterable[FileRecord], run: str) -> None:
+        self._hold(self._kept, files, run)
 
     def release(self, digests: Iterable[str], run: str) -> None:
         self._let_go(self._kept, digests, run)
@@ -97,9 +97,11 @@ class Store:
     def release_run(self, run: str) -> None:
         self._let_go(self._kept, list(self._kept.get(run, ())), run)
 
-    def _hold(self, holds: dict[str, dict[str, None]], digests: Iterable[str], why: str) -> None:
+    def _hold(
+        self, holds: dict[str, dict[str, None]], files: Iterable[FileRecord], why: str
+    ) -> None:
         held = holds.setdefault(why, {})
-        for digest in digests:
+        for digest in (record.digest for record in files):
             if digest not in held:
                 held[digest] = None
                 self._held[digest] += 1

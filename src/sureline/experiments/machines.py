@@ -118,9 +118,11 @@ def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
 
 def make_parts(box: Box, stores: dict[str, Store], work: Work) -> MachineParts:
     def runner(life: Life) -> SimulatedRunner:
+        life.on_end(ended)
         return SimulatedRunner(life, work, box.store, box.log)
 
     def fetcher(life: Life) -> SimulatedFetcher:
+        life.on_end(ended)
         return SimulatedFetcher(life, work, box.store, stores)
 
     def recorder(life: Life) -> SimulatedRecorder:
@@ -128,7 +130,7 @@ def make_parts(box: Box, stores: dict[str, Store], work: Work) -> MachineParts:
         return SimulatedRecorder(life)
 
     def ended(how: Ending) -> None:
-        if how == "crash":
-            box.store.lost_power()
+        # Parts are made at their first use, so whichever was used hears of it; twice does no harm.
+        box.store.process_died(power=how == "crash")
 
     return MachineParts(runner, fetcher, recorder)

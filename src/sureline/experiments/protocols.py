@@ -18,6 +18,7 @@ from sureline.overlay.kademlia import Aggregate, Kademlia, key_of
 
 SETTLE_S = 30.0
 """After the last scripted fault, before keys are looked up."""
+TRIES_MAX = 100
 TOPIC = "experiment"
 
 
@@ -29,20 +30,18 @@ class ProtocolRun:
         self._scenario = scenario
         self._grid = grid
         self._random = Random(f"{seed}/protocol")
+        self._names = scenario.machine_names()
         self._nodes: dict[str, Kademlia] = {}
         self.keys = [f"key {number}" for number in range(scenario.workload.count)]
         self.found: dict[str, bool] = {}
         self.held: dict[str, list[str]] = {}
-        """Which live nodes held a key when it was looked up."""
+        """Which nodes held a key when the looking up began and are still up at its end."""
         self._took_s: list[float] = []
         self._shares: list[float] = []
-        self._open = 0
-        self._to_ask = 0
+        self._holders: dict[bytes, list[str]] = {}
 
     def schedule(self) -> None:
-        for node in self._scenario.machine_names():
-            self._grid.sim.boot(node, partial(self._boot, node))
-        self._grid.booted()
+        self._grid.boot_each(self._boot)
         begin_s = self._scenario.workload.begin_s
         if self._scenario.workload.kind == "broadcasts":
             self._each(begin_s, self._scenario.workload.count, self._broadcast)
@@ -64,11 +63,12 @@ class ProtocolRun:
         return at_s
 
     def _someone(self) -> str | None:
-        live = self._live()
-        return self._random.choice(live) if live else None
-
-    def _live(self) -> list[str]:
-        return [node for node in self._nodes if self._grid.state(node) == "up"]
+        """A live node; None if hardly any is."""
+        for _ in range(TRIES_MAX):
+            node = self._random.choice(self._names)
+            if node in self._nodes and self._grid.state(node) == "up":
+                return node
+        return None
 
     def _store(self, number: int) -> None:
         node = self._someone()
@@ -78,31 +78,33 @@ class ProtocolRun:
 
     def _find(self, number: int) -> None:
         node, key, began_s = self._someone(), self.keys[number], self._grid.sim.time
-        self.held[key] = self._holders(key)
+        if not self._holders:
+            self._holders = self._who_holds()
         if node is None:
             return
-        self._open += 1
 
         def done(values: tuple[bytes, ...]) -> None:
-            self._open -= 1
-            self.found[key] = bool(values)
             self._took_s.append(self._grid.sim.time - began_s)
+            self.found[key] = bool(values)
+            holders = self._holders.get(key_of(key), ())
+            self.held[key] = [h for h in holders if self._grid.state(h) == "up"]
 
         self._nodes[node].find(key_of(key), done)
 
-    def _holders(self, key: str) -> list[str]:
-        digest, found = key_of(key), []
-        for node in self._live():
-            kademlia = self._nodes[node]
-            if kademlia.base.storage.records(digest, kademlia.world.now()):
-                found.append(node)
+    def _who_holds(self) -> dict[bytes, list[str]]:
+        """All live holders of every key, right now."""
+        found: dict[bytes, list[str]] = {}
+        for node, kademlia in self._nodes.items():
+            if self._grid.state(node) == "up":
+                for key in kademlia.base.storage:
+                    found.setdefault(key, []).append(node)
         return found
 
     def _broadcast(self, number: int) -> None:
         node, began_s = self._someone(), self._grid.sim.time
         if node is None:
             return
-        others = len(self._live()) - 1
+        others = sum(self._grid.state(other) == "up" for other in self._nodes) - 1
 
         def done(aggregate: Aggregate) -> None:
             self._shares.append(min(1.0, aggregate.reached / others) if others else 1.0)

@@ -136,6 +136,8 @@ class Scenario(msgspec.Struct, frozen=True):
     sites: tuple[Site, ...]
     network: NetworkSettings
     workload: Workload
+    starts_within_s: float
+    """Machines start one after the other within this time."""
     faults: tuple[Fault, ...]
     checks: Checks
     written: str = ""

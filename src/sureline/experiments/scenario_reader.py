@@ -74,7 +74,9 @@ def read_scenario(data: bytes, *, file: str, beside: Path | None) -> Scenario:
     values, lines = load(data, file)
     found = Collector(file)
     top = Table(values, (), lines, found)
-    sites = _sites(top.table("grid"))
+    grid = top.table("grid")
+    starts_within_s = grid.duration("starts_within", 0.0)
+    sites = _sites(grid)
     scenario = Scenario(
         name=top.text("name", Path(file).stem),
         description=top.text("description"),
@@ -83,6 +85,7 @@ def read_scenario(data: bytes, *, file: str, beside: Path | None) -> Scenario:
         sites=sites,
         network=_network(top.table("network"), sites),
         workload=_workload(top, beside, sites),
+        starts_within_s=starts_within_s,
         faults=(),
         checks=_checks(top.table("checks")),
         written=file,

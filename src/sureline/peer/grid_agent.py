@@ -65,12 +65,12 @@ PAGE_MAX = 500
 class Marks(Protocol):
     """Keeps a store from evicting what is needed. All of it is idempotent."""
 
-    def pin(self, digests: Iterable[str], why: str) -> None:
+    def pin(self, files: Iterable[FileRecord], why: str) -> None:
         """Needed here just now. Gone after a crash."""
 
     def unpin(self, why: str) -> None: ...
 
-    def keep(self, digests: Iterable[str], run: str) -> None:
+    def keep(self, files: Iterable[FileRecord], run: str) -> None:
         """This may be the only copy in the grid of what a run needs. Survives a crash."""
 
     def release(self, digests: Iterable[str], run: str) -> None: ...
@@ -81,9 +81,9 @@ class Marks(Protocol):
 class NoMarks:
     """For a store that never evicts."""
 
-    def pin(self, digests: Iterable[str], why: str) -> None: ...
+    def pin(self, files: Iterable[FileRecord], why: str) -> None: ...
     def unpin(self, why: str) -> None: ...
-    def keep(self, digests: Iterable[str], run: str) -> None: ...
+    def keep(self, files: Iterable[FileRecord], run: str) -> None: ...
     def release(self, digests: Iterable[str], run: str) -> None: ...
     def release_run(self, run: str) -> None: ...
 
@@ -132,6 +132,7 @@ class GridPeerAgent(Agent):
         self._ready: deque[Key] = deque()
         self._over: dict[Key, int] = {}
         self._running = 0
+        self._leaving = False
 
     def start(self) -> None:
         """Take up what an earlier process left: its writers hear that it was started again."""
@@ -139,6 +140,18 @@ class GridPeerAgent(Agent):
         self.outbox.load()
         for run, address in self._writers.listening():
             self._tell(run, address, 0)
+
+    def leave(self, *, stop: bool) -> None:
+        """Take nothing more, and give back what has not started; with `stop`, also what has."""
+        self._leaving = True
+        for key, task in list(self._tasks.items()):
+            if stop or task.handle is None:
+                self._stop(key, force=False)
+
+    @property
+    def busy(self) -> int:
+        """How many tasks are here, under way or waiting."""
+        return len(self._tasks)
 
     @property
     def cores_in_use(self) -> float:
@@ -235,6 +248,8 @@ class GridPeerAgent(Agent):
 
     def _objection(self, bind: Bind) -> str:
         """Why it cannot be run here; '' if it can."""
+        if self._leaving:
+            return f"{self.me} is leaving"
         if not self._whole.fits(bind.needs):
             return f"{self.me} is too small for it"
         if len(self._tasks) >= QUEUE_MAX:
@@ -291,7 +306,7 @@ class GridPeerAgent(Agent):
             if isinstance(fetched, FileReady):
                 task.here[digest] = fetched.file
                 task.brought = _counted(task.brought, fetched)
-                self._marks.pin([digest], _why(key))
+                self._marks.pin([fetched.file], _why(key))
             else:
                 task.missing.append(digest)
             if not task.pending:
@@ -363,7 +378,7 @@ class GridPeerAgent(Agent):
         if ended.outcome == "cancelled":
             self._say(finished)  # if it is lost, the writer asks and finds nothing under way
             return
-        self._marks.keep([record.digest for record in ended.outputs], key[0])
+        self._marks.keep(ended.outputs, key[0])
         self.outbox.add(finished)
 
     def _drop(self, key: Key) -> None:
@@ -398,7 +413,7 @@ class GridPeerAgent(Agent):
         if task.pending:
             self._fetching -= 1
         self._drop(key)
-        self._report(key, task, JobEnded("cancelled", reason="withdrawn while it waited"))
+        self._report(key, task, JobEnded("cancelled", reason="it had not started"))
         self._fetch_more()
 
 

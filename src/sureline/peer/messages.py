@@ -164,3 +164,19 @@ class Fenced(Message, frozen=True, tag="peer.fenced"):
     run: str
     epoch: int
     """The newest that the machine knows."""
+
+
+MESSAGES = (
+    Bind,
+    Withdraw,
+    Attach,
+    Acknowledge,
+    Release,
+    Started,
+    Progressed,
+    Finished,
+    Refused,
+    Attached,
+    Fenced,
+)
+"""All that travels, for the codec."""

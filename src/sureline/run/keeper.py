@@ -18,6 +18,7 @@ from sureline.run.keeping import (
     EVENTS_MAX,
     GRAPH_BYTES_MAX,
     LISTED_MAX,
+    MESSAGES,
     PIECE_BYTES_MAX,
     KeeperAsk,
     KeeperPart,
@@ -32,6 +33,8 @@ from sureline.run.keeping import (
 from sureline.world.address import Node, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
+
+__all__ = ["MESSAGES", "About", "Keeper", "KeptInMemory", "KeptRuns", "KeptState", "page"]
 
 ASSEMBLIES_MAX = 8
 """Graphs that are being received at the same time."""

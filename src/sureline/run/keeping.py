@@ -118,3 +118,6 @@ GRAPH_BYTES_MAX = 64 << 20
 EVENTS_MAX = 500
 """In one message, which they may fill up to PIECE_BYTES_MAX (one longer event goes alone)."""
 EVENT_BYTES_MAX = 960 << 10
+
+MESSAGES = (KeepRun, KeepEvents, Kept, KeeperAsk, KeeperPart, RunsKnown)
+"""All that travels, for the codec."""

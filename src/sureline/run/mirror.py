@@ -186,7 +186,10 @@ class Mirror(Agent):
             events = self._recorded.after(keeper.position)
             if not events:
                 return
-            message = KeepEvents(self._run, self._epoch, keeper.position, _travelling(events))
+            if len(events[0][1]) > EVENT_BYTES_MAX:
+                self._ended = True  # the copies end here: they are of use, if less up to date
+                return
+            message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events))
         keeper.sent_at = self.world.now()
         self.world.send(at(keeper.node, "keeper"), message)
 
@@ -211,9 +214,3 @@ class Mirror(Agent):
         if message.run == self._run and message.epoch > self._epoch and not self._ended:
             self._ended = True
             self._on_fenced(message.epoch)
-
-
-def _travelling(events: list[NumberedEvent]) -> tuple[NumberedEvent, ...]:
-    """Events that fit a frame. None is as long as EVENT_BYTES_MAX: a report travelled before."""
-    assert all(len(body) < EVENT_BYTES_MAX for _, body in events)
-    return tuple(events)

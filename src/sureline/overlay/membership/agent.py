@@ -178,15 +178,13 @@ class Membership(Agent):
         self._beats += 1
         self.knowledge.release_held()
         self.knowledge.forget_old()
-        if self.knowledge.others_present() == 0 and self._beats % 10 == 0:
-            self.exchange.join_again()
         if self.knowledge.own is None:
             self._read()
         else:
             self._probe()
             self._look_into_hearsay(now)
             self._sync(now)
-            self._retry_gone(now)
+        self._retry_gone(now)
 
     def _probe(self) -> None:
         if self._beats % 2:
@@ -225,17 +223,23 @@ class Membership(Agent):
         self._sync_at = now + self.settings.sync_s * (0.2 if soon else 1.0)
         name = self._anybody()
         if name is not None:
-            self.exchange.compare_with(name)
+            self.exchange.compare_with(self._agent_of(name))
 
     def _retry_gone(self, now: float) -> None:
-        gone = self.knowledge.table.gone
-        if now < self._retry_at or not gone:
+        """Knock on one door behind which somebody may be again."""
+        if now < self._retry_at:
             return
         self._retry_at = now + self.settings.retry_gone_s
         records = self.knowledge.table.records
-        dead = [name for name in gone if records[name].state == "dead"]
-        if dead:
-            self.inquiries.send_probe_to(records[self.world.random.choice(dead)])
+        dead = [name for name in self.knowledge.table.gone if records[name].state == "dead"]
+        doors = [*map(self._agent_of, dead), *self.exchange.absent_contacts()]
+        if doors:
+            door = self.world.random.choice(doors)
+            record = records.get(name_of(door))
+            if record is None or record.node != node_of(door) or self.knowledge.own is None:
+                self.exchange.compare_with(door)
+            else:
+                self.inquiries.send_probe_to(record)
 
     def _back(self, name: str) -> None:
         """Somebody who was dead is back. If the network was cut, so are others: look at once, and
@@ -251,7 +255,7 @@ class Membership(Agent):
         name = self._rota.next()
         self._unanswered = name or ""
         if name is not None:
-            self.exchange.compare_with(name)
+            self.exchange.compare_with(self._agent_of(name))
 
     # -- news that does not wait ----------------------------------------------------------------
 
@@ -268,8 +272,7 @@ class Membership(Agent):
         for name in self._near(self.settings.fanout):
             rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST)
             if rumours:
-                node = self.knowledge.table.records[name].node
-                self.world.send(at(node, PART), Gossip(self.news, rumours))
+                self.world.send(self._agent_of(name), Gossip(self.news, rumours))
 
     def _near(self, most: int) -> list[str]:
         """Some of those with whom this node talks anyway."""
@@ -280,6 +283,9 @@ class Membership(Agent):
             drawn = [self._anybody() for _ in range(most)]
             there = list(dict.fromkeys([*there, *(name for name in drawn if name is not None)]))
         return self.world.random.sample(there, min(most, len(there)))
+
+    def _agent_of(self, name: str) -> AgentId:
+        return at(self.knowledge.table.records[name].node, PART)
 
     def _anybody(self) -> str | None:
         ring = self.knowledge.table.ring

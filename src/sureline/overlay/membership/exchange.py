@@ -81,10 +81,15 @@ class Exchange:
         else:
             self._on_joined()
 
-    def join_again(self) -> None:
-        """Nobody is left: perhaps a contact is."""
-        if self._contacts and self._timer is None:
-            self._ask_next()
+    def absent_contacts(self) -> list[AgentId]:
+        """Contacts that are no members as far as this node knows. Nodes that came up together and
+        joined through each other may be a grid of their own without knowing it."""
+        records = self.knowledge.table.records
+        return [
+            contact
+            for contact in self._contacts
+            if (record := records.get(name_of(contact))) is None or record.node != node_of(contact)
+        ]
 
     def stop(self) -> None:
         self._contacts = []
@@ -143,11 +148,10 @@ class Exchange:
 
     # -- comparing ------------------------------------------------------------------------------
 
-    def compare_with(self, name: str) -> None:
-        record = self.knowledge.table.records[name]
+    def compare_with(self, agent: AgentId) -> None:
         loads = () if self._observes else self._stretch_of_loads()
         message = Compare(news=self._news(), loads=loads, sums=self.knowledge.table.sums())
-        self.world.send(at(record.node, PART), message)
+        self.world.send(agent, message)
 
     def asked_to_compare(self, sender: AgentId, request: Compare) -> None:
         try:

@@ -113,10 +113,9 @@ class Knowledge:
         return record is not None and record.present and name != self.name
 
     def _member(self, name: str) -> Member:
-        return self._held.get(name) or self._as_known(name)
+        return self._held.get(name) or self._as_said(name, self.table.records[name])
 
-    def _as_known(self, name: str) -> Member:
-        record = self.table.records[name]
+    def _as_said(self, name: str, record: Record) -> Member:
         load = self.table.loads.get(name)
         assert record.offer is not None, "a record is kept with its offer only"
         return Member(
@@ -209,7 +208,8 @@ class Knowledge:
         if record.present and (not old.present or old.life < record.life):
             self._damping.returned(name, now)
             if self._damping.is_held(name, now) and name not in self._held:
-                self._held[name] = msgspec.structs.replace(self._as_known(name), state="dead")
+                shown = self._as_said(name, old)
+                self._held[name] = msgspec.structs.replace(shown, state="dead")
         if record.present and not old.present:
             self.on_return(name)
 

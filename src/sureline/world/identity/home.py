@@ -171,6 +171,12 @@ class GridHome:
         except msgspec.MsgspecError:
             return ()
 
+    def doors(self) -> tuple[str, ...]:
+        """Nodes at which to knock after a restart: contacts, then where the issuer was."""
+        issuer = self.issuer()
+        nodes = [f"{issuer.name}@{address}" for address in issuer.addresses]
+        return tuple(dict.fromkeys((*self.contacts(), *nodes)))
+
     def keep_contacts(self, nodes: Iterable[str]) -> None:
         """Remember the first CONTACTS_MAX of these, best first."""
         disk.write(self.path / "contacts.json", encode_contacts(nodes))

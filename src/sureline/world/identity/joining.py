@@ -165,9 +165,12 @@ async def _ask_until_answered(
 async def _ask(address: str, invitation: Invitation, request: wire.Request) -> wire.Welcome:
     """One attempt at one address. Raises EnrolmentError if the issuer itself refuses."""
     endpoint = endpoint_of(f"issuer@{address}")
-    reader, writer = await asyncio.open_connection(
-        endpoint.host, endpoint.port, ssl=_stranger_context()
-    )
+    try:
+        reader, writer = await asyncio.open_connection(
+            endpoint.host, endpoint.port, ssl=_stranger_context()
+        )
+    except UnicodeError:
+        raise ConnectionError("no host can have that name") from None
     try:
         channel = writer.get_extra_info("ssl_object")
         shown = channel.getpeercert(binary_form=True)

@@ -249,7 +249,7 @@ class Transport:
         self._door.leave(opening)
         identity = opening.identity
         assert identity is not None
-        if self.leaving:
+        if self.leaving and opening.target is None:
             opening.stream.close("this node goes away")
             return
         if hello.bulk and opening.target is None:

@@ -167,3 +167,24 @@ class Counters:
     def by_type(self) -> dict[str, Traffic]:
         """Over all nodes, by the message's tag."""
         return {kind.name: kind.traffic for kind in self.kinds.values()}
+
+    def by_node(self) -> dict[str, Traffic]:
+        """Over all types, by node; with full detail only."""
+        found = {}
+        for node, kinds in self._nodes.items():
+            total = found[node] = Traffic()
+            for traffic in kinds.values():
+                total.sent += traffic.sent
+                total.sent_bytes += traffic.sent_bytes
+                total.received += traffic.received
+                total.received_bytes += traffic.received_bytes
+                total.dropped += traffic.dropped
+        return found
+
+    def peaks(self) -> dict[str, Peak]:
+        """The busiest second of each node; with full detail only."""
+        return {node: peak.peak for node, peak in self._peaks.items()}
+
+    def bulk_by_node(self) -> dict[str, Traffic]:
+        """Transfers of files: how many, and the bytes that arrived."""
+        return self._bulk

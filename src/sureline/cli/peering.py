@@ -1,0 +1,334 @@
+"""Commands for the machines of a grid: peer, peers, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from sureline.cli import console
+from sureline.cli.gridding import Grid as OfGrid
+from sureline.cli.options import Json, machine
+from sureline.cli.running import Gpus, Memory, Tags
+from sureline.workflow.mistakes import SurelineError, UserError
+
+if TYPE_CHECKING:
+    from sureline.compose.node import Listen, Node
+    from sureline.overlay.membership import Member
+    from sureline.world.identity.home import GridHome
+
+GONE_WITHIN_S = 600.0
+LOOK_EVERY_S = 0.1
+
+
+def peer(
+    *,
+    join: Annotated[
+        str | None,
+        Parameter(help="An invitation, as 'sureline invite' printed it: enrol with it first."),
+    ] = None,
+    grid: OfGrid = None,
+    name: Annotated[
+        str | None,
+        Parameter(help="With --join: what this machine is to be called. Default: its host name."),
+    ] = None,
+    slots: Annotated[
+        float | None,
+        Parameter(help="Cores to offer; 0 to run nothing and only keep files. Default: all."),
+    ] = None,
+    memory: Memory = None,
+    gpus: Gpus = None,
+    tag: Tags = None,
+    site: Annotated[
+        str, Parameter(help="The site this machine belongs to, such as a room or a cluster.")
+    ] = "",
+    price: Annotated[float, Parameter(help="What a core costs for an hour.")] = 0.0,
+    cache: Annotated[str, Parameter(help="Disk space for files of the grid at most.")] = "10GB",
+    listen: Annotated[
+        str | None,
+        Parameter(
+            help="HOST:PORT to listen on. Default: all addresses, the port used last or 7733, "
+            "or any free one."
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        Parameter(help="The host name or address at which others reach this machine."),
+    ] = None,
+    quiet: Annotated[
+        bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of trouble only.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Serve a grid from this machine: run its tasks, share its files, until told to leave.
+
+    Ctrl-C lets running tasks finish and leaves; a second one stops them. With --json, a line of
+    JSON tells when the peer is ready.
+
+    Example: sureline peer --grid lab --slots 4 --site room-12
+    """
+    from sureline.compose.node import grid_loop, peer_directory
+    from sureline.compose.serving import PeerSettings, ServingPeer
+    from sureline.workflow.quantities import parse_size
+
+    home = _enrolled(join, grid, name, quiet)
+    if slots is not None and not 0 <= slots <= 100_000:
+        raise UserError(f"--slots {slots:g} is not a number of cores; give 0 or more")
+    if not 0 <= price < 1e12:
+        raise UserError(f"--price {price:g} is not a price; give 0 or more")
+    try:
+        cache_bytes = parse_size(cache)
+    except ValueError as error:
+        raise UserError(f"--cache: {error}") from None
+    root = peer_directory(home)
+    root.mkdir(mode=0o700, exist_ok=True)
+    capacity = machine(root, slots or None, memory, gpus, tag)
+    if slots == 0:
+        capacity = type(capacity)(0, 0)
+    settings = PeerSettings(
+        capacity, site, price, _listen(listen, advertise, home), max(1, cache_bytes)
+    )
+    tell = (lambda sentence: None) if quiet else console.note
+    serving = ServingPeer(home, settings, lambda node: _ready(node, settings, json, quiet), tell)
+    _log_to_stderr()
+    with grid_loop() as loop:
+        loop.run(_serve(serving))
+    return 0
+
+
+def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool) -> GridHome:
+    """The home to serve from; with an invitation, after enrolling."""
+    from sureline.world.identity.home import GridHome, home_directory
+    from sureline.world.identity.invitation import Invitation
+    from sureline.world.identity.joining import enrol
+    from sureline.world.identity.whereabouts import default_name
+
+    if join is None:
+        if name is not None:
+            raise UserError("--name goes with --join: an enrolled peer keeps the name it has")
+        return GridHome.open(grid)
+    invitation = Invitation.parse(join)
+    if grid is not None and grid != invitation.grid:
+        raise UserError(
+            f"the invitation is to grid {invitation.grid}, not {grid}; leave out --grid"
+        )
+    told: set[str] = set()
+
+    def progress(sentence: str) -> None:
+        if not quiet and sentence not in told and len(told) < 100:
+            told.add(sentence)
+            console.note(f"waiting for the issuer: {sentence}")
+
+    credentials = asyncio.run(
+        enrol(home_directory(), invitation, name or default_name(), on_progress=progress)
+    )
+    return credentials.home
+
+
+def _listen(listen: str | None, advertise: str | None, home: GridHome) -> Listen | None:
+    """Where to listen, as the options say; without, the port of the last time if it is free."""
+    from sureline.compose.node import Listen
+    from sureline.compose.serving import last_port
+    from sureline.world.address import endpoint_of
+    from sureline.world.identity.home import PORT_DEFAULT
+
+    if listen is None:
+        port = _first_free([last_port(home) or PORT_DEFAULT, PORT_DEFAULT])
+        return Listen("0.0.0.0", port, advertise or "")
+    try:
+        where = endpoint_of(f"peer@{listen}")
+    except ValueError:
+        raise UserError(f"--listen {listen!r} is not an address; write HOST:PORT") from None
+    return Listen(where.host, where.port, advertise or "")
+
+
+def _first_free(ports: list[int]) -> int:
+    import socket
+
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
+    return 0
+
+
+def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
+    capacity = settings.capacity
+    if as_json:
+        console.print_json_line(
+            {
+                "grid": node.home.grid,
+                "peer": node.credentials.name,
+                "node": node.id,
+                "slots": capacity.cores,
+                "memory_bytes": capacity.memory_bytes,
+                "site": settings.site,
+                "roles": sorted(node.credentials.identity.roles),
+                "pid": os.getpid(),
+            }
+        )
+        console.flush()
+    elif not quiet:
+        offers = f"{capacity.cores:g} cores" if capacity.cores else "files only"
+        console.say(
+            f"{node.credentials.name} serves grid {node.home.grid} at "
+            f"{node.id.partition('@')[2]} with {offers}; Ctrl-C leaves"
+        )
+        console.flush()
+
+
+async def _serve(serving: Any) -> None:
+    from sureline.compose.serving import Going
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: serving.go(Going("interrupted", drain=True)))
+    loop.add_signal_handler(signal.SIGTERM, lambda: serving.go(Going("told to leave")))
+    loop.add_signal_handler(signal.SIGUSR1, lambda: serving.go(Going("drained", drain=True)))
+    await serving.serve()
+
+
+def _log_to_stderr() -> None:
+    """Refusals and the like, one line each."""
+    import logging
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    log = logging.getLogger("sureline")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+
+
+def peers(
+    *,
+    grid: OfGrid = None,
+    all_: Annotated[
+        bool,
+        Parameter(name="--all", negative="", help="Also those that have left or do not answer."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """List the peers of a grid: state, slots, site, load.
+
+    Asks a peer that is there, so it works from any home of the grid.
+
+    Example: sureline peers --grid lab
+    """
+    from sureline.compose.elsewhere import visiting
+
+    with visiting(grid) as (node, _):
+        node.remember_contacts()
+        members = sorted(node.membership.members().values(), key=lambda m: m.node)
+        name = node.home.grid
+    shown = [_peer_data(m) for m in members if all_ or m.state in ("alive", "suspect")]
+    if json:
+        console.print_json({"grid": name, "peers": shown})
+    else:
+        _table(shown)
+    return 0
+
+
+def _peer_data(member: Member) -> dict[str, Any]:
+    from sureline.world.address import endpoint_of
+
+    where, offer = endpoint_of(member.node), member.offer
+    return {
+        "peer": where.name,
+        "address": member.node.partition("@")[2],
+        "state": member.state,
+        "slots": offer.cores,
+        "memory_bytes": offer.memory_bytes,
+        "gpus": offer.gpus,
+        "tags": dict(offer.tags),
+        "site": offer.site,
+        "price": offer.price,
+        "roles": list(offer.roles),
+        "load": round(member.load, 3),
+        "waiting": member.waiting,
+        "since": console.moment(offer.started_at),
+    }
+
+
+def _table(shown: list[dict[str, Any]]) -> None:
+    head = ("PEER", "STATE", "SLOTS", "LOAD", "WAITING", "SITE", "ADDRESS")
+    lines = [head] + [
+        (
+            one["peer"],
+            one["state"],
+            f"{one['slots']:g}",
+            f"{one['load']:g}",
+            str(one["waiting"]),
+            one["site"] or "-",
+            one["address"],
+        )
+        for one in shown
+    ]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if 2 <= k <= 4 else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        console.say("  ".join(cells).rstrip())
+
+
+def leave(
+    *,
+    grid: OfGrid = None,
+    drain: Annotated[
+        bool, Parameter(negative="", help="Let running tasks finish; take no new ones.")
+    ] = False,
+    wait: Annotated[
+        bool, Parameter(negative="--no-wait", help="Wait until the peer has gone.")
+    ] = True,
+    json: Json = False,
+) -> int:
+    """Have this home's peer leave its grid in order; 'sureline peer' brings it back.
+
+    Its tasks are given back to be run elsewhere, and the others are told at once.
+
+    Example: sureline leave --grid lab --drain
+    """
+    from sureline.world.identity.home import GridHome
+
+    home = GridHome.open(grid)
+    serving = home.serving()
+    if serving is None:
+        raise UserError(f"no peer serves grid {home.grid} from this home; there is nobody to leave")
+    try:
+        os.kill(serving.pid, signal.SIGUSR1 if drain else signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it has just gone
+    except PermissionError:
+        raise UserError(
+            f"the peer is a process of another user ({serving.pid}); have that user stop it"
+        ) from None
+    gone = _wait_until_gone(home, serving.pid) if wait else home.serving() is None
+    name = serving.node.partition("@")[0]
+    if json:
+        console.print_json({"grid": home.grid, "peer": name, "gone": gone})
+    else:
+        console.say(f"{name} {'has left' if gone else 'is leaving'} grid {home.grid}")
+    return 0
+
+
+def _wait_until_gone(home: GridHome, pid: int) -> bool:
+    give_up_at = time.monotonic() + GONE_WITHIN_S
+    while True:
+        serving = home.serving()
+        if serving is None or serving.pid != pid:
+            return True
+        if time.monotonic() > give_up_at:
+            raise SurelineError(
+                f"the peer (process {pid}) has not left within {GONE_WITHIN_S:.0f} s; its tasks "
+                "may need longer"
+            )
+        time.sleep(LOOK_EVERY_S)

@@ -1,0 +1,38 @@
+"""What a grid's peer agent says must stay in its store, said to the file cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sureline.peer.files.cache import FileCache
+from sureline.peer.files.claims import Pin
+from sureline.workflow.files import FileRecord
+
+
+class CacheMarks:
+    """`peer.grid_agent.Marks` on a file cache."""
+
+    def __init__(self, cache: FileCache) -> None:
+        self._cache = cache
+        self._pins: dict[str, list[Pin]] = {}
+
+    def pin(self, files: Iterable[FileRecord], why: str) -> None:
+        pins = self._pins.setdefault(why, [])
+        pins.extend(self._cache.pin(record, why) for record in files)
+
+    def unpin(self, why: str) -> None:
+        for pin in self._pins.pop(why, ()):
+            pin.release()
+
+    def keep(self, files: Iterable[FileRecord], run: str) -> None:
+        for record in files:
+            self._cache.mark_only_copy(record, run)
+
+    def release(self, digests: Iterable[str], run: str) -> None:
+        for digest in digests:
+            for directory in (False, True):  # whichever it is: the other has no mark
+                record = FileRecord("", digest, 0, directory=directory)
+                self._cache.release_only_copy(record, run)
+
+    def release_run(self, run: str) -> None:
+        self._cache.release_run(run)
