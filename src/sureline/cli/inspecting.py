@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 def runs(
     *,
     limit: Annotated[int, Parameter(help="Show so many of the newest; 0 for all.")] = 20,
+    grid: Annotated[
+        str | None,
+        Parameter(help="List the runs of which peers of this grid keep a copy, whoever drives."),
+    ] = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -33,6 +38,8 @@ def runs(
 
     if limit < 0:
         raise UserError(f"--limit {limit} is negative; give 0 for all runs")
+    if grid is not None:
+        return _runs_of_grid(grid, limit, json)
     try:
         with local_journal(directory) as journal:
             found = journal.runs()[-limit:] if limit else journal.runs()
@@ -45,6 +52,49 @@ def runs(
         console.say("no runs here yet; start one with: sureline run FILE")
     else:
         _table(rows)
+    return 0
+
+
+def _runs_of_grid(grid: str, limit: int, as_json: bool) -> int:
+    from sureline.compose.elsewhere import find_copies, visiting
+
+    with visiting(grid) as (node, loop):
+        copies = loop.run(find_copies(node, ""))
+    known = {copy.about.run: copy.about for copy in reversed(copies)}
+    newest = sorted(known.values(), key=lambda about: (about.submitted_at, about.run))[-limit:]
+    rows = [
+        {
+            "run": about.run,
+            "name": about.name,
+            "state": about.state,
+            "submitted": console.moment(about.submitted_at),
+            "done": about.done,
+            "total": about.total,
+            "driver": about.writer,
+            "epoch": about.epoch,
+        }
+        for about in newest
+    ]
+    if as_json:
+        console.print_json({"grid": grid, "runs": rows})
+    elif not rows:
+        console.say(f"no peer of grid {grid} keeps a run yet")
+    else:
+        _print_table(
+            ("RUN", "STATE", "SUBMITTED", "DRIVER", "DONE", "TOTAL"),
+            [
+                (
+                    str(row["run"]),
+                    str(row["state"]),
+                    str(row["submitted"])[:19].replace("T", " "),
+                    str(row["driver"]),
+                    str(row["done"]),
+                    str(row["total"]),
+                )
+                for row in rows
+            ],
+            left=4,
+        )
     return 0
 
 
@@ -70,8 +120,7 @@ def _summary(journal: Journal, summary: RunSummary) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    head = ("RUN", "STATE", "SUBMITTED", "DONE", "FAILED", "TOTAL")
-    lines = [head] + [
+    cells = [
         (
             row["run"],
             row["state"],
@@ -82,10 +131,16 @@ def _table(rows: list[dict[str, Any]]) -> None:
         )
         for row in rows
     ]
+    _print_table(("RUN", "STATE", "SUBMITTED", "DONE", "FAILED", "TOTAL"), cells, left=3)
+
+
+def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: int) -> None:
+    """Columns under their heads; the first `left` of them are text, the others numbers."""
+    lines = [head, *rows]
     widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
     for line in lines:
         cells = [
-            cell.ljust(width) if k < 3 else cell.rjust(width)
+            cell.ljust(width) if k < left else cell.rjust(width)
             for k, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         console.say("  ".join(cells).rstrip())

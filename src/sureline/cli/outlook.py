@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from sureline.cli.display import LAST_WORDS_S
 from sureline.forecast.follow import Forecaster, kinds_of
+from sureline.forecast.machines import Machines
 from sureline.forecast.progress import Progress, Tracker
 from sureline.forecast.result import Forecast, describe
 from sureline.journal.errors import JournalError
@@ -57,6 +58,7 @@ class Following:
     def __init__(self, home: Path, machine: Offers) -> None:
         self._home = home
         self._machine = machine
+        self._machines = Machines()
         self._tracker: Tracker | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -80,6 +82,8 @@ class Following:
     def hear(self, event: Event) -> None:
         if self._tracker is not None:
             self._tracker.apply(event)
+        if self._machines.apply(event):
+            self._machine = self._machines.together() or self._machine
 
     def stop(self) -> None:
         """Begin no more forecasts."""
@@ -114,6 +118,7 @@ class Following:
             history = self._read_past(run, graph, tracker, done, began_at)
             forecaster = Forecaster(graph, self._machine, history, run)
             while not self._stop.is_set():
+                forecaster.move_to(self._machine)
                 progress = tracker.snapshot(time.time())
                 self._known = (graph, history, progress)
                 self._newest = newest = forecaster.forecast(progress)

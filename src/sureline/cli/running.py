@@ -22,6 +22,7 @@ from sureline.cli.options import (
     retry_delay_s,
     working_directory,
 )
+from sureline.cli.reading import OnGrid
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
@@ -117,6 +118,13 @@ def resume(
     run: RunSelector = "last",
     /,
     *,
+    grid: Annotated[
+        str | None,
+        Parameter(
+            help="Take over a run that was driven from elsewhere on this grid, if it is not here: "
+            "its results will come to this directory."
+        ),
+    ] = None,
     cores: Cores = None,
     memory: Memory = None,
     gpus: Gpus = None,
@@ -134,10 +142,37 @@ def resume(
     from sureline.compose import HOME, resume_run
 
     where = working_directory(directory)
+    if grid is not None:
+        run = take_over(grid, run, where / HOME)
     capacity = machine(where, cores, memory, gpus, tag)
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
+
+
+def take_over(grid: str, selector: str, home: Path) -> str:
+    """Copy a run of the grid into the journal here, unless it is here; its whole name."""
+    from sureline.cli.reading import check_selector
+    from sureline.compose.elsewhere import RunElsewhere
+    from sureline.journal.errors import NoJournalError
+    from sureline.journal.store import Journal
+
+    check_selector(selector)
+    try:
+        with Journal.open(home, create=False, read_only=True) as journal:
+            here = [one.run for one in journal.runs() if one.run.startswith(selector)]
+    except NoJournalError:
+        here = []
+    if len(here) == 1:
+        return here[0]
+    with RunElsewhere.found(grid, selector) as found:
+        if found.driver is not None:
+            raise UserError(
+                f"run {found.run} is still driven by {found.driver_name}; stop it first: "
+                f"sureline cancel {found.run} --grid {grid}"
+            )
+        found.copy_into(home)
+        return found.run
 
 
 def cancel(
@@ -150,6 +185,7 @@ def cancel(
     wait: Annotated[
         bool, Parameter(negative="--no-wait", help="Wait until the run has ended.")
     ] = True,
+    grid: OnGrid = None,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -159,12 +195,41 @@ def cancel(
     """
     from sureline.compose import cancel_run
 
-    name, state = cancel_run(working_directory(directory), run, drain=drain, wait=wait)
+    if grid is not None:
+        name, state = _cancel_elsewhere(grid, run, drain, wait)
+    else:
+        name, state = cancel_run(working_directory(directory), run, drain=drain, wait=wait)
     if json:
         console.print_json({"run": name, "state": state})
     else:
         console.say(f"run {name}: {state}")
     return 0
+
+
+def _cancel_elsewhere(grid: str, selector: str, drain: bool, wait: bool) -> tuple[str, str]:
+    import time
+
+    from sureline.cli.reading import check_selector
+    from sureline.compose import CANCEL_WAIT_S
+    from sureline.compose.elsewhere import RunElsewhere
+
+    check_selector(selector)
+    give_up_at = time.monotonic() + CANCEL_WAIT_S
+    with RunElsewhere.found(grid, selector) as found:
+        if found.state() != "running":
+            return found.run, found.state()
+        if not found.cancel(drain=drain):
+            raise UserError(
+                f"nobody drives run {found.run} just now; take it over with: "
+                f"sureline resume {found.run} --grid {grid}"
+            )
+        while wait and found.state() == "running":
+            if time.monotonic() > give_up_at:
+                break
+            time.sleep(0.2)
+            found.refresh()
+        state = found.state()
+        return found.run, "cancelling" if state == "running" else state
 
 
 def report(outcome: Outcome, as_json: bool) -> int:

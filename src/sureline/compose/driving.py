@@ -10,6 +10,7 @@ import asyncio
 import os
 from pathlib import Path
 
+from sureline.compose.elsewhere import run_part
 from sureline.compose.kept import Recorded
 from sureline.compose.node import Node, grid_loop, guest_suffix
 from sureline.compose.parts import Fetcher
@@ -43,11 +44,6 @@ UNBOUNDED = 1 << 62
 
 class TakenOverError(SurelineError):
     """Another process has taken the run over."""
-
-
-def run_part(run: str) -> str:
-    """The part of the node that drives a run."""
-    return f"run.{run}"
 
 
 class GridSession(Session):

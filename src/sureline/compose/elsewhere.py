@@ -31,9 +31,15 @@ from sureline.run.presence import DriverAsk, DriverHere
 from sureline.run.presence import part as driver_part
 from sureline.workflow.mistakes import SurelineError, UserError
 from sureline.world.address import Node as NodeId
-from sureline.world.address import at, name_of
+from sureline.world.address import at, name_of, node_of
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message, World
+from sureline.world.protocol import AgentId, Message, Unreachable, World
+
+
+def run_part(run: str) -> str:
+    """The part of the node that drives a run."""
+    return f"run.{run}"
+
 
 TOPIC = "runs"
 LISTED_MAX = 500
@@ -94,6 +100,7 @@ async def find_copies(node: Node, start: str) -> list[Copy]:
         if not found.done():
             found.set_result(_decode(value) if value else [])
 
+    node.kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
     node.world.guard(node.kademlia.broadcast, TOPIC, start.encode(), heard)
     return await found
 
@@ -119,17 +126,24 @@ class Reader(Agent):
     def __init__(self, me: AgentId, world: World) -> None:
         super().__init__(me, world)
         self._serial = 0
-        self._waiting: asyncio.Future[Message] | None = None
+        self._asked = ""
+        self._waiting: asyncio.Future[Message | None] | None = None
 
     async def ask(self, to: AgentId, question: Callable[[int], Message]) -> Message | None:
         """The answer; None if there is none in time."""
         self._serial += 1
+        self._asked = node_of(to)
         self._waiting = asyncio.get_running_loop().create_future()
         self.world.send(to, question(self._serial))
         try:
             return await asyncio.wait_for(self._waiting, ANSWER_S)
         except TimeoutError:
             return None
+
+    @handles(Unreachable)
+    def on_unreachable(self, sender: AgentId, message: Unreachable) -> None:
+        if message.node == self._asked:
+            self._answered(self._serial, None)
 
     @handles(KeeperPart)
     def on_part(self, sender: AgentId, message: KeeperPart) -> None:
@@ -139,7 +153,7 @@ class Reader(Agent):
     def on_here(self, sender: AgentId, message: DriverHere) -> None:
         self._answered(message.serial, message)
 
-    def _answered(self, serial: int, message: Message) -> None:
+    def _answered(self, serial: int, message: Message | None) -> None:
         if serial == self._serial and self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(message)
 
@@ -224,12 +238,27 @@ class RunElsewhere:
             )
         self._position = max(position for position, _ in events)
 
+    @property
+    def _writer(self) -> NodeId:
+        return self._copies[0].about.writer
+
+    @property
+    def driver_name(self) -> str:
+        return name_of(self._writer)
+
+    def state(self) -> str:
+        """The run's state as of the last refresh; 'running' until its end is recorded."""
+        with Journal.open(self.directory, read_only=True) as journal:
+            return journal.summary(self.run).seen(alive=True)
+
     async def _look_for_driver(self) -> None:
         """Ask the driver that the copy names; who looks at the journal sees it held, or not."""
-        writer = self._copies[0].about.writer
-        answer = await self._reader.ask(
-            at(writer, driver_part(self.run)), lambda serial: DriverAsk(serial, self.run)
-        )
+        answer = None
+        if self.state() == "running":
+            answer = await self._reader.ask(
+                at(self._writer, driver_part(self.run)),
+                lambda serial: DriverAsk(serial, self.run),
+            )
         self.driver = answer if isinstance(answer, DriverHere) else None
         work = self.directory / "work" / self.run
         if self.driver is None:
@@ -239,18 +268,25 @@ class RunElsewhere:
             return
         if self._lock is None:
             self._lock = RunLock.acquire(work)
-        owner = Holder(name_of(writer), self.driver.pid)
+        owner = Holder(name_of(self._writer), self.driver.pid)
         (work / LOCK).write_bytes(msgspec.json.encode(owner))
 
     def cancel(self, *, drain: bool) -> bool:
         """Ask the driver to stop. False if there is none."""
         if self.driver is None:
             return False
-        writer = self._copies[0].about.writer
-        self._node.world.post(
-            at(self._node.id, "reader"), at(writer, f"run.{self.run}"), CancelRun(drain=drain)
-        )
+        asked = CancelRun(drain=drain, reason=f"cancelled from {self._node.credentials.name}")
+        self._reader.world.send(at(self._writer, run_part(self.run)), asked)
         return True
+
+    def copy_into(self, directory: Path) -> None:
+        """Put the copy into a journal, to be resumed from there. Raises UserError if that has
+        another run of this name."""
+        with (
+            Journal.open(self.directory, read_only=True) as copy,
+            Journal.open(directory) as journal,
+        ):
+            journal.merge(self.run, copy.graph(self.run), copy.events(self.run))
 
 
 @contextmanager

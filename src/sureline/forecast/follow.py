@@ -50,6 +50,11 @@ class Forecaster:
         self._newest: Forecast | None = None
         self._lock = threading.Lock()
 
+    def move_to(self, machine: Offers) -> None:
+        """From now on the run has this machine."""
+        with self._lock:
+            self._machine = machine
+
     def forecast(self, progress: Progress) -> Forecast:
         """The forecast for this snapshot; the newest one again if another is not due yet.
 

@@ -60,6 +60,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class GridAttempts(Submitter):
+    """Not complete by itself: `grid_submitter` is."""
+
     def __init__(
         self,
         me: AgentId,
@@ -252,7 +254,7 @@ class GridAttempts(Submitter):
         peer = self._fleet.get(name)
         if self._state[task] is not State.QUEUED or peer is None:
             return None
-        bind = self._make_bind(task, self._attempt[task] + 1, self._keys[task])
+        bind = self._make_bind(task, self._attempt[task] + 1)
         if bind is None:
             return None
         if len(_encode(bind)) > BIND_BYTES_MAX:
@@ -267,7 +269,7 @@ class GridAttempts(Submitter):
         self.world.record(TaskBound(self.world.now(), bind.task, bind.attempt, name))
         return peer.agent, bind
 
-    def _make_bind(self, task: int, attempt: int, key: str) -> Bind | None:
+    def _make_bind(self, task: int, attempt: int) -> Bind | None:
         """None, and the task is parked, if an input cannot be had from anywhere just now."""
         described = self.graph.tasks[task]
         sources: dict[str, tuple[Node, ...]] = {}
@@ -286,12 +288,12 @@ class GridAttempts(Submitter):
             self._known.job(task, attempt),
             described.needs,
             epoch=self.epoch,
-            key=key,
+            key=self._known.key(task),
             sources=sources,
         )
 
     def _bind_again(self, peer: Peer, binding: Binding) -> None:
-        bind = self._make_bind(binding.task, binding.attempt, self._known.key(binding.task))
+        bind = self._make_bind(binding.task, binding.attempt)
         if bind is None or self._state[binding.task] is not State.BOUND:
             self._give_back(binding)
             self._lost(binding, f"{peer.name} did not hear of it")

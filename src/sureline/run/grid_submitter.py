@@ -229,10 +229,10 @@ class GridSubmitter(GridAttempts):
         self._set(task, State.WAITING)
         for child in self.graph.children[task]:
             self._missing_parents[child] += 1
-            if self._state[child] in (State.STAGING, State.QUEUED):
+            if self._state[child] in (State.STAGING, State.QUEUED, State.RETRYING):
                 self._staging.drop(child)
                 self._set(child, State.WAITING)
-            if self._state[child] in (State.WAITING, State.RETRYING):
+            if self._state[child] is State.WAITING:
                 self._keys.pop(child, None)
         if not self._missing_parents[task] and not self._checking:
             self._ready(task)
@@ -241,11 +241,16 @@ class GridSubmitter(GridAttempts):
 
     @handles(Fenced)
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
-        if message.run != self.run or message.epoch <= self.epoch:
+        if message.run == self.run:
+            self.taken_over(message.epoch)
+
+    def taken_over(self, epoch: int) -> None:
+        """Somebody knows a writer of this epoch; if it is newer, nothing more happens here."""
+        if epoch <= self.epoch or self._fence.is_shut:
             return
         self._fence.shut()
         self._on_fenced(
-            f"run {self.run} was taken over by another process (epoch {message.epoch}, ours was "
+            f"run {self.run} was taken over by another process (epoch {epoch}, ours was "
             f"{self.epoch}); follow it with: sureline show {self.run}"
         )
 

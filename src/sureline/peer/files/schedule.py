@@ -137,7 +137,7 @@ class Schedule:
     def sources(self) -> list[str]:
         return list(self._sources)
 
-    def due(self) -> float | None:
+    def due(self, now: float) -> float | None:
         """When there may be something to do although no answer came: a request becomes overdue, or
         a pause ends."""
         times = [
@@ -146,8 +146,8 @@ class Schedule:
             for chunk, asked_at in source.asked.items()
             if chunk not in source.overdue
         ]
-        times += [source.paused_until for source in self._sources.values() if not source.asked]
-        return min(times, default=None)
+        times += [source.paused_until for source in self._sources.values()]
+        return min((time for time in times if time > now), default=None)
 
     # -- sources ----------------------------------------------------------------------------
 

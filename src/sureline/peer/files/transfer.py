@@ -197,7 +197,7 @@ class Transfer:
                 if self._candidates.best(besides=key) is not None:
                     return False
                 self._candidates.check_hope(self._progress_at, schedule.missing, schedule.count)
-            await self._pause(schedule.due())
+            await self._pause(schedule.due(self._loop.time()))
             if self._failure is not None:
                 raise self._failure
         return True

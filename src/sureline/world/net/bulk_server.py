@@ -217,9 +217,7 @@ class _Served:
                 await self._room
 
 
-async def _pieces(
-    loop: asyncio.AbstractEventLoop, region: FileRegion
-) -> AsyncIterator[memoryview]:
+async def _pieces(loop: asyncio.AbstractEventLoop, region: FileRegion) -> AsyncIterator[memoryview]:
     """A file's part, piece by piece, each valid until the next. What the system has in memory is
     copied at once; for the rest another thread waits. Raises OSError."""
     file = await loop.run_in_executor(None, os.open, region.path, os.O_RDONLY)
