@@ -230,9 +230,7 @@ def test_loads_reach_everybody_and_only_changes_are_told():
         grid.agents["n1"].report(1.0, 0)
         grid.run_for(0.02)
     grid.agents["n1"].report(3.5, 7)
-    grid.run_until(
-        lambda: all(grid.agents[node].members()["n1"].load == 3.5 for node in nodes), 10
-    )
+    grid.run_until(lambda: all(grid.agents[node].members()["n1"].load == 3.5 for node in nodes), 10)
     told = [(m.load, m.waiting) for _, node, m in grid.seen if node == "n2" and m.name == "n1"]
     assert told == [(1.0, 0), (3.5, 7)]
     assert grid.agents["n5"].members()["n1"].waiting == 7
@@ -325,9 +323,7 @@ def test_who_has_been_dead_for_long_is_forgotten():
     grid.crash("n5")
     grid.run_until(lambda: set(grid.states_of("n5").values()) == {"dead"}, 10)
     assert grid.agents["n0"].members()["n5"].state == "dead"
-    grid.run_until(
-        lambda: all("n5" not in grid.agents[node].members() for node in nodes[:5]), 40
-    )
+    grid.run_until(lambda: all("n5" not in grid.agents[node].members() for node in nodes[:5]), 40)
     grid.restart("n5")
     grid.run_until(lambda: grid.agree_on(nodes), 10)
 

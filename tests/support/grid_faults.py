@@ -7,6 +7,8 @@ from random import Random
 from grid_scenario import DETECT_S, HOME, GridRun
 from toy_grid import ToyGrid
 
+from sureline.peer.jobs import CommandJob
+from sureline.run.options import Options
 from sureline.workflow.model import Command, Graph, Needs, Task
 
 
@@ -40,14 +42,27 @@ class Faults:
         self.random = Random(seed)
         self.grid = ToyGrid(seed)
         self.run = GridRun(self.grid, random_graph(self.random), peers=self.random.randint(2, 5))
+        self._tried: set[str] = set()
         grid, random = self.grid, self.random
         grid.loss = random.choice([0.0, 0.02, 0.15])
         grid.repeat = random.choice([0.0, 0.05, 0.2])
         spread_s = random.choice([0.001, 0.05, 1.0])
         grid.delay_s = lambda: 0.001 + grid.random.random() * spread_s
         grid.duration = lambda job: grid.random.choice([0.1, 1.0, 5.0, 20.0])
+        slow_s = random.choice([0.05, 2.0, 15.0])
+        grid.transfer_s = lambda: grid.random.random() * slow_s
+        grid.whims = random.random() < 0.3
+        if random.random() < 0.3:
+            self.run.options = Options(retry_delay_s=0.1)
+            grid.fails = self._fails_once
         for _ in range(random.randint(0, 8)):
             grid.after(random.uniform(0.0, 60.0), self._fault)
+
+    def _fails_once(self, job: CommandJob) -> bool:
+        """Every third task fails the first time it runs."""
+        first = job.task not in self._tried
+        self._tried.add(job.task)
+        return first and int(job.task[1:]) % 3 == 0
 
     def _fault(self) -> None:
         if self.run.ended is not None:

@@ -108,6 +108,9 @@ def lab_grid(grid: str = "lab") -> LabGrid:
     return LabGrid(grid)
 
 
+_started: list[LabNode] = []
+
+
 class LabNode:
     """A transport and what it has brought."""
 
@@ -131,6 +134,7 @@ class LabNode:
             limits=limits,
             **options,
         )
+        _started.append(self)
         return self
 
     @property
@@ -160,10 +164,19 @@ def free_port() -> int:
 
 
 def run(test: Coroutine[Any, Any, None], *, stdlib_loop: bool = False) -> None:
-    """Run a test's coroutine on uvloop, or on the loop of the standard library."""
+    """Run a test's coroutine on uvloop, or on the loop of the standard library. Nodes that it
+    leaves behind are closed: where warnings are errors, uvloop never ends with one open."""
+
+    async def with_end() -> None:
+        try:
+            await test
+        finally:
+            await close_all(*_started)
+            _started.clear()
+
     factory = asyncio.new_event_loop if stdlib_loop else uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(test)
+        runner.run(with_end())
 
 
 async def close_all(*nodes: LabNode) -> None:

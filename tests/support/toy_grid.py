@@ -91,6 +91,11 @@ class ToyGrid:
         self.delay_s: Callable[[], float] = lambda: 0.01
         self.duration: Callable[[Job], float] = lambda job: 1.0
         self.fails: Callable[[Job], bool] = lambda job: False
+        self.transfer_s: Callable[[], float] = lambda: 0.05
+        self.whims = False
+        """Whether a command makes something else each time it runs."""
+        self.made_of: dict[str, dict[str, str]] = {}
+        """What each output was made of: its inputs' digests, by path."""
         self.started: list[tuple[float, str, Job]] = []
         self.sent: list[tuple[str, str, object]] = []
         self.keep_sent = False
@@ -264,6 +269,9 @@ class ToyPlace:
         if isinstance(job, CommandJob):
             for path in job.outputs:
                 digest = made(job.run, path, job.inputs)
+                if self.grid.whims:
+                    digest = digest_of(digest, str(self.grid.random.random()))
+                self.grid.made_of[digest] = {r.path: r.digest for r in job.inputs}
                 self.m.files.add(digest)
                 outputs.append(FileRecord(path, digest, 10, self.grid.random.randrange(1 << 30)))
         else:
@@ -290,7 +298,7 @@ class ToyPlace:
                 if record.digest in self.m.files:
                     self.after(0.0, lambda: on_done(FileReady(record)))
                 else:
-                    self.after(0.05, lambda: on_done(self._blob(record, sources)))
+                    self.after(self.grid.transfer_s(), lambda: on_done(self._blob(record, sources)))
             case _:
                 raise AssertionError(wanted)
 

@@ -67,8 +67,7 @@ def test_large_messages_wait_for_a_slow_reader_and_none_is_lost():
         b.transport.hold()
         for number in range(60):
             a.say(b, Note(number, "x" * 500_000))
-        await until(a.transport.peers)
-        await asyncio.sleep(0.2)
+        await until(lambda: any(link.stream.writing_paused for link in a.transport._links))
         assert b.heard == []
         # What waits, waits with the sender: the connection has taken only what its buffers hold.
         assert a.transport.stats().queued_bytes > 10_000_000

@@ -9,18 +9,23 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+import uvloop
+from net_lab import lab_grid
 
+from sureline.world.address import at, part_of
 from sureline.world.agent import Agent, handles
 from sureline.world.live import LiveWorld
+from sureline.world.net.codec import Codec
+from sureline.world.net.transport import Transport
 from sureline.world.protocol import Job, JobEvent, Message, Recordable
 from sureline.world.simulated import MachineParts, Simulation, SimulationError
 
 
-class Note(Message, frozen=True):
+class Note(Message, frozen=True, tag="contract.note"):
     number: int
 
 
-class Other(Message, frozen=True):
+class Other(Message, frozen=True, tag="contract.other"):
     pass
 
 
@@ -84,7 +89,19 @@ class Fetcher:
         raise AssertionError("not used here")
 
 
-class Live:
+class OneWorld:
+    """A lab whose agents live in one world, at addresses of any form."""
+
+    world: LiveWorld | Simulation
+
+    def address(self, name: str) -> str:
+        return name
+
+    def world_of(self, me: str) -> LiveWorld | Simulation:
+        return self.world
+
+
+class Live(OneWorld):
     """A live world that a test can run for a while."""
 
     def __init__(self):
@@ -111,7 +128,7 @@ class Live:
         self.loop.close()
 
 
-class Simulated:
+class Simulated(OneWorld):
     """A simulated world, with the same parts as the live one."""
 
     def __init__(self):
@@ -139,14 +156,55 @@ class Simulated:
         assert condition()
 
     def guard(self, action: Callable[[], None]) -> None:
-        with pytest.raises(SimulationError, match="seed 1, at .* s on b: RuntimeError: boom 0"):
+        with pytest.raises(SimulationError, match=r"seed 1, at .* s on b: RuntimeError: boom 0"):
             self.world.boot("a", action)
 
     def close(self) -> None:
         pass
 
 
-WORLDS = {"live": Live, "simulated": Simulated}
+class Networked(Live):
+    """A live world for each agent, on nodes of their own, with TLS between them."""
+
+    def __init__(self):
+        self.loop = uvloop.new_event_loop()
+        self.recorder = Recorder(self.loop)
+        self.runner = Runner()
+        self.crashes: list[BaseException] = []
+        self.worlds: dict[str, LiveWorld] = {}
+        codec = Codec([Note, Other])
+        for name in ("a", "b"):
+            listening = Transport.listen(
+                self.loop, "127.0.0.1", 0, lab_grid().credentials(name), codec
+            )
+            transport = self.loop.run_until_complete(listening)
+            self.worlds[name] = LiveWorld(
+                self.loop,
+                self.runner,
+                Fetcher(),
+                self.recorder,
+                on_crash=self.crashes.append,
+                transport=transport,
+                node=transport.node,
+            )
+
+    def address(self, name: str) -> str:
+        world = self.worlds.get(name, self.worlds["b"])
+        return at(world.node, name)
+
+    def world_of(self, me: str) -> LiveWorld:
+        return self.worlds[part_of(me)]
+
+    def guard(self, action: Callable[[], None]) -> None:
+        self.worlds["b"].guard(action)
+
+    def close(self) -> None:
+        for world in self.worlds.values():
+            self.loop.run_until_complete(world.transport.close())
+        self.loop.close()
+
+
+WORLDS = {"live": Live, "networked": Networked, "simulated": Simulated}
 
 
 @pytest.fixture(params=sorted(WORLDS))
@@ -157,19 +215,21 @@ def lab(request):
 
 
 def pair(lab):
-    a = Listener("a", lab.world.place("a"))
-    b = Listener("b", lab.world.place("b"))
-    lab.world.join(a)
-    lab.world.join(b)
-    return a, b
+    made = []
+    for name in ("a", "b"):
+        me = lab.address(name)
+        agent = Listener(me, lab.world_of(me).place(me))
+        lab.world_of(me).join(agent)
+        made.append(agent)
+    return made
 
 
 def test_messages_arrive_in_order_with_their_sender(lab):
     a, b = pair(lab)
     for number in range(1000):
-        a.world.send("b", Note(number))
+        a.world.send(b.me, Note(number))
     lab.run_until(lambda: len(b.heard) == 1000)
-    assert b.heard == [("a", number) for number in range(1000)]
+    assert b.heard == [(a.me, number) for number in range(1000)]
 
 
 def test_nothing_is_delivered_inside_a_handler(lab):
@@ -181,12 +241,12 @@ def test_nothing_is_delivered_inside_a_handler(lab):
         depth += 1
         assert depth == 1, "a handler was re-entered"
         if number < 50:
-            b.world.send("b", Note(number + 1))
-            a.world.send("b", Note(1000))
+            b.world.send(b.me, Note(number + 1))
+            a.world.send(b.me, Note(1000))
         depth -= 1
 
     b.on_note = on_note
-    a.world.send("b", Note(0))
+    a.world.send(b.me, Note(0))
     assert b.heard == []
     lab.run_until(lambda: len(b.heard) == 101)
     assert lab.crashes == []
@@ -194,20 +254,20 @@ def test_nothing_is_delivered_inside_a_handler(lab):
 
 def test_a_message_to_nobody_is_dropped(lab):
     a, b = pair(lab)
-    a.world.send("nobody", Note(1))
-    a.world.send("b", Note(2))
-    lab.run_until(lambda: b.heard == [("a", 2)])
-    lab.world.leave("b")
-    a.world.send("b", Note(3))
-    a.world.send("a", Note(4))
-    lab.run_until(lambda: a.heard == [("a", 4)])
-    assert b.heard == [("a", 2)]
+    a.world.send(lab.address("nobody"), Note(1))
+    a.world.send(b.me, Note(2))
+    lab.run_until(lambda: b.heard == [(a.me, 2)])
+    lab.world_of(b.me).leave(b.me)
+    a.world.send(b.me, Note(3))
+    a.world.send(a.me, Note(4))
+    lab.run_until(lambda: a.heard == [(a.me, 4)])
+    assert b.heard == [(a.me, 2)]
 
 
 def test_a_message_without_a_handler_is_counted(lab):
     a, b = pair(lab)
-    a.world.send("b", Other())
-    a.world.send("b", Note(1))
+    a.world.send(b.me, Other())
+    a.world.send(b.me, Note(1))
     lab.run_until(lambda: len(b.heard) == 1)
     assert b.unhandled == 1
 
@@ -220,9 +280,9 @@ def test_timers_run_in_the_order_of_their_times_and_not_early(lab):
         a.world.after(delay_ms / 1000, lambda d=delay_ms: ran.append((d, a.world.now())))
     lab.run_until(lambda: len(ran) == 5)
     assert [delay for delay, _ in ran] == [0, 10, 20, 30, 40]
-    for delay_ms, at in ran:
+    for delay_ms, ran_at in ran:
         # Wall-clock time may be set while a timer runs on the steady clock: allow a hair.
-        assert at - began >= delay_ms / 1000 - 0.002
+        assert ran_at - began >= delay_ms / 1000 - 0.002
 
 
 def test_a_cancelled_timer_never_runs_even_when_due_in_the_same_instant(lab):
@@ -285,18 +345,19 @@ def test_stop_reaches_the_job_that_was_started(lab):
 def test_an_exception_ends_the_world_once(lab):
     a, b = pair(lab)
 
+    later: list[int] = []
+
     def boom(number):
+        b.world.after(0.0, lambda: later.append(1))
         raise RuntimeError(f"boom {number}")
 
     b.on_note = boom
     for number in range(3):
-        a.world.send("b", Note(number))
-    later: list[int] = []
-    a.world.after(0.01, lambda: later.append(1))
+        a.world.send(b.me, Note(number))
     lab.run_until(lambda: bool(lab.crashes))
     lab.guard(lambda: later.append(2))
     assert [str(error) for error in lab.crashes] == ["boom 0"]
-    assert b.heard == [("a", 0)]
+    assert b.heard == [(a.me, 0)]
     assert later == []
 
 

@@ -188,7 +188,13 @@ def limits(
 def check_grid(grid: str, graph: Graph) -> None:
     """Refuse, before anything starts, what the grid cannot run, or a grid we are not in."""
     from sureline.run.grid_submitter import check_travels
+    from sureline.world.identity.credentials import Credentials
     from sureline.world.identity.home import GridHome
 
-    GridHome.open(grid)
+    mine = Credentials.load(GridHome.open(grid)).identity
+    if "submit" not in mine.roles:
+        raise UserError(
+            f"{mine.name} may not submit to grid {grid} (it may {', '.join(sorted(mine.roles))}); "
+            "ask for an invitation with the role submit"
+        )
     check_travels(graph)

@@ -27,6 +27,7 @@ from sureline.overlay.membership import Member, Membership, Offer
 from sureline.overlay.membership.messages import MESSAGES as MEMBERSHIP_MESSAGES
 from sureline.overlay.news import MESSAGES as NEWS_MESSAGES
 from sureline.overlay.news import News
+from sureline.overlay.renewal import MESSAGES as RENEWAL_MESSAGES
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.fetcher import BlobFetcher
 from sureline.peer.files.service import FileService
@@ -56,6 +57,7 @@ MESSAGES = (
     *KADEMLIA_MESSAGES,
     *MEMBERSHIP_MESSAGES,
     *NEWS_MESSAGES,
+    *RENEWAL_MESSAGES,
     *PEER_MESSAGES,
     *KEEPER_MESSAGES,
     *PRESENCE_MESSAGES,

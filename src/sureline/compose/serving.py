@@ -26,6 +26,7 @@ from sureline.compose.keep import Keep
 from sureline.compose.kept import KeptJournals
 from sureline.compose.node import Listen, Node, open_cache, peer_directory
 from sureline.overlay.membership import Offer
+from sureline.overlay.renewal import Renewal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
@@ -37,11 +38,12 @@ from sureline.peer.runner import Runner
 from sureline.run.keeper import Keeper
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
-from sureline.world.address import at, endpoint_of
+from sureline.world.address import at, endpoint_of, name_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
 from sureline.world.identity.home import Claim, GridHome
+from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -226,6 +228,7 @@ class ServingPeer:
         me = at(node.id, "keeper")
         node.world.join(Keeper(me, node.world.place(me), kept))
         node.kademlia.on_broadcast(TOPIC, answer_with(node.id, kept.known), merge_copies)
+        self._join_renewal(node)
         roles = node.credentials.identity.roles
         if "run" not in roles or not self._settings.capacity.cores:
             return None
@@ -240,6 +243,21 @@ class ServingPeer:
         node.world.join(agent)
         node.world.guard(agent.start)
         return agent
+
+    def _join_renewal(self, node: Node) -> None:
+        me = at(node.id, "renewal")
+        home, credentials = self._home, node.credentials
+        issuer = home.issuer().name
+        renewal = Renewal(
+            me,
+            node.world.place(me),
+            request=credentials.renewal_request,
+            accept=accepting(credentials),
+            issuers=lambda: [m.node for m in node.present() if name_of(m.node) == issuer],
+            issue=issuing(Authority.open(home)) if home.holds_authority else None,
+        )
+        node.world.join(renewal)
+        node.world.guard(renewal.start)
 
     async def _look_after(self, node: Node) -> Going:
         """Until it is to go: hear of revocations made in this home, remember contacts."""
@@ -284,9 +302,10 @@ class ServingPeer:
 
     async def _until_reported(self, agent: GridPeerAgent) -> None:
         """Give the writers a moment to take the reports; what they do not take stays on disk."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + LEAVING_S
-        while len(agent.outbox) and loop.time() < give_up_at and not self._hurry.is_set():
+        give_up_at = asyncio.get_running_loop().time() + LEAVING_S
+        while len(agent.outbox) and not self._hurry.is_set():
+            if asyncio.get_running_loop().time() > give_up_at:
+                return
             await asyncio.sleep(BUSY_POLL_S)
 
 

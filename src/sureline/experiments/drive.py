@@ -40,7 +40,7 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
         grid.boot_peers()
     at_s = workload.begin_s
     for driver in drivers:
-        grid.at(at_s, partial(grid.sim.boot, driver.node, driver.boot))
+        grid.at(at_s, partial(grid.boot, driver.node, driver.boot))
         at_s += workload.every_s.draw(faults.random)
     faults.schedule()
     _let_happen(grid, scenario, progress, lambda: all(driver.over for driver in drivers))

@@ -57,7 +57,14 @@ class SimulatedGrid:
         """Have every machine run `start` when it starts, for the first time and ever after."""
         for number, node in enumerate(self._peers):
             at_s = self._starts_within_s * number / len(self._peers)
-            self.at(at_s, partial(self.sim.boot, node, partial(self._start, node, start)))
+            self.at(at_s, partial(self.boot, node, partial(self._start, node, start)))
+
+    def boot(self, node: str, start: Callable[[], None]) -> None:
+        """Start it now, and whenever it comes back; only then, if a fault has it down already."""
+        if self.state(node) == "down":
+            self.sim.machine(node).boot = start
+        else:
+            self.sim.boot(node, start)
 
     def _start(self, node: str, start: Callable[[str], None]) -> None:
         start(node)

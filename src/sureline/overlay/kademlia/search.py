@@ -19,9 +19,8 @@ class Search:
 
     __slots__ = ("_base", "_on_end", "_open", "_values", "holder", "lookup", "over", "records")
 
-    def __init__(self, base: Base, target: int, width: int, values: bool, on_end: OnEnd) -> None:
-        settings = base.settings
-        self.lookup = Lookup(target, width, settings.alpha, settings.questions_max)
+    def __init__(self, base: Base, lookup: Lookup, values: bool, on_end: OnEnd) -> None:
+        self.lookup = lookup
         self.records: tuple[Record, ...] = ()
         self.holder: AgentId | None = None
         """Who had the records."""
@@ -112,6 +111,7 @@ class Searches:
         *,
         width: int,
         values: bool = False,
+        questions_max: int | None = None,
         seeds: Sequence[AgentId] = (),
     ) -> None:
         """Search; `on_end` runs once, later."""
@@ -123,7 +123,10 @@ class Searches:
             on_end(search)
             self._next()
 
-        search = Search(self._base, target, width, values, ended)
+        settings = self._base.settings
+        questions_max = questions_max or settings.questions_max
+        lookup = Lookup(target, width, settings.alpha, questions_max)
+        search = Search(self._base, lookup, values, ended)
         self.started += 1
         if len(self._running) < self._base.settings.searches_max:
             self._begin(search, seeds)

@@ -43,7 +43,7 @@ class KademliaSettings(msgspec.Struct, frozen=True):
     """After joining: how long until a node looks again for neighbours that joined with it."""
 
     # Upkeep: one jittered timer per node.
-    upkeep_s: float = 15.0
+    upkeep_s: float = 30.0
     """Each time one neighbour is asked for its view, and one lost contact whether it is back."""
     refresh_s: float = 3600.0
     """A bucket in whose range nothing was looked up for this long is searched once."""

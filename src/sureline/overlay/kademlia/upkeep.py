@@ -1,8 +1,10 @@
 """Joining, and staying joined: what a node does about its own place in the network.
 
-To join is to search for oneself: that finds the neighbours, and tells them. Then each bucket
-farther away is searched once, which costs a few questions, since any node there knows many others
-there. Some time later the neighbours are asked again, for those who joined in the same moment.
+To join is to search for oneself: that finds the neighbours, and tells them. They also hand over
+what the newcomer should hold. Then one question is asked about each bucket farther away: any node
+there knows many others there, and whoever is met on later searches joins the bucket. Every
+question may cost a connection, with keys exchanged, so there are no more than that. Some time
+later a neighbour is asked again, for those who joined in the same moment.
 
 From then on one timer keeps the table in order at a low and steady rate. Each time, one neighbour
 is asked whom it knows near here, so that deaths and arrivals in the neighbourhood are noticed by
@@ -15,20 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sureline.overlay.kademlia.base import Base
-from sureline.overlay.kademlia.ids import ID_BITS, ID_BYTES, id_of
+from sureline.overlay.kademlia.ids import ID_BITS, ID_BYTES, id_of, is_guest
 from sureline.overlay.kademlia.messages import Claim, Find, Found
 from sureline.overlay.kademlia.publishing import Publishing
 from sureline.overlay.kademlia.search import Search, Searches
 from sureline.world.protocol import AgentId, Message, Timer
 
-FILL_WIDTH = 2
-"""Answers that satisfy the search of a bucket: each names up to k nodes in it."""
 NEWS_MAX = 3
 """Unknown neighbours that one answer makes us ask."""
 
 
 class Upkeep:
-    __slots__ = ("_base", "_publishing", "_searches", "_seeds", "_timer", "joined")
+    __slots__ = ("_base", "_publishing", "_searches", "_seeds", "_timer", "alone")
 
     def __init__(self, base: Base, searches: Searches, publishing: Publishing) -> None:
         self._base = base
@@ -36,7 +36,8 @@ class Upkeep:
         self._publishing = publishing
         self._seeds: tuple[AgentId, ...] = ()
         self._timer: Timer | None = None
-        self.joined = False
+        self.alone = True
+        """Whether nobody has been found yet; the first answer then starts the joining anew."""
 
     # Joining.
 
@@ -46,11 +47,11 @@ class Upkeep:
             self._set_timer(self._base.settings.claim_s)
 
         def ready() -> None:
-            self.joined = True
-            self._claim()
+            self.alone = not len(self._base.table)
             on_done(len(self._base.table))
 
         def settled(_: Search) -> None:
+            self._claim()
             self._fill(ready)
 
         self._search_self(settled)
@@ -60,7 +61,7 @@ class Upkeep:
         self._searches.start(base.my_id, on_end, width=base.settings.k, seeds=self._seeds)
 
     def _fill(self, on_done: Callable[[], None]) -> None:
-        """Search every bucket beyond the nearest neighbour's."""
+        """Ask once about every bucket beyond the nearest neighbour's."""
         orders = [order for order, b in self._base.table.buckets().items() if b.contacts]
         left = ID_BITS - min(orders) if orders else 0
         if not left:
@@ -74,16 +75,22 @@ class Upkeep:
                 on_done()
 
         for order in range(min(orders) + 1, ID_BITS + 1):
-            self._search_bucket(order, ended)
+            self._search_bucket(order, ended, questions_max=1)
 
-    def _search_bucket(self, order: int, on_end: Callable[[Search], None]) -> None:
+    def _search_bucket(
+        self, order: int, on_end: Callable[[Search], None], questions_max: int | None = None
+    ) -> None:
         base = self._base
         distance = 1 << (order - 1) | base.world.random.getrandbits(order - 1)
-        self._searches.start(base.my_id ^ distance, on_end, width=FILL_WIDTH)
+        self._searches.start(
+            base.my_id ^ distance, on_end, width=base.settings.alpha, questions_max=questions_max
+        )
 
     def _claim(self) -> None:
         """Ask the neighbours for what we should hold."""
         base = self._base
+        if is_guest(base.me):
+            return
         for contact in base.table.closest(base.my_id, base.settings.k):
             base.world.send(contact, Claim())
 
@@ -128,6 +135,10 @@ class Upkeep:
         if not isinstance(answer, Found):
             return
         base = self._base
+        if self.alone:
+            self.alone = False
+            self.join(self._seeds, _ignore)
+            return
         neighbours = base.table.closest(base.my_id, base.settings.k)
         limit = 1 << ID_BITS
         if len(neighbours) == base.settings.k:
@@ -155,5 +166,5 @@ class Upkeep:
             self._timer = None
 
 
-def _ignore(_: Search) -> None:
-    """Its answers are in the table by now."""
+def _ignore(_: object) -> None:
+    """What was found is in the table by now."""

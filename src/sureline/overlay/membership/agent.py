@@ -388,8 +388,21 @@ class Membership(Agent):
 
     @handles(Unreachable)
     def _on_unreachable(self, sender: AgentId, hint: Unreachable) -> None:
-        if self.knowledge.own is not None and self.knowledge.joined:
+        if not self.knowledge.joined:
+            return
+        if self.knowledge.own is not None:
             self.inquiries.unreachable(hint.node)
+        else:
+            self._point_out(hint.node)
+
+    def _point_out(self, node: str) -> None:
+        """An observer accuses nobody: it asks a member to look. If nobody listens there, that
+        member notices for itself."""
+        name, helper = name_of(node), self._anybody()
+        if self.knowledge.is_present(name) and helper is not None and helper != name:
+            record = self.knowledge.table.records[name]
+            if record.node == node:
+                self.world.send(self._agent_of(helper), ProbeFor(0, record.brief()))
 
     @handles(Join)
     def _on_join(self, sender: AgentId, request: Join) -> None:

@@ -19,11 +19,13 @@ other side may have had too many at its door."""
 
 
 class DialError(Exception):
-    """A call that failed; `may_help`: another try might succeed."""
+    """A call that failed. `may_help`: another try might succeed. `silent`: nobody is there, which
+    is no news for a log."""
 
-    def __init__(self, why: str, may_help: bool) -> None:
+    def __init__(self, why: str, *, may_help: bool = False, silent: bool = False) -> None:
         super().__init__(why)
         self.may_help = may_help
+        self.silent = silent
 
 
 OnOpen = Callable[[Opening, Hello], None]
@@ -61,7 +63,7 @@ class Dialler:
     ) -> None:
         """Call a node until it answers, a few times, while it is `wanted`. `on_open` takes the
         stream over, at once. Raises DialError."""
-        failure = DialError("nobody is called there", may_help=False)
+        failure = DialError("nobody is called there")
         for pause_s in RETRY_PAUSES_S:
             if pause_s:
                 await asyncio.sleep(pause_s * (0.5 + random()))
@@ -86,7 +88,7 @@ class Dialler:
 
         def failed(opening: Opening, why: str, may_help: bool) -> None:
             if not outcome.done():
-                outcome.set_exception(DialError(why, may_help))
+                outcome.set_exception(DialError(why, may_help=may_help))
 
         opening = Opening(
             self._greeter,
@@ -104,7 +106,7 @@ class Dialler:
                 await outcome
         except (OSError, TimeoutError) as error:
             opening.stream.abort("no answer in time")
-            raise DialError(str(error) or "no answer in time", may_help=False) from None
+            raise DialError(str(error) or "no answer in time", silent=True) from None
         except asyncio.CancelledError:
             opening.stream.abort("not wanted any more")
             raise
@@ -113,7 +115,7 @@ class Dialler:
         try:
             endpoint = endpoint_of(node)
         except ValueError as error:
-            raise DialError(str(error), may_help=False) from None
+            raise DialError(str(error)) from None
         return self._loop.create_connection(lambda: opening.stream, endpoint.host, endpoint.port)
 
     async def close(self) -> None:

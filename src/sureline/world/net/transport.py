@@ -198,14 +198,14 @@ class Transport:
         node = route.node
         try:
             if peer_of(node) in self._greeter.dropped:
-                raise DialError("that peer has been refused", may_help=False)
+                raise DialError("that peer has been refused", silent=True)
             await self._dialler.open(
                 node, self._opened, bulk=False, wanted=lambda: route.link is None
             )
         except DialError as error:
             route.dialling = False
             if route.link is None:
-                if error.may_help is False and "refused" not in str(error):
+                if not error.silent:
                     self.complain("unreachable", node, f"{node} cannot be reached: {error}")
                 route.fail()
         finally:
@@ -238,7 +238,9 @@ class Transport:
         self._refused += 1
         who = opening.identity.name if opening.identity else "somebody"
         address = opening.stream.address
-        self.complain("refused", address, f"{who} at {address} was not let in: {why}")
+        self.complain(
+            "refused", f"{who} {address} {why}", f"{who} at {address} was not let in: {why}"
+        )
 
     def _stranger(self, opening: Opening) -> None:
         self._door.leave(opening)
@@ -442,6 +444,6 @@ class Transport:
         await self._until(deadline + 1.0, lambda: not self._links)
 
     async def _until(self, deadline: float, done: Callable[[], bool]) -> None:
-        while not done() and self.loop.time() < deadline:
-            # Many small events lead here; only the end of a node waits for them.
+        # Many small events lead there, and only the end of a node waits for them.
+        while not done() and self.loop.time() < deadline:  # noqa: ASYNC110 - see above
             await asyncio.sleep(POLL_S)

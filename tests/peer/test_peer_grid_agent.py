@@ -1,0 +1,387 @@
+"""A machine that runs tasks for others over a network: fences, fetches, reports until thanked."""
+
+from __future__ import annotations
+
+import pytest
+from toy_grid import ToyGrid, digest_of
+
+from sureline.peer import grid_agent, outbox
+from sureline.peer.capacity import Capacity
+from sureline.peer.grid_agent import GridPeerAgent
+from sureline.peer.jobs import CommandJob, JobEnded
+from sureline.peer.messages import (
+    Acknowledge,
+    Attach,
+    Attached,
+    Bind,
+    Brought,
+    Fenced,
+    Finished,
+    Refused,
+    Release,
+    Started,
+    Withdraw,
+)
+from sureline.peer.outbox import REPORT_BYTES_MAX, fitting
+from sureline.workflow.files import FileRecord
+from sureline.workflow.model import Needs
+from sureline.world.agent import Agent
+
+RUN = "r"
+
+
+class Writer(Agent):
+    """Says what a test says, and remembers what it hears."""
+
+    def __init__(self, grid, node="w", epoch=1):
+        super().__init__(f"{node}/run.{RUN}", grid.place(f"{node}/run.{RUN}"))
+        grid.join(self)
+        self.epoch = epoch
+        self.heard = []
+        self.grid = grid
+
+    def receive(self, sender, message):
+        self.heard.append(message)
+
+    def of(self, kind):
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    def tell(self, message):
+        self.world.send("p/peer", message)
+
+    def attach(self, serial=1):
+        self.tell(Attach(RUN, self.epoch, serial))
+        until(self.grid, lambda: self.of(Attached) or self.of(Fenced))
+
+    def bind(self, task, attempt=1, inputs=(), sources=(), **needs):
+        job = CommandJob(f"{task}.{attempt}", task, attempt, task, inputs, (f"{task}.out",))
+        nodes = {record.digest: tuple(sources) for record in inputs}
+        self.tell(
+            Bind(RUN, task, attempt, job, Needs(**needs), epoch=self.epoch, key="k", sources=nodes)
+        )
+
+    def thank(self, *reports):
+        self.tell(Acknowledge(RUN, self.epoch, reports))
+
+
+def until(grid, condition, limit_s=1000.0):
+    grid.run(condition, grid.time + limit_s)
+
+
+def wait(grid, seconds):
+    over = []
+    grid.after(seconds, lambda: over.append(1))
+    until(grid, lambda: over, seconds + 1.0)
+
+
+def boot(grid, cores=1, marks=None):
+    agents = []
+
+    def start():
+        agent = GridPeerAgent(
+            "p/peer", grid.place("p/peer"), Capacity(cores=cores, memory_bytes=100), marks
+        )
+        grid.join(agent)
+        agents.append(agent)
+        agent.start()
+
+    grid.boot("p", start)
+    return agents
+
+
+@pytest.fixture
+def grid():
+    return ToyGrid()
+
+
+def test_a_report_is_told_until_it_is_acknowledged(grid):
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    writer.bind("a")
+    until(grid, lambda: len(writer.of(Finished)) == 3)
+    assert {(m.task, m.attempt, m.ended.outcome, m.key) for m in writer.of(Finished)} == {
+        ("a", 1, "succeeded", "k")
+    }
+    assert len(writer.of(Started)) == 1
+    writer.thank(("a", 1))
+    wait(grid, 1.0)
+    told = len(writer.of(Finished))
+    wait(grid, 1000.0)
+    assert len(writer.of(Finished)) == told
+
+
+def test_nobody_binds_without_attaching(grid):
+    boot(grid)
+    writer = Writer(grid)
+    writer.bind("a")
+    wait(grid, 10.0)
+    assert grid.started == []
+
+
+def test_a_report_is_durable_before_it_is_sent_and_survives_a_crash(grid):
+    grid.keep_sent = True
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    writer.bind("a")
+    until(grid, lambda: any(isinstance(message, Finished) for _, _, message in grid.sent))
+    assert any(b"a.out" in value for value in grid.machine("p").synced_puts.values())
+    grid.crash("p")
+    wait(grid, 1.0)
+    writer.heard.clear()
+    grid.restart("p")
+    until(grid, lambda: writer.of(Finished))
+    assert len(grid.started) == 1
+    assert [m.serial for m in writer.of(Attached)] == [0], "it tells that it was started again"
+
+
+def test_a_report_goes_to_the_newest_writer(grid):
+    boot(grid)
+    first = Writer(grid)
+    first.attach()
+    first.bind("a")
+    until(grid, lambda: first.of(Finished))
+    grid.crash("w")
+    second = Writer(grid, "w2", epoch=2)
+    second.attach()
+    assert second.of(Attached)[0].reports == (("a", 1),)
+    until(grid, lambda: second.of(Finished))
+    assert len(grid.started) == 1
+
+
+def test_an_attempt_under_way_is_told_to_the_next_writer_and_goes_on(grid):
+    grid.duration = lambda job: 50.0
+    boot(grid)
+    first = Writer(grid)
+    first.attach()
+    first.bind("a")
+    first.bind("b")
+    until(grid, lambda: first.of(Started))
+    second = Writer(grid, "w2", epoch=2)
+    second.attach()
+    assert second.of(Attached)[0].under_way == (("a", 1, True), ("b", 1, False))
+    until(grid, lambda: len(second.of(Finished)) == 2)
+    assert [job.task for _, _, job in grid.started] == ["a", "b"]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_an_older_writer_is_fenced_whatever_it_asks_also_after_a_crash(grid, crash):
+    boot(grid)
+    Writer(grid, "w2", epoch=5).attach()
+    if crash:
+        grid.crash("p")
+        grid.restart("p")
+    old = Writer(grid, epoch=4)
+    old.tell(Attach(RUN, 4, 1))
+    old.bind("a")
+    old.tell(Withdraw(RUN, "a", 1, epoch=4))
+    old.tell(Release(RUN, 4, over=True))
+    old.thank(("a", 1))
+    wait(grid, 5.0)
+    assert [m.epoch for m in old.of(Fenced)] == [5] * 5
+    assert len(old.heard) == 5
+    assert grid.started == []
+
+
+def test_a_late_copy_of_a_bind_starts_nothing_but_a_later_epoch_may(grid):
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    writer.bind("a")
+    writer.bind("a")
+    until(grid, lambda: writer.of(Finished))
+    writer.thank(("a", 1))
+    writer.bind("a")
+    wait(grid, 20.0)
+    assert len(grid.started) == 1
+    writer.epoch = 2
+    writer.attach()
+    wait(grid, 1.0)
+    writer.bind("a")
+    wait(grid, 20.0)
+    assert len(grid.started) == 2
+
+
+def test_a_bind_that_comes_after_its_withdrawal_starts_nothing(grid):
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    writer.tell(Withdraw(RUN, "a", 1, epoch=1))
+    writer.bind("a")
+    wait(grid, 20.0)
+    assert grid.started == []
+
+
+def test_inputs_are_fetched_from_their_sources_while_others_run(grid):
+    grid.transfer_s = lambda: 3.0
+    grid.duration = lambda job: 10.0
+    boot(grid)
+    writer = Writer(grid)
+    record = FileRecord("f", digest_of("user", "f"), 10)
+    grid.machine("w").files.add(record.digest)
+    writer.attach()
+    writer.bind("a")
+    writer.bind("b", inputs=(record,), sources=("gone", "w"))
+    until(grid, lambda: {m.task for m in writer.of(Finished)} == {"a", "b"})
+    begun = {job.task: at for at, _, job in grid.started}
+    assert begun["b"] - begun["a"] == pytest.approx(10.0), "its input came meanwhile"
+    brought = {m.task: m.brought for m in writer.of(Finished)}
+    assert brought == {"a": Brought(), "b": Brought(peer_files=1, peer_bytes=10)}
+
+
+def test_an_input_that_cannot_be_had_is_named(grid):
+    (agent,) = boot(grid)
+    writer = Writer(grid)
+    here, gone = FileRecord("f", "d1", 10), FileRecord("g", "d2", 10)
+    grid.machine("w").files.add("d1")
+    writer.attach()
+    writer.bind("a", inputs=(here, gone), sources=("w",))
+    until(grid, lambda: writer.of(Refused))
+    (refused,) = writer.of(Refused)
+    assert refused.missing == ("d2",)
+    assert "cannot get g" in refused.reason
+    assert (agent.busy, agent.cores_in_use) == (0, 0)
+
+
+class Noted:
+    """Marks, written down."""
+
+    def __init__(self):
+        self.pinned = {}
+        self.kept = []
+        self.released = []
+
+    def pin(self, files, why):
+        self.pinned.setdefault(why, []).extend(file.digest for file in files)
+
+    def unpin(self, why):
+        self.pinned.pop(why, None)
+
+    def keep(self, files, run):
+        self.kept.extend(file.digest for file in files)
+
+    def release(self, digests, run):
+        self.released.extend(digests)
+
+    def release_run(self, run):
+        self.released.append(run)
+
+
+def test_files_are_marked_while_they_are_needed(grid):
+    marks = Noted()
+    boot(grid, marks=marks)
+    writer = Writer(grid)
+    grid.machine("w").files.add("d1")
+    writer.attach()
+    writer.bind("a", inputs=(FileRecord("f", "d1", 10),), sources=("w",))
+    until(grid, lambda: writer.of(Started))
+    assert list(marks.pinned.values()) == [["d1"]]
+    until(grid, lambda: writer.of(Finished))
+    assert marks.pinned == {}
+    (output,) = writer.of(Finished)[0].ended.outputs
+    assert marks.kept == [output.digest]
+    writer.tell(Release(RUN, 1, (output.digest,)))
+    writer.tell(Release(RUN, 1, over=True))
+    wait(grid, 1.0)
+    assert marks.released == [output.digest, RUN]
+
+
+def test_a_run_that_is_over_leaves_nothing_behind(grid):
+    grid.duration = lambda job: 5.0 if job.task == "a" else 500.0
+    (agent,) = boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    for task in "abc":
+        writer.bind(task)
+    until(grid, lambda: writer.of(Finished))
+    writer.tell(Release(RUN, 1, over=True))
+    wait(grid, 1.0)
+    told = len(writer.heard)
+    wait(grid, 100.0)
+    assert len(writer.heard) == told
+    assert (agent.busy, len(agent.outbox), agent.cores_in_use) == (0, 0, 0)
+    assert len(grid.started) == 2
+
+
+def test_a_peer_that_leaves_gives_back_what_has_not_started(grid):
+    (agent,) = boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    for task in "ab":
+        writer.bind(task)
+    until(grid, lambda: writer.of(Started))
+    agent.leave(stop=False)
+    writer.bind("c")
+    until(grid, lambda: not agent.busy)
+    wait(grid, 1.0)
+    ends = {(m.task, m.ended.outcome) for m in writer.of(Finished)}
+    assert ends == {("b", "cancelled"), ("a", "succeeded")}
+    assert "leaving" in writer.of(Refused)[0].reason
+
+
+def test_what_a_peer_has_is_told_in_pages(grid, monkeypatch):
+    monkeypatch.setattr(grid_agent, "PAGE_MAX", 3)
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    for number in range(8):
+        writer.bind(f"t{number}")
+    until(grid, lambda: writer.of(Started))
+    writer.heard.clear()
+    writer.tell(Attach(RUN, 1, 2))
+    until(grid, lambda: any(m.last for m in writer.of(Attached)))
+    pages = writer.of(Attached)
+    assert [(m.page, m.last, len(m.under_way)) for m in pages] == [
+        (0, False, 3),
+        (1, False, 3),
+        (2, True, 2),
+    ]
+
+
+def test_an_outbox_that_is_full_takes_no_more_tasks(grid, monkeypatch):
+    monkeypatch.setattr(outbox, "REPORTS_OF_RUN_MAX", 2)
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    for task in "ab":
+        writer.bind(task)
+    until(grid, lambda: len({m.task for m in writer.of(Finished)}) == 2)
+    writer.bind("c")
+    until(grid, lambda: writer.of(Refused))
+    assert "too many reports" in writer.of(Refused)[0].reason
+    writer.thank(("a", 1))
+    writer.bind("c", attempt=2)
+    until(grid, lambda: any(m.task == "c" for m in writer.of(Finished)))
+
+
+def test_a_report_that_nobody_takes_is_dropped_in_the_end(grid):
+    (agent,) = boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    writer.bind("a")
+    until(grid, lambda: writer.of(Finished))
+    wait(grid, outbox.AGE_MAX_S + 2 * outbox.RESEND_MAX_S)
+    assert len(agent.outbox) == 0
+    assert 2000 < len(writer.of(Finished)) < 4000, "about one every five minutes, for a week"
+
+
+def test_places_of_the_outbox_are_used_again(grid):
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    for number in range(20):
+        writer.bind(f"t{number}")
+        until(grid, lambda n=number: any(m.task == f"t{n}" for m in writer.of(Finished)))
+        writer.thank((f"t{number}", 1))
+        wait(grid, 1.0)
+    assert grid.machine("p").puts["outbox.places"] == b"1"
+
+
+def test_a_report_too_long_to_travel_says_so():
+    outputs = tuple(FileRecord("x" * 100 + str(i), "d" * 64, 1) for i in range(10_000))
+    long = Finished(RUN, "a", 1, JobEnded("succeeded", outputs=outputs))
+    short = fitting(long)
+    assert short.ended.outcome == "failed"
+    assert f"longer than {REPORT_BYTES_MAX >> 10} KiB" in short.ended.reason
+    assert fitting(short) is short

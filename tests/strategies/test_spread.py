@@ -1,0 +1,226 @@
+"""`spread`: the least loaded peer that meets the needs, never more on it than it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sureline.peer.capacity import Capacity, Ledger
+from sureline.strategies.spread import PATIENCE, SpreadPlacer
+from sureline.workflow.model import Needs
+
+ONE = Needs()
+
+
+def placer(salt="run", **cores):
+    made = SpreadPlacer(salt)
+    for peer, count in cores.items():
+        made.peer_joined(peer, Capacity(cores=count, memory_bytes=100))
+    return made
+
+
+def places(made):
+    return [(task, peer) for task, peer, _ in made.place()]
+
+
+def test_tasks_go_to_the_least_loaded_by_share_of_its_cores():
+    made = placer(big=8, small=2)
+    for task in range(10):
+        made.ready(task, ONE, 1.0)
+    order = [peer for _, peer in places(made)]
+    assert Counter(order) == {"big": 8, "small": 2}
+    assert Counter(order[:5]) == {"big": 4, "small": 1}, "both are half full by then"
+
+
+def test_what_others_use_counts_as_load_and_what_we_use_is_not_counted_twice():
+    made = placer(a=4, b=4)
+    made.peer_load("a", 2.0)
+    for task in range(3):
+        made.ready(task, ONE, 1.0)
+    assert [peer for _, peer in places(made)][:2] == ["b", "b"]
+    made.peer_load("b", 2.0)  # those are ours
+    made.peer_load("a", 3.5)
+    made.ready(9, ONE, 1.0)
+    assert places(made) == [(9, "b")]
+
+
+def test_submitters_do_not_all_choose_the_same_peer():
+    chosen = Counter()
+    for number in range(200):
+        made = placer(f"run-{number}", **{f"p{i}": 4 for i in range(10)})
+        made.ready(0, ONE, 1.0)
+        chosen[places(made)[0][1]] += 1
+    assert len(chosen) == 10
+    assert max(chosen.values()) < 50
+
+
+def test_the_choice_does_not_depend_on_the_order_of_joining():
+    names = [f"p{i}" for i in range(9)]
+    one, other = placer(**dict.fromkeys(names, 2)), placer(**dict.fromkeys(reversed(names), 2))
+    for made in (one, other):
+        for task in range(18):
+            made.ready(task, ONE, float(task))
+    assert places(one) == places(other)
+
+
+def test_of_equally_loaded_peers_the_one_with_the_data_is_taken():
+    made = placer(**{f"p{i}": 2 for i in range(5)})
+    held = {0: {"p3": 10, "p1": 30}, 1: {"p1": 5}, 2: {"gone": 99}}
+    made.held_by(lambda task: held.get(task, {}))
+    made.ready(0, ONE, 3.0)
+    made.ready(1, ONE, 2.0)
+    made.ready(2, ONE, 1.0)
+    (_, first), (_, second), (_, third) = places(made)
+    assert first == "p1"
+    assert second != "p1", "it is loaded now"
+    assert third != "gone"
+
+
+def test_a_peer_that_left_gets_nothing_and_gives_nothing_back():
+    made = placer(a=1, b=1)
+    for task in range(3):
+        made.ready(task, ONE, 1.0)
+    on = dict(reversed(pair) for pair in places(made))
+    made.peer_left("a")
+    made.released(on["a"], ONE, "a")
+    assert places(made) == []
+    made.peer_joined("c", Capacity(cores=1, memory_bytes=0))
+    assert places(made) == [(2, "c")]
+
+
+def test_needs_beyond_cores_are_met():
+    made = placer(plain=4)
+    made.peer_joined(
+        "rich",
+        Capacity(cores=4, memory_bytes=500, disk_bytes=50, gpus=1, tags={"ssd": None, "lic": 1}),
+    )
+    special = [
+        Needs(gpus=1),
+        Needs(memory_bytes=200),
+        Needs(disk_bytes=50),
+        Needs(tags=(("ssd", 1),)),
+    ]
+    for task, needs in enumerate(special):
+        made.ready(task, needs, 1.0)
+    assert sorted(places(made)) == [(task, "rich") for task in range(4)]
+
+
+def test_a_wide_task_is_overtaken_but_a_peer_is_kept_for_it_in_the_end():
+    made = placer(a=2, b=2, tiny=1)
+    wide = Needs(cores=2)
+    running = []
+    for task in range(5):
+        made.ready(task, ONE, 1.0)
+        running += places(made)
+    made.ready(1000, wide, 9.0)
+    for task in range(5, 4 * PATIENCE):
+        made.ready(task, ONE, 1.0)
+    for _ in range(3 * PATIENCE):
+        task, peer = running.pop(0)
+        made.released(task, ONE, peer)
+        new = places(made)
+        if (1000, "a") in new or (1000, "b") in new:
+            break
+        running += new
+    else:
+        pytest.fail("the wide task starved")
+    assert Counter(peer for _, peer in running)["tiny"] == 1, "others went on meanwhile"
+
+
+def test_tasks_that_nobody_can_run_are_in_nobodys_way():
+    made = placer(a=1)
+    made.ready(1000, Needs(gpus=4), 9.0)
+    for task in range(3 * PATIENCE):
+        made.ready(task, ONE, 1.0)
+        ((placed, peer),) = places(made)
+        assert placed == task
+        made.released(task, ONE, peer)
+    made.peer_joined("g", Capacity(cores=1, memory_bytes=0, gpus=4))
+    assert places(made) == [(1000, "g")]
+
+
+def test_adopted_attempts_are_booked_also_where_they_do_not_fit():
+    made = placer(a=2)
+    for _ in range(3):
+        made.adopted(ONE, "a")
+    made.ready(0, ONE, 1.0)
+    assert places(made) == []
+    for _ in range(3):
+        made.released(9, ONE, "a")
+    assert places(made) == [(0, "a")]
+
+
+_needs = st.builds(
+    Needs,
+    cores=st.sampled_from([0.5, 1.0, 2.0, 3.0]),
+    memory_bytes=st.sampled_from([0, 30, 60]),
+    gpus=st.sampled_from([0, 0, 1]),
+    tags=st.sampled_from([(), (), (("lic", 1),)]),
+)
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("ready"), _needs),
+        st.tuples(st.just("release"), st.integers(0, 30)),
+        st.tuples(st.just("join"), st.integers(0, 4)),
+        st.tuples(st.just("leave"), st.integers(0, 4)),
+        st.tuples(st.just("load"), st.integers(0, 4)),
+    ),
+    max_size=60,
+)
+
+
+@given(_steps)
+@settings(max_examples=150, deadline=None)
+def test_no_peer_is_given_more_than_it_has_and_every_task_is_placed_once(steps):
+    made = SpreadPlacer("r")
+    ledgers: dict[str, Ledger] = {}
+    held: list[tuple[int, Needs, str]] = []
+    needs_of: list[Needs] = []
+    placed: set[int] = set()
+    for what, value in steps:
+        peer = f"p{value}"
+        if what == "ready":
+            made.ready(len(needs_of), value, 1.0)
+            needs_of.append(value)
+        elif what == "release" and value < len(held):
+            task, needs, on = held.pop(value)
+            ledgers[on].give_back(needs)
+            made.released(task, needs, on)
+        elif what == "join" and peer not in ledgers:
+            capacity = Capacity(cores=1 + value, memory_bytes=90, gpus=value % 2, tags={"lic": 2})
+            ledgers[peer] = Ledger(capacity)
+            made.peer_joined(peer, capacity)
+        elif what == "leave" and peer in ledgers:
+            for task, needs, on in [entry for entry in held if entry[2] == peer]:
+                made.released(task, needs, on)
+                held.remove((task, needs, on))
+            del ledgers[peer]
+            made.peer_left(peer)
+        elif what == "load":
+            made.peer_load(peer, 1.0)
+        for task, on in places(made):
+            assert task not in placed
+            placed.add(task)
+            ledgers[on].take(needs_of[task])  # asserts that it fits
+            held.append((task, needs_of[task], on))
+    waiting = [needs for task, needs in enumerate(needs_of) if task not in placed]
+    for needs in waiting:  # whatever waits fits nowhere, unless a peer is kept for another
+        assert (
+            len(waiting) >= 1
+            and not all(ledger.fits(needs) for ledger in ledgers.values())
+            or (not ledgers)
+        )
+
+
+def test_a_thousand_peers_and_many_tasks():
+    made = placer(**{f"p{i}": 4 for i in range(1000)})
+    for task in range(5000):
+        made.ready(task, ONE, 1.0)
+    first = places(made)
+    assert Counter(Counter(peer for _, peer in first).values()) == {4: 1000}
+    for task, peer in first[:1000]:
+        made.released(task, ONE, peer)
+    assert len(places(made)) == 1000
