@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sureline.compose.elsewhere import run_part
@@ -17,12 +18,14 @@ from sureline.compose.parts import Fetcher
 from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.serving import offered
 from sureline.compose.session import Session, Watcher
-from sureline.journal.events import Event
+from sureline.journal.events import Event, FileFetched
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.overlay.membership import Member
 from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
+from sureline.peer.files.service import FetchError, FileService
+from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
 from sureline.run.grid_submitter import GridSubmitter
@@ -30,10 +33,12 @@ from sureline.run.mirror import Mirror
 from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
 from sureline.strategies.spread import SpreadPlacer
+from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 from sureline.world.address import at
 from sureline.world.identity.home import GridHome
+from sureline.world.protocol import AgentId, Fetched, Wanted
 
 HELPERS = 3
 """Slot processes for the user's files: hashing what goes out, putting in place what comes back."""
@@ -44,6 +49,65 @@ UNBOUNDED = 1 << 62
 
 class TakenOverError(SurelineError):
     """Another process has taken the run over."""
+
+
+class InputsElsewhere:
+    """The user's files for a run that was begun in another directory, perhaps on another machine:
+    one that is not here is had from the peers that read it, if it was recorded then."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        here: Fetcher,
+        directory: Path,
+        journal: Journal,
+        run: str,
+    ) -> None:
+        self._loop = loop
+        self._here = here
+        self._directory = directory
+        self._journal = journal
+        self._run = run
+        self.files: FileService | None = None
+        self._recorded: dict[str, FileRecord] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def fetch(
+        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+    ) -> None:
+        record = None
+        if isinstance(wanted, UserFile) and not os.path.lexists(self._directory / wanted.path):
+            record = self._known().get(wanted.path)
+        if record is None or self.files is None:
+            self._here.fetch(wanted, sources, on_done)
+            return
+        task = self._loop.create_task(self._bring(self.files, record, on_done))
+        self._tasks.add(task)  # a task that nobody holds may vanish
+        task.add_done_callback(self._tasks.discard)
+
+    def _known(self) -> dict[str, FileRecord]:
+        """What earlier processes read of the user's, by path."""
+        if self._recorded is None:
+            self._recorded = {
+                entry.event.file.path: entry.event.file
+                for entry in self._journal.events(self._run)
+                if isinstance(entry.event, FileFetched) and entry.event.source == "local"
+            }
+        return self._recorded
+
+    async def _bring(
+        self, files: FileService, record: FileRecord, on_done: Callable[[Fetched], None]
+    ) -> None:
+        answer: Fetched
+        try:
+            answer = FileReady((await files.fetch(record)).file)
+        except (FetchError, OSError) as error:
+            answer = FileMissing(
+                record.path,
+                f"input {record.path} is not in this directory, and no peer has it any more "
+                f"({error}); put it here",
+            )
+        on_done(answer)
 
 
 class GridSession(Session):
@@ -81,17 +145,20 @@ class GridSession(Session):
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         cache = FileCache(root, UNBOUNDED)
         store = BlobStore(root, self._directory)
+        here = Fetcher(loop, self._directory, self._journal, writer, store, runner)
+        inputs = InputsElsewhere(loop, here, self._directory, self._journal, self._run)
         try:
             node = await Node.open(
                 self._home,
                 cache,
                 runner=runner,
                 recorder=recorder,
-                otherwise=Fetcher(loop, self._directory, self._journal, writer, store, runner),
+                otherwise=inputs,
                 guest=guest_suffix(),
                 on_crash=self._crashed,
                 on_refused=lambda reason: self._crashed(SurelineError(reason)),
             )
+            inputs.files = node.files
             async with node:
                 await self._drive_on(node, writer)
                 if self._error is None:

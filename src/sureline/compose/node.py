@@ -113,6 +113,22 @@ class Forgetful:
         return self._kept.get(key)
 
 
+class Count:
+    """A number that is told once."""
+
+    def __init__(self) -> None:
+        self._told = asyncio.Event()
+        self._number = 0
+
+    def set(self, number: int) -> None:
+        self._number = number
+        self._told.set()
+
+    async def wait(self) -> int:
+        await self._told.wait()
+        return self._number
+
+
 class Node:
     """Made by `Node.open`; `async with` closes it."""
 
@@ -128,6 +144,8 @@ class Node:
         self.files: FileService
         self.cache: FileCache
         self._on_refused: Callable[[str], None] = lambda reason: None
+        self._met = Count()
+        self._knows = Count()
 
     @classmethod
     async def open(
@@ -225,27 +243,23 @@ class Node:
         known = _known_nodes(self.home)
         return [node for node in known if node != self.id]
 
-    def begin_joining(self) -> asyncio.Future[int]:
-        """Knock at the contacts until one answers; done with the number of members then. Without
-        contacts this is the first node of its grid."""
+    def begin_joining(self) -> None:
+        """Knock at the contacts until one answers. Without contacts this is the first node of its
+        grid."""
         contacts = self.contacts()
-        joined: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.world.guard(self.membership.join, contacts, self._met.set)
+        at_kademlia = [at(node, "kademlia") for node in contacts]
+        self.world.guard(self.kademlia.join, at_kademlia, self._knows.set)
 
-        def on_joined(members: int) -> None:
-            if not joined.done():
-                joined.set_result(members)
-
-        self.world.guard(self.membership.join, contacts, on_joined)
-        self.world.guard(
-            self.kademlia.join, [at(node, "kademlia") for node in contacts], lambda found: None
-        )
-        return joined
-
-    async def join(self, timeout_s: float = JOIN_S) -> int:
-        """As `begin_joining`, for a command. Raises NobodyAnswersError."""
+    async def join(self, timeout_s: float = JOIN_S) -> None:
+        """Join, for a command: it knows all members then, and finds its way in the hash table.
+        Raises NobodyAnswersError."""
         contacts = self.contacts()
+        self.begin_joining()
         try:
-            members = await asyncio.wait_for(self.begin_joining(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                members = await self._met.wait()
+                await self._knows.wait()
         except TimeoutError:
             members = 0
         if not members:
@@ -254,7 +268,6 @@ class Node:
                 f"no peer of grid {self.home.grid} answers{tried}; start one with: "
                 f"sureline peer --grid {self.home.grid}"
             )
-        return members
 
     def present(self) -> list[Member]:
         """The members that are not known to be gone."""

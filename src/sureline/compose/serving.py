@@ -214,12 +214,11 @@ class ServingPeer:
         runner.files = node.files
         agent = self._join_parts(node, kept)
         node.files.serve()
-        joining = node.begin_joining()
+        node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)
         self._on_ready(node)
         going = await self._look_after(node)
-        joining.cancel()
         await self._leave(node, agent, going)
         if going.error is not None:
             raise going.error

@@ -15,7 +15,7 @@ from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnde
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
 from sureline.world.address import Node, node_of
-from sureline.world.protocol import AgentId, Fetched, Timer, Wanted
+from sureline.world.protocol import AgentId, Fetched, Wanted
 from sureline.world.simulated.flows import Transfer
 from sureline.world.simulated.machine import Life
 
@@ -194,10 +194,13 @@ class _Fetch:
         self._file = file
         self._sources = deque(sources)
         self._on_done = on_done
-        self._watch: Timer | None = None
+        self._transfer: Transfer | None = None
+        """The one that counts: what an earlier one brings, given up on a machine that was frozen
+        meanwhile, comes too late."""
 
     def try_next(self) -> None:
         fetcher = self._fetcher
+        self._transfer = None
         if not self._sources:
             reason = f"{self._file.path} could not be had from any source"
             fetcher.life.after(LOOK_S, lambda: self._on_done(FileMissing(self._file.path, reason)))
@@ -205,18 +208,22 @@ class _Fetch:
         source = self._sources.popleft()
         store = fetcher.stores.get(source)
         has = store is not None and self._file.digest in store
-        transfer = fetcher.life.machine.sim.network.transfer(
-            source,
-            fetcher.node,
-            self._file.size if has else 0,
-            lambda arrived: self._arrived(source, has and arrived == self._file.size),
+
+        def done(arrived_bytes: int) -> None:
+            if self._transfer is transfer:
+                self._arrived(source, has and arrived_bytes == self._file.size)
+
+        transfer = self._transfer = fetcher.life.machine.sim.network.transfer(
+            source, fetcher.node, self._file.size if has else 0, done
         )
-        self._see_to(transfer, -1)
+        self._see_to(transfer, 0)
 
     def _see_to(self, transfer: Transfer, arrived_before: int) -> None:
         """Give up a source from which nothing comes any more."""
 
         def look() -> None:
+            if self._transfer is not transfer:
+                return
             arrived = transfer.arrived_bytes()
             if arrived > arrived_before:
                 self._see_to(transfer, arrived)
@@ -224,14 +231,13 @@ class _Fetch:
                 transfer.cancel()
                 self.try_next()
 
-        self._watch = self._fetcher.life.after(STALLED_S, look)
+        self._fetcher.life.after(STALLED_S, look)
 
     def _arrived(self, source: Node, whole: bool) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
         if not whole:
             self.try_next()
             return
+        self._transfer = None
         refused = self._fetcher.store.add(self._file)
         path = self._file.path
         self._on_done(FileMissing(path, refused) if refused else FileReady(self._file, source))

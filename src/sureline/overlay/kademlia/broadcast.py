@@ -44,7 +44,8 @@ class Aggregate(msgspec.Struct, frozen=True):
     reached: int
     """Nodes that had the message and said so in time, the origin not counted."""
     missed: int
-    """Parts that somebody lives in but could not be reached, and replies late or too large."""
+    """Parts that somebody lives in but could not be reached, and replies that came late, were too
+    large, or met a node that cannot merge them."""
 
 
 class Child:
@@ -360,11 +361,11 @@ class Broadcasts:
         duty.cast = msgspec.structs.replace(duty.cast, payload=b"", known=(), without=())
 
     def _merged(self, duty: Duty) -> bytes | None:
+        if len(duty.replies) < 2:
+            return duty.replies[0] if duty.replies else None
         topic = self._topics.get(duty.cast.topic)
-        if topic is None or not duty.replies:
-            return None
-        value = topic[1](duty.replies) if len(duty.replies) > 1 else duty.replies[0]
-        if len(value) <= self._base.settings.reply_bytes_max:
+        value = topic[1](duty.replies) if topic is not None else None
+        if value is not None and len(value) <= self._base.settings.reply_bytes_max:
             return value
         duty.missed += 1
         return None

@@ -45,7 +45,7 @@ class Storage:
         if len(held.values) > settings.values_max:
             del held.values[min(held.values, key=lambda value: held.values[value][1])]
         held.stored_at = now
-        return True
+        return record.value in held.values
 
     def records(self, key: bytes, now: float) -> tuple[Record, ...]:
         """What there is under the key and has not expired."""

@@ -143,11 +143,17 @@ class Asker:
 
     async def chunk(
         self, node: Node, digest: str, size: int, index: int, into: bytearray
-    ) -> Buffer:
+    ) -> tuple[Buffer, Flags | None]:
+        """The chunk, and what its source has given away lately, if it says so."""
         answer, body = await self._ask(node, AskChunk(digest, index), CHUNK_S, into)
         if not isinstance(answer, Sent) or len(body) != chunk_span(size, index)[1]:
             raise BadAnswerError("a chunk of another length")
-        return body
+        if not answer.handed:
+            return body, None
+        try:
+            return body, from_bits(answer.handed, chunk_count(size))
+        except ValueError as error:
+            raise BadAnswerError(str(error)) from None
 
     async def complain(self, node: Node, digest: str) -> None:
         """Tell a node that its copy is wrong. It may be an honest one on a bad disk."""

@@ -4,8 +4,9 @@ Rarest first: of the chunks that a source has, the one that the fewest sources a
 Among equally rare ones, every downloader that is not alone has an order of its own, so that those
 who start together from one source soon hold different parts, and can finish from each other. (Not
 each a place of its own from which it goes on in order: whoever runs into another's part would then
-follow in its steps.) While chunks are left that only the first source has, they get most of the
-requests: a source may die. One that is alone goes from the first to the last.
+follow in its steps.) A source may die: so, while chunks are left that only one node has, those come
+first, and other downloaders are asked for no more than keeps us below half of the file until all
+of it is out. One that is alone goes from the first to the last.
 
 A request that takes much longer than its source's usual time is overdue: the chunk may be asked
 of another source, and the late one gets nothing new until it answers. At the end, when nothing is
@@ -41,6 +42,8 @@ PATIENCE_MAX_S = 120.0
 PAUSE_S = 0.1
 """After a failure a source is left alone for this long, twice as long after the next."""
 SOURCES_MAX = 64
+SPREAD_SHARE = 0.4
+"""Before all chunks are out, so much of those that are may be here: see above."""
 
 
 class Request(NamedTuple):
@@ -110,6 +113,8 @@ class Schedule:
         self._stale = True
         self._unspread = False
         """Whether chunks are missing that only one source has, and has given to nobody."""
+        self._out = 0
+        """How many chunks are not of that kind."""
 
     # -- what is known ----------------------------------------------------------------------
 
@@ -171,6 +176,13 @@ class Schedule:
             self._alone = False
         self._stale = True
         return True
+
+    def gave_away(self, name: str, handed: Flags) -> None:
+        """A source has given these chunks to somebody."""
+        if name in self._sources:
+            self._handed[name] = handed
+            self._alone = False
+            self._stale = True
 
     def drop(self, name: str, why: str) -> None:
         """Ask it no more. What it owes is asked of others; what it gave stays."""
@@ -281,11 +293,10 @@ class Schedule:
         return found
 
     def _window_of(self, source: _Source) -> int:
-        """How many chunks it may owe at once. One, until it has given one; and one of other
-        downloaders, while chunks are left that only one node has: those come first."""
-        if not source.given or (self._unspread and not source.complete):
-            return 1
-        return self._window
+        """How many chunks it may owe at once. One, until it has given one."""
+        if self._unspread and not source.complete:
+            return int(self.count - self.missing < SPREAD_SHARE * self._out)
+        return self._window if source.given else 1
 
     def _look_for_overdue(self, now: float) -> None:
         for name, source in list(self._sources.items()):
@@ -356,7 +367,9 @@ class Schedule:
         wanted = np.flatnonzero(~self.kept)
         turn = wanted if self._alone else self._own_order[wanted]
         rarity = 2 * holders[wanted] + handed[wanted]
-        self._unspread = bool((rarity <= 2).any())
+        alone = int(np.count_nonzero(rarity <= 2))
+        self._unspread = alone > 0
+        self._out = self.count - alone
         self._order = [int(chunk) for chunk in wanted[np.lexsort((turn, rarity))]]
         self._stale = False
         for source in self._sources.values():

@@ -34,6 +34,7 @@ from sureline.peer.files.chunks import (
 from sureline.peer.files.partial import Partial
 from sureline.peer.files.turns import TooManyError, Turns
 from sureline.peer.files.wire import (
+    HANDED_BYTES_MAX,
     OTHERS_MAX,
     AskChunk,
     AskList,
@@ -179,10 +180,12 @@ class Server:
             return encode(Refused("mistake")), b""
         if copy.partial is not None and not copy.partial.kept[index]:
             return encode(Refused("unknown")), b""
-        if count > 1:
-            self._swarm(digest, count).handed[index] = True
+        swarm = self._swarm(digest, count)
+        swarm.handed[index] = True
+        handed = to_bits(swarm.handed) if len(swarm.askers) > 1 else b""
         path = copy.path if copy.partial is None else copy.partial.path
-        return encode(Sent()), FileRegion(path, *chunk_span(copy.size, index))
+        said = Sent(handed if len(handed) <= HANDED_BYTES_MAX else b"")
+        return encode(said), FileRegion(path, *chunk_span(copy.size, index))
 
     # -- copies and their lists ---------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from blake3 import blake3
 from sureline.peer.files.asking import Asker, Buffers, Offer
 from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.candidates import Candidates, FetchError, Key
-from sureline.peer.files.chunks import chunk_span
+from sureline.peer.files.chunks import Flags, chunk_span
 from sureline.peer.files.partial import BusyError, Partial
 from sureline.peer.files.schedule import Request, Schedule
 from sureline.peer.files.serving import save_list
@@ -71,7 +71,7 @@ class Transfer:
         self._schedule: Schedule | None = None
         self._key: Key | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._asking: dict[Request, asyncio.Future[Buffer]] = {}
+        self._asking: dict[Request, asyncio.Future[tuple[Buffer, Flags | None]]] = {}
         self._given: dict[Node, int] = {}
         self._progress_at = self._loop.time()
         self._kept_since = 0
@@ -231,7 +231,10 @@ class Transfer:
         asking = asyncio.ensure_future(asker.chunk(node, self._digest, size, chunk, buffer))
         self._asking[request] = asking
         try:
-            return await asking
+            body, handed = await asking
+            if handed is not None:
+                schedule.gave_away(node, handed)
+            return body
         except asyncio.CancelledError:
             if not asking.cancelled():
                 raise

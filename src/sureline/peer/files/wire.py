@@ -18,6 +18,8 @@ from sureline.world.net.bulk_wire import BulkError
 from sureline.world.net.interfaces import FileRegion
 
 NODE_CHARS_MAX = 400
+HANDED_BYTES_MAX = 2048
+"""Longer maps of chunks do not travel with every chunk."""
 OTHERS_MAX = 32
 """How many nodes an answer may name that are after the same file."""
 
@@ -83,7 +85,10 @@ class Description(msgspec.Struct, frozen=True, array_like=True, tag="description
 
 
 class Sent(msgspec.Struct, frozen=True, array_like=True, tag="sent"):
-    """The body is what was asked for."""
+    """The body is what was asked for. `handed` maps the chunks that were given away lately, if
+    several are after the file and the map is short."""
+
+    handed: Annotated[bytes, msgspec.Meta(max_length=HANDED_BYTES_MAX)] = b""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):

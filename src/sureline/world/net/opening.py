@@ -10,6 +10,7 @@ before the connection is closed: a revoked peer's user should learn why nobody t
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ from sureline.world.net.tls import TlsStream
 if TYPE_CHECKING:
     from sureline.world.identity.certificates import Identity
 
-IDENTITIES_MAX = 256
+IDENTITIES_MAX = 64
+"""Certificates that need not be read again; a node meets the same few over and over."""
 
 
 class NotWelcomeError(Exception):
@@ -56,7 +58,8 @@ class Greeter:
     def identify(self, der: bytes, target: Node | None) -> Identity:
         """Whose certificate this is. Raises NotWelcomeError if that peer is refused, or is not
         the one who was called."""
-        identity = self._identities.get(der)
+        digest = hashlib.sha256(der).digest()
+        identity = self._identities.get(digest)
         if identity is None:
             try:
                 identity = self.credentials.identify(der)
@@ -64,7 +67,7 @@ class Greeter:
                 raise NotWelcomeError(str(error)) from None
             if len(self._identities) >= IDENTITIES_MAX:
                 del self._identities[next(iter(self._identities))]
-            self._identities[der] = identity
+            self._identities[digest] = identity
         reason = self.refusal(identity)
         if reason is not None:
             raise NotWelcomeError(reason)

@@ -132,6 +132,7 @@ class Route:
         elif link.leaving:
             self.fail()
         elif link.bye_said and link.bye_heard:
+            self._breaks = 0
             self._go_on()
         else:
             self._broke(link)

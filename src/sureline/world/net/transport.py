@@ -7,7 +7,7 @@ import functools
 import socket
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sureline.world.address import Endpoint, Node, at, node_of, part_of, peer_of
 from sureline.world.net.bulk_client import BulkClient
@@ -27,6 +27,7 @@ from sureline.world.net.limits import Limits
 from sureline.world.net.link import Link
 from sureline.world.net.opening import Greeter, Opening
 from sureline.world.net.route import Counts, Route
+from sureline.world.net.stats import PeerLink, Stats
 from sureline.world.net.stranger import Strangers
 from sureline.world.protocol import AgentId, Message
 
@@ -36,43 +37,6 @@ if TYPE_CHECKING:
 BACKLOG = 512
 ALIASES_MAX = 256
 POLL_S = 0.005
-
-
-class PeerLink(NamedTuple):
-    """One open connection, for those who look."""
-
-    node: Node
-    identity: Identity
-    ours: bool
-    idle_s: float
-    messages_in: int
-    messages_out: int
-    bytes_in: int
-    bytes_out: int
-
-
-class Stats(NamedTuple):
-    """Since the start, unless it says now."""
-
-    links: int
-    """Now."""
-    half_open: int
-    """Now."""
-    queued_bytes: int
-    """Now."""
-    sent: dict[str, int]
-    """Messages handed over for sending, by tag."""
-    received: dict[str, int]
-    bytes_in: int
-    bytes_out: int
-    refused: int
-    """Connections that were turned away."""
-    without_role: int
-    """Messages dropped because their sender must not say them."""
-    overflowed: int
-    """Messages dropped because too many waited for the same node."""
-    undelivered: int
-    """Messages dropped because nobody could be reached."""
 
 
 class Transport:
@@ -388,19 +352,7 @@ class Transport:
     def peers(self) -> list[PeerLink]:
         """The open connections."""
         now = self.loop.time()
-        return [
-            PeerLink(
-                link.node,
-                link.identity,
-                link.ours,
-                now - link.used_at,
-                link.messages_in,
-                link.messages_out,
-                link.bytes_in,
-                link.bytes_out,
-            )
-            for link in self._links
-        ]
+        return [PeerLink.of(link, now) for link in self._links]
 
     def stats(self) -> Stats:
         return Stats(

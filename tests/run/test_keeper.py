@@ -1,0 +1,393 @@
+"""Copies of runs that others keep: mirrored in order, fenced, replaced, read back whole."""
+
+from __future__ import annotations
+
+import pytest
+from toy_grid import ToyGrid
+
+from sureline.compose.kept import KeptJournals, Recorded, import_copy
+from sureline.journal.events import Opened, RunEnded, Submitted, TaskEnded, TaskReady, encode
+from sureline.journal.schema import POSITIONS_PER_EPOCH
+from sureline.journal.store import Journal
+from sureline.peer.messages import Fenced
+from sureline.run import keeping
+from sureline.run.keeper import Keeper, KeptInMemory, page
+from sureline.run.keeping import KeepEvents, KeeperAsk, KeepRun, Kept, RunsKnown
+from sureline.run.mirror import Mirror
+from sureline.run.reading import CopyReader
+from sureline.world.agent import Agent
+
+RUN = "flow-abc123"
+GRAPH = bytes(range(256)) * 3000  # three pieces
+
+
+class Log:
+    """A run's journal in memory, as the mirror sees it."""
+
+    def __init__(self, epoch=1, before=()):
+        self.events = list(before)
+        self.base = self.events[-1][0] if self.events else 0
+        self._next = epoch * POSITIONS_PER_EPOCH + 1
+        if not self.events:
+            self.events.append((1, encode(Submitted(1.0, RUN, "flow", 3))))
+            self.base = 1
+
+    def record(self, event):
+        self.events.append((self._next, encode(event)))
+        self._next += 1
+
+    def after(self, position):
+        return page([entry for entry in self.events if entry[0] > position])
+
+
+class Scene:
+    def __init__(self, keepers=3):
+        self.grid = ToyGrid()
+        self.stores = {}
+        self.fenced = []
+        for number in range(keepers):
+            self.boot(f"k{number}")
+
+    def boot(self, node):
+        store = self.stores.setdefault(node, KeptInMemory())
+        me = f"{node}/keeper"
+        self.grid.boot(node, lambda: self.grid.join(Keeper(me, self.grid.place(me), store)))
+
+    def mirror(self, log, node="w", epoch=1):
+        me = f"{node}/mirror.{RUN}"
+        made = Mirror(me, self.grid.place(me), RUN, epoch, GRAPH, log, self.fenced.append)
+        self.grid.join(made)
+        made.start()
+        for keeper in self.stores:
+            made.peer_joined(keeper)
+        return made
+
+    def until(self, condition, limit_s=200.0):
+        self.grid.run(condition, self.grid.time + limit_s)
+
+    def whole(self, log):
+        """The keepers that have all of it."""
+        return [
+            node
+            for node, store in self.stores.items()
+            if store.state(RUN) is not None
+            and store.state(RUN).graph_bytes == len(GRAPH)
+            and store._events[RUN] == log.events
+        ]
+
+    def reader(self):
+        reader = CopyReader("r/reader", self.grid.place("r/reader"))
+        self.grid.join(reader)
+        return reader
+
+
+def fill(log, count=1200):
+    log.record(Opened(2.0, 1, "w", 1))
+    for number in range(count):
+        log.record(TaskReady(3.0, f"t{number}"))
+
+
+def test_two_keepers_have_everything_soon_after_it_was_recorded():
+    scene, log = Scene(), Log()
+    mirror = scene.mirror(log)
+    fill(log)
+    mirror.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    log.record(TaskEnded(4.0, "t0", "succeeded", 1))
+    mirror.recorded()
+    before = scene.grid.time
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    assert scene.grid.time - before < 2.0
+    assert len(mirror.kept_by()) == 2
+    assert sum(store.state(RUN) is not None for store in scene.stores.values()) == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_messages_that_are_lost_repeated_or_late_change_nothing(seed):
+    scene, log = Scene(2), Log()
+    scene.grid.random.seed(seed)
+    scene.grid.loss, scene.grid.repeat = 0.2, 0.2
+    scene.grid.delay_s = lambda: scene.grid.random.random()
+    mirror = scene.mirror(log)
+    fill(log, 2000)
+    mirror.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2, 2000.0)
+
+
+def test_a_keeper_that_dies_or_falls_silent_is_replaced():
+    scene, log = Scene(4), Log()
+    mirror = scene.mirror(log)
+    fill(log, 10)
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    dead, silent = scene.whole(log)
+    scene.grid.crash(dead)
+    mirror.peer_left(dead)
+    scene.grid.freeze(silent)
+    log.record(TaskReady(5.0, "more"))
+    mirror.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    assert set(scene.whole(log)).isdisjoint({dead, silent})
+
+
+def test_a_run_is_not_kept_on_its_writers_own_peer():
+    scene, log = Scene(1), Log()
+    mirror = scene.mirror(log, node="k0+41@h:1")
+    scene.until(lambda: scene.grid.time > 20.0)
+    assert scene.stores["k0"].state(RUN) is None
+    assert mirror.kept_by() == []
+
+
+def test_draining_waits_for_the_keepers_and_not_for_ever():
+    scene, log = Scene(3), Log()
+    mirror = scene.mirror(log)
+    fill(log)
+    log.record(RunEnded(9.0, "succeeded"))
+    drained = []
+    mirror.drain(60.0, lambda: drained.append(scene.grid.time))
+    scene.until(lambda: drained)
+    assert len(scene.whole(log)) == 2
+    assert drained[0] < 10.0
+
+    scene, log = Scene(3), Log()
+    mirror = scene.mirror(log)
+    for node in scene.stores:
+        scene.grid.freeze(node)
+    drained = []
+    mirror.drain(5.0, lambda: drained.append(scene.grid.time))
+    scene.until(lambda: drained)
+    assert drained == [5.0]
+
+
+def test_a_newer_writer_fences_the_older_and_what_it_never_had_is_dropped():
+    scene, log = Scene(2), Log()
+    old = scene.mirror(log)
+    fill(log, 10)
+    old.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    newer = Log(2, log.events[:6])  # it took over from a copy that ended there
+    newer.record(Opened(7.0, 2, "w2", 1))
+    scene.mirror(newer, "w2", epoch=2)
+    scene.until(lambda: len(scene.whole(newer)) == 2)
+    log.record(TaskReady(8.0, "late"))
+    old.recorded()
+    scene.until(lambda: scene.fenced)
+    assert scene.fenced == [2]
+    assert len(scene.whole(newer)) == 2
+
+
+class Stranger(Agent):
+    def __init__(self, grid):
+        super().__init__("x/y", grid.place("x/y"))
+        grid.join(self)
+        self.heard = []
+
+    def receive(self, sender, message):
+        self.heard.append(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        KeepRun("../evil", 1, 0, 5, 0, b"graph"),
+        KeepRun(RUN, 1, 0, keeping.GRAPH_BYTES_MAX + 1, 0, b"graph"),
+        KeepRun("x" * 101, 1, 0, 5, 0, b"graph"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(message):
+    scene = Scene(1)
+    stranger = Stranger(scene.grid)
+    stranger.world.send("k0/keeper", message)
+    scene.until(lambda: stranger.heard)
+    assert [m.refused != "" for m in stranger.heard] == [True]
+    assert scene.stores["k0"].known() == []
+
+
+def test_events_that_do_not_follow_or_are_none_are_not_kept():
+    scene = Scene(1)
+    stranger = Stranger(scene.grid)
+    good = encode(Submitted(1.0, RUN, "flow", 3))
+    for message in (
+        KeepEvents(RUN, 1, 0, ((1, good),)),  # nobody opened it
+        KeepRun(RUN, 1, 0, 5, 0, b"graph"),
+        KeepEvents(RUN, 1, 4, ((5, good),)),  # a gap
+        KeepEvents(RUN, 1, 0, ((2, good), (1, good))),  # not in order
+        KeepEvents(RUN, 1, 0, ((1, b"rubbish"),)),
+        KeepEvents(RUN, 2, 0, ((1, good),)),  # an epoch that has not begun
+        KeepEvents(RUN, 1, 0, ((1, good),)),
+        KeepEvents(RUN, 0, 0, ((1, good),)),
+    ):
+        stranger.world.send("k0/keeper", message)
+    scene.until(lambda: any(isinstance(m, Fenced) for m in stranger.heard))
+    positions = [m.position for m in stranger.heard if isinstance(m, Kept)]
+    assert positions == [0, 0, 0, 0, 0, 1]
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def test_a_run_is_read_back_from_the_keeper_that_has_most():
+    scene, log = Scene(3), Log()
+    mirror = scene.mirror(log)
+    fill(log)
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    ahead, behind = scene.whole(log)
+    scene.grid.freeze(behind)
+    log.record(TaskEnded(4.0, "t0", "succeeded", 1))
+    mirror.recorded()
+    scene.until(lambda: ahead in scene.whole(log))
+    scene.grid.thaw(behind)
+    mirror.stop()
+    got = []
+    scene.reader().read(RUN, list(scene.stores), got.append)
+    scene.until(lambda: got)
+    (copy,) = got
+    assert copy.graph == GRAPH
+    assert list(copy.events) == log.events
+    known = copy.known
+    assert (known.name, known.total, known.done, known.state) == ("flow", 3, 1, "running")
+    assert known.writer == "w"
+
+
+def test_reading_goes_on_with_another_keeper_if_one_falls_silent():
+    scene, log = Scene(3), Log()
+    mirror = scene.mirror(log)
+    fill(log, 3000)
+    mirror.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    first = scene.whole(log)[-1]
+    got = []
+    reader = scene.reader()
+    reader.read(RUN, list(scene.stores), got.append)
+    scene.until(lambda: reader._reading is not None and reader._reading.events)
+    scene.grid.freeze(reader._reading.keepers[-1][0])
+    scene.until(lambda: got)
+    assert list(got[0].events) == log.events
+    assert first
+
+
+def test_a_run_that_nobody_keeps_is_not_found():
+    scene = Scene(2)
+    scene.grid.freeze("k1")
+    got = []
+    scene.reader().read(RUN, ["k0", "k1"], got.append)
+    scene.until(lambda: got)
+    assert got == [None]
+    listed = []
+    scene.reader().list_runs([], listed.append)
+    scene.until(lambda: listed)
+    assert listed == [[]]
+
+
+def test_runs_are_listed_once_as_told_by_whoever_knows_most():
+    scene, log = Scene(2), Log()
+    mirror = scene.mirror(log)
+    fill(log, 5)
+    log.record(RunEnded(9.0, "failed"))
+    mirror.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    got = []
+    scene.reader().list_runs(list(scene.stores), got.append)
+    scene.until(lambda: got)
+    assert [(k.run, k.state, k.whole) for k in got[0]] == [(RUN, "failed", True)]
+    stranger = Stranger(scene.grid)
+    stranger.world.send("k0/keeper", KeeperAsk(7))
+    scene.until(lambda: stranger.heard)
+    assert isinstance(stranger.heard[0], RunsKnown)
+
+
+# -- stores: one contract, two adapters ------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "disk"])
+def store(request, tmp_path):
+    if request.param == "memory":
+        yield KeptInMemory()
+    else:
+        kept = KeptJournals(tmp_path / "kept")
+        yield kept
+        kept.close()
+
+
+def numbered(count, first=2):
+    return [(first + n, encode(TaskReady(1.0, f"t{n}"))) for n in range(count)]
+
+
+def test_a_store_keeps_what_it_is_given(store):
+    assert store.state(RUN) is None
+    assert store.open(RUN, 1, "w", 0) == ""
+    store.keep_graph(RUN, b"graph")
+    events = [(1, encode(Submitted(1.0, RUN, "flow", 3))), *numbered(1300)]
+    for start in range(0, len(events), 500):
+        store.add(RUN, events[start : start + 500])
+    state = store.state(RUN)
+    assert (state.epoch, state.position, state.graph_bytes) == (1, events[-1][0], 5)
+    assert store.graph(RUN) == b"graph"
+    read, position = [], 0
+    while some := store.after(RUN, position):
+        read += some
+        position = some[-1][0]
+    assert read == events
+    assert store.after(RUN, 700) == page(events[700:])
+    (known,) = store.known()
+    assert (known.run, known.name, known.total, known.state) == (RUN, "flow", 3, "running")
+
+
+def test_a_new_term_drops_what_is_beyond_its_base(store):
+    store.open(RUN, 1, "w", 0)
+    store.add(RUN, numbered(10))
+    store.open(RUN, 2, "w2", 5)
+    state = store.state(RUN)
+    assert (state.epoch, state.writer, state.position) == (2, "w2", 5)
+    more = [(100, encode(TaskReady(2.0, "more")))]
+    store.add(RUN, more)
+    assert store.after(RUN, 0) == numbered(4) + more
+
+
+def test_copies_on_disk_outlive_their_process_and_a_torn_end_is_cut(tmp_path):
+    kept = KeptJournals(tmp_path)
+    kept.open(RUN, 3, "w", 0)
+    kept.keep_graph(RUN, b"graph")
+    kept.add(RUN, numbered(10))
+    kept.close()
+    with open(tmp_path / RUN / "events", "r+b") as file:
+        file.truncate(file.seek(0, 2) - 3)
+    (tmp_path / "half-made").mkdir()
+    again = KeptJournals(tmp_path)
+    state = again.state(RUN)
+    assert (state.epoch, state.writer, state.position, state.graph_bytes) == (3, "w", 10, 5)
+    again.add(RUN, [(50, encode(TaskReady(1.0, "more")))])
+    assert [position for position, _ in again.after(RUN, 8)] == [9, 10, 50]
+    assert [known.run for known in again.known()] == [RUN]
+    again.close()
+
+
+def test_what_ended_goes_when_there_are_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr("sureline.compose.kept.RUNS_MAX", 2)
+    kept = KeptJournals(tmp_path)
+    for run in ("a", "b"):
+        kept.open(run, 1, "w", 0)
+    assert "runs that have not ended" in kept.open("c", 1, "w", 0)
+    kept.add("a", [(1, encode(RunEnded(1.0, "succeeded")))])
+    assert kept.open("c", 1, "w", 0) == ""
+    assert [known.run for known in kept.known()] == ["b", "c"]
+    assert not (tmp_path / "a").exists()
+    kept.close()
+
+
+def test_a_copy_becomes_a_journal_that_can_be_read_and_taken(tmp_path):
+    graph = b"a graph"
+    with Journal.open(tmp_path / "home") as home:
+        run = home.create_run("flow", graph, lambda run: Submitted(1.0, run, "flow", 2))
+        writer = home.take(run, lambda epoch: Opened(2.0, epoch, "w", 1))
+        writer.record(TaskEnded(3.0, "a", "succeeded", 1))
+        writer.flush()
+        recorded = Recorded(home, run, writer.epoch)
+        assert recorded.base == 1
+        events = recorded.after(0)
+        assert len(events) == 3
+        with Journal.open(tmp_path / "elsewhere") as other:
+            import_copy(other, run, graph, events)
+            import_copy(other, run, graph, events)
+            assert [e.event for e in other.events(run)] == [e.event for e in home.events(run)]
+            assert [ended.task for ended in other.commits(run)] == ["a"]
+            assert other.take(run, lambda epoch: Opened(5.0, epoch, "x", 1)).epoch == 2
