@@ -190,6 +190,19 @@ def test_only_env_travels(lab, where):
     assert "MINE" not in seen
 
 
+def test_long_logs_can_be_read_from_any_peer(lab, where, tmp_path):
+    (where / "loud.yaml").write_text(
+        "name: loud\ntasks:\n  talk:\n    run: seq 1 20000; echo last words >&2\n"
+    )
+    said = lab.do("p2", "run", "loud.yaml", "--grid", GRID, "--json", where=where)
+    assert said.code == 0, said
+    run = said.json["run"]
+    told = lab.do("p4", "logs", run, "talk", "--grid", GRID, where=tmp_path)
+    assert told.out == "".join(f"{n}\n" for n in range(1, 20001))
+    assert "last words" in told.err
+    assert lab.do("p2", "logs", run, "talk", where=where).out == told.out
+
+
 def test_a_peer_that_may_not_submit_is_told_so(lab, where):
     lab.join("worker", role="run").ready()
     said = lab.do("worker", "run", "flow.yaml", "--grid", GRID, where=where)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from random import Random
 
 import pytest
 from net_lab import TYPES, LabNode, Note, close_all, free_port, lab_grid, run, until
 
+from sureline.world.address import node_of
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
 from sureline.world.net.transport import Transport
@@ -278,5 +281,36 @@ def test_a_dropped_peer_is_cut_off_and_not_called_again():
         assert a.heard == []
         assert b.numbers == [1]
         await close_all(a, b)
+
+    run(test())
+
+
+def test_while_connections_come_and_go_nothing_is_lost_or_overtaken():
+    async def test():
+        random = Random(5)
+        limits = Limits(warm_links=3, links_max=6, busy_s=0.0, sweep_s=0.05)
+        credentials = GRID.credentials("p")
+        nodes = [
+            await LabNode.start(credentials, name_suffix=str(number), limits=limits)
+            for number in range(10)
+        ]
+        sent: Counter[tuple[str, str]] = Counter()
+
+        async def talk(speaker: LabNode) -> None:
+            for _ in range(20):
+                other = random.choice([node for node in nodes if node is not speaker])
+                for _ in range(random.randrange(1, 4)):
+                    speaker.say(other, Note(sent[speaker.node, other.node]))
+                    sent[speaker.node, other.node] += 1
+                await asyncio.sleep(random.random() * 0.02)
+
+        await asyncio.gather(*(talk(node) for node in nodes))
+        await until(lambda: sum(len(node.heard) for node in nodes) == sent.total())
+        heard: dict[tuple[str, str], list[int]] = {}
+        for node in nodes:
+            for sender, _, message in node.heard:
+                heard.setdefault((node_of(sender), node.node), []).append(message.number)
+            assert node.gone == []
+        assert heard == {pair: list(range(count)) for pair, count in sent.items()}
 
     run(test())

@@ -328,8 +328,11 @@ def logs(
         if not chosen:
             known = ", ".join(str(e.attempt) for e in ends)
             raise UserError(f"{task} has no attempt {attempt} that ended; there is {known}")
-        out = _whole(journal.directory, chosen[-1].stdout_file, chosen[-1].stdout)
-        err = _whole(journal.directory, chosen[-1].stderr_file, chosen[-1].stderr)
+        logs = (
+            (chosen[-1].stdout_file, chosen[-1].stdout),
+            (chosen[-1].stderr_file, chosen[-1].stderr),
+        )
+        out, err = (_whole(journal, name, file, text) for file, text in logs)
     if json:
         console.print_json(
             {
@@ -348,14 +351,38 @@ def logs(
     return 0
 
 
-def _whole(root: Path, file: str | None, text: str) -> str:
+def _whole(journal: Journal, run: str, file: str | None, text: str) -> str:
     """The whole of a log; its tail if the file has been removed since."""
+    from sureline.peer.jobs import BLOB
+
     if file is None:
         return text
+    if file.startswith(BLOB):
+        return _from_grid(journal, run, file.removeprefix(BLOB)) or text
     try:
-        return (root / file).read_text(errors="replace")
+        return (journal.directory / file).read_text(errors="replace")
     except OSError:
         return text
+
+
+def _from_grid(journal: Journal, run: str, name: str) -> str:
+    """A long log that lies on the peers of a grid; '' if it cannot be had."""
+    from sureline.compose import grid_of
+    from sureline.compose.elsewhere import visiting
+    from sureline.compose.node import NobodyAnswersError
+    from sureline.peer.files.service import FetchError
+    from sureline.workflow.files import FileRecord
+
+    digest, _, size = name.partition(":")
+    wanted = FileRecord("log", digest, int(size))
+    try:
+        with visiting(grid_of(journal, run)) as (node, loop):
+            loop.run(node.files.fetch(wanted))
+            path = node.cache.path(digest)
+            return "" if path is None else Path(path).read_text(errors="replace")
+    except (FetchError, NobodyAnswersError) as error:
+        console.note(f"note: only the end of the log is here ({error})")
+        return ""
 
 
 def _print_logs(ended: TaskEnded, out: str, err: str) -> None:

@@ -19,7 +19,10 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from sureline.compose.elsewhere import TOPIC, answer_with, merge_copies
 from sureline.compose.keep import Keep
@@ -29,13 +32,14 @@ from sureline.overlay.membership import Offer
 from sureline.overlay.renewal import Renewal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
-from sureline.peer.files.cache import FileCache
+from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.marks import CacheMarks
 from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
-from sureline.peer.jobs import JobEnded
+from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import Runner
 from sureline.run.keeper import Keeper
+from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
 from sureline.world.address import at, endpoint_of, name_of
@@ -76,28 +80,68 @@ class Going(NamedTuple):
 
 
 class PeerRunner:
-    """A runner whose jobs' outputs become files of the peer's cache."""
+    """A runner whose jobs' outputs, and long logs, become files of the peer's cache.
 
-    def __init__(self, runner: Runner, cache: FileCache) -> None:
+    A log that is kept in a file is named `blob:DIGEST:SIZE` from here on: it can be had from any
+    node of the grid."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, runner: Runner, cache: FileCache, root: Path
+    ) -> None:
+        self._loop = loop
         self._runner = runner
         self._cache = cache
+        self._root = root
         self.files: FileService | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
     ) -> JobHandle:
         def heard(event: JobEvent) -> None:
-            if isinstance(event, JobEnded):
-                for record in event.outputs:
-                    self._cache.adopt(record)
-                    if self.files is not None:
-                        self.files.made(record)
-            on_event(event)
+            if not isinstance(event, JobEnded):
+                on_event(event)
+                return
+            for record in event.outputs:
+                self._made(record)
+            if event.stdout_file is None and event.stderr_file is None:
+                on_event(event)
+                return
+            task = self._loop.create_task(self._with_logs(event, on_event))
+            self._tasks.add(task)  # a task that nobody holds may vanish
+            task.add_done_callback(self._tasks.discard)
 
         return self._runner.start(job, heard, after=after)
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
         self._runner.stop(handle, force=force)
+
+    def _made(self, record: FileRecord) -> None:
+        self._cache.adopt(record)
+        if self.files is not None:
+            self.files.made(record)
+
+    async def _with_logs(self, event: JobEnded, on_event: Callable[[JobEvent], None]) -> None:
+        stdout = await self._loop.run_in_executor(None, self._stored, event.stdout_file)
+        stderr = await self._loop.run_in_executor(None, self._stored, event.stderr_file)
+        names = []
+        for record in (stdout, stderr):
+            if record is not None:
+                self._made(record)
+            names.append(None if record is None else f"{BLOB}{record.digest}:{record.size}")
+        on_event(msgspec.structs.replace(event, stdout_file=names[0], stderr_file=names[1]))
+
+    def _stored(self, log: str | None) -> FileRecord | None:
+        """Move a log into the cache; None if there is none, or no room for it."""
+        if log is None:
+            return None
+        path = self._root / log
+        try:
+            return self._cache.put(str(path), log)
+        except (CacheFullError, OSError):
+            return None
+        finally:
+            path.unlink(missing_ok=True)
 
 
 class ServingPeer:
@@ -151,7 +195,7 @@ class ServingPeer:
         cache = open_cache(self._home, self._settings.cache_bytes)
         keep = Keep(loop, self._root / "keep.db", self._crashed)
         kept = KeptJournals(self._root / "kept")
-        adopting = PeerRunner(runner, cache)
+        adopting = PeerRunner(loop, runner, cache, self._root)
         try:
             node = await self._open(adopting, cache, keep)
             async with node:

@@ -178,6 +178,9 @@ class _Telling:
             return
         since = self.now - (case.ready_at or self.now)
         self._say(f"{case.task} has been ready for {duration(max(0.0, since))}.")
+        if not case.books.machines:
+            self._say("No peer is here to run it: it waits for one to join.")
+            return
         e.short_of = case.books.short(case.task)
         for shortage in e.short_of:
             self._say(f"It needs {shortage.words}.")

@@ -49,6 +49,12 @@ class Shortage(msgspec.Struct, frozen=True):
         return self._told("was" if self.free == 1 else "were")
 
     def _told(self, be: str) -> str:
+        if self.needs > self.total:
+            has = "has" if be in ("is", "are") else "had"
+            return (
+                f"{_amount(self.resource, self.needs)}, and no machine here {has} more than "
+                f"{_number(self.resource, self.total)}"
+            )
         free, total = _number(self.resource, self.free), _number(self.resource, self.total)
         hold = {"is": "hold", "are": "hold"}.get(be, "held")
         if hold == "hold" and self.holders == 1:
@@ -122,7 +128,7 @@ class Books:
         """What the task is short of on the machine that lacks least; nothing if one has room."""
         needs = _parts(self._needs_of(task))
         found = [self._short_on(peer, needs) for peer in self.machines]
-        return min(found, key=len, default=[])
+        return min(found, key=_by_how_much, default=[])
 
     def _short_on(self, peer: str, needs: dict[str, int]) -> list[Shortage]:
         has, taken = _offer(self.machines[peer]), self._taken.get(peer, {})
@@ -148,6 +154,12 @@ class Books:
                     )
                 )
         return found
+
+
+def _by_how_much(short: list[Shortage]) -> tuple[int, int, float]:
+    """Machines that are too small come last, then those that lack more kinds of resources."""
+    too_small = sum(shortage.needs > shortage.total for shortage in short)
+    return (too_small, len(short), -sum(shortage.total for shortage in short))
 
 
 def _parts(needs: Needs) -> dict[str, int]:

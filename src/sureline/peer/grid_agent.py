@@ -24,6 +24,7 @@ import msgspec
 
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.jobs import (
+    BLOB,
     Blob,
     CallJob,
     CommandJob,
@@ -372,8 +373,9 @@ class GridPeerAgent(Agent):
     def _report(self, key: Key, task: _Task, ended: JobEnded) -> None:
         if self._writers.is_over(key[0]):
             return
-        # Long output stays on this machine; its end is in the report.
-        ended = msgspec.structs.replace(ended, stdout_file=None, stderr_file=None)
+        ended = msgspec.structs.replace(
+            ended, stdout_file=_travels(ended.stdout_file), stderr_file=_travels(ended.stderr_file)
+        )
         finished = Finished(*key, ended, task.bind.key, task.brought)
         if ended.outcome == "cancelled":
             self._say(finished)  # if it is lost, the writer asks and finds nothing under way
@@ -424,6 +426,11 @@ def _key(message: Attempt) -> Key:
 def _why(key: Key) -> str:
     run, task, attempt = key
     return f"{run} {task} {attempt}"
+
+
+def _travels(log: str | None) -> str | None:
+    """The name of a log if it means something elsewhere; its end is in the report anyway."""
+    return log if log is not None and log.startswith(BLOB) else None
 
 
 def _as(stored: FileRecord, wanted: FileRecord) -> FileRecord:

@@ -7,6 +7,9 @@ from typing import Literal
 from sureline.workflow.files import FileRecord
 from sureline.world.protocol import Fetched, Job, JobEvent, Wanted
 
+BLOB = "blob:"
+"""A log named `blob:DIGEST:SIZE` is a file of the grid, not one beside the journal."""
+
 
 class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
     """Run a command in a fresh directory that holds `inputs` and is kept out of the user's way.
