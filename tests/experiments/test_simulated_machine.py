@@ -239,7 +239,7 @@ def test_a_fetch_is_answered_once_whatever_comes_late():
     found = []
     lab.worlds["m"].fetch(Blob(FILE), ["a", "b", "c"], found.append)
     # the time to give up, and then the end of a's transfer, both wait for the frozen machine
-    lab.sim.at(1.0, lambda: lab.sim.freeze("m"))
+    lab.sim.at(0.001, lambda: lab.sim.freeze("m"))
     lab.sim.at(15.0, lambda: lab.sim.crash("a"))
     lab.sim.at(30.0, lambda: lab.sim.thaw("m"))
     lab.sim.run()

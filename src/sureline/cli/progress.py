@@ -85,6 +85,10 @@ class Progress(Watcher):
             self._following.begin(run, graph, done)
         self._post()
 
+    def told(self, sentence: str) -> None:
+        self._tell("notice", f"note: {sentence}")
+        self._post_soon()
+
     def event(self, event: Event) -> None:
         if self._following is not None:
             self._following.hear(event)

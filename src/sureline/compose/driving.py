@@ -22,7 +22,7 @@ from sureline.journal.events import Event, FileFetched
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.overlay.membership import Member
-from sureline.peer.capacity import Capacity
+from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
@@ -35,7 +35,7 @@ from sureline.run.presence import part as driver_part
 from sureline.strategies.spread import SpreadPlacer
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
-from sureline.workflow.model import Graph
+from sureline.workflow.model import Graph, Needs
 from sureline.world.address import at
 from sureline.world.identity.home import GridHome
 from sureline.world.protocol import AgentId, Fetched, Wanted
@@ -227,17 +227,43 @@ class GridSession(Session):
         self._world.guard(self._mirror.drain, LAST_WORDS_S, done.set)
         await done.wait()
 
+    def _warn(self, machines: Sequence[Capacity]) -> None:
+        """Say which tasks will wait for a machine that is not there."""
+        unfit = _unfit(self._graph, machines)
+        if not machines:
+            self._watcher.told("no peer of the grid runs tasks just now; the run waits for one")
+        elif unfit:
+            others = f" and {len(unfit) - 1} more" if len(unfit) > 1 else ""
+            self._watcher.told(
+                f"no peer is large enough for {unfit[0]}{others} just now; why: "
+                f"sureline explain {self._run} {unfit[0]}"
+            )
+
     async def _begin(self, node: Node, submitter: GridSubmitter) -> None:
         """Meet the grid, then start; peers that come later are told of as they come."""
         assert self._mirror is not None
         mirror = self._mirror
         await node.join()
         present = {m.node: offered(m.offer) for m in node.present() if _runs(m)}
+        self._warn(list(present.values()))
         self._world.guard(submitter.start, present)
         self._world.guard(mirror.start)
         for member in node.present():
             _tell(submitter, mirror, member)
         node.membership.watch(lambda member: _tell(submitter, mirror, member))
+
+
+def _unfit(graph: Graph, machines: Sequence[Capacity]) -> list[str]:
+    """The tasks that no machine is large enough for."""
+    ledgers = [Ledger(machine) for machine in machines]
+    fits: dict[Needs, bool] = {}
+    unfit = []
+    for task in graph.tasks:
+        if task.needs not in fits:
+            fits[task.needs] = any(ledger.fits(task.needs) for ledger in ledgers)
+        if not fits[task.needs]:
+            unfit.append(task.name)
+    return unfit
 
 
 def _runs(member: Member) -> bool:

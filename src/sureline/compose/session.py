@@ -64,6 +64,9 @@ class Watcher:
     def event(self, event: Event) -> None:
         """Something was recorded."""
 
+    def told(self, sentence: str) -> None:
+        """Something that the user should know, and that is no event."""
+
     def interrupted(self, drain: bool, running: int) -> None:
         """Asked to stop: running tasks may finish (`drain`), or are being stopped."""
 
