@@ -20,6 +20,7 @@ from kademlia_grid.figures import resident_bytes, spread
 from sureline.world.identity import certificates
 
 WORKER = Path(__file__).parent / "worker.py"
+RIVAL = Path(__file__).parent / "rival.py"
 
 
 class Process:
@@ -49,6 +50,7 @@ class Process:
         return self.answer()
 
     def kill(self) -> None:
+        """Idempotent."""
         self.popen.kill()
         self.popen.wait()
         for pipe in (self.popen.stdin, self.popen.stdout):
@@ -74,15 +76,17 @@ def measure(
 ) -> dict[str, Any]:
     """A network from its first peer to the loss of `kill` of its processes."""
     with tempfile.TemporaryDirectory() as scratch:
-        workers = []
-        try:
-            make_authority(Path(scratch))
-            for number in range(processes):
-                workers.append(Process(WORKER, str(number), scratch))
-            return _measure(workers, peers // processes, keys, kill, at_once)
-        finally:
-            for worker in workers:
-                worker.kill()
+        make_authority(Path(scratch))
+        workers = [Process(WORKER, str(number), scratch) for number in range(processes)]
+        return _measure(workers, peers // processes, keys, kill, at_once, ours=True)
+
+
+def measure_rival(
+    peers: int, processes: int, *, keys: int = 2000, kill: int = 3, at_once: int = 1
+) -> dict[str, Any]:
+    """The same with the `kademlia` package, which has no broadcast."""
+    workers = [Process(RIVAL, str(number)) for number in range(processes)]
+    return _measure(workers, peers // processes, keys, kill, at_once, ours=False)
 
 
 def make_authority(directory: Path) -> None:
@@ -94,22 +98,36 @@ def make_authority(directory: Path) -> None:
 
 
 def _measure(
-    workers: list[Process], each: int, keys: int, kill: int, at_once: int
+    workers: list[Process], each: int, keys: int, kill: int, at_once: int, *, ours: bool
 ) -> dict[str, Any]:
+    try:
+        figures = _quiet(workers, each, keys, at_once, ours)
+        if kill:
+            for worker in workers[:kill]:
+                worker.kill()
+            left = (len(workers) - kill) * each
+            figures |= _after_kill(workers[kill:], keys, left, at_once, ours)
+        return figures
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def _quiet(
+    workers: list[Process], each: int, keys: int, at_once: int, ours: bool
+) -> dict[str, Any]:
+    """Join, store, find; nobody dies."""
     clock = Stopwatch()
     ask_all(workers, "ready")
     empty_bytes = sum(resident_bytes(worker.popen.pid) for worker in workers)
     nodes = [node for nodes in ask_all(workers, "listen", peers=each) for node in nodes]
     figures: dict[str, Any] = {"peers": len(nodes), "processes": len(workers)}
     figures["listen_s"] = clock.lap()
-    # The first of each process know the very first one; all others know those.
-    contacts = nodes[::each]
-    joins = [s for done in ask_all(workers, "join", contacts=contacts, at_once=2) for s in done]
-    figures["join_s"] = spread(joins)
+    # One of each process is known to all; the others get to know those, and each other.
+    joins = ask_all(workers, "join", contacts=nodes[::each], at_once=2)
+    figures["join_s"] = spread([seconds for done in joins for seconds in done])
     figures["all_joined_s"] = clock.lap()
-    told = ask_all(workers, "told")
-    figures["join_messages"] = round(sum(t["sent"] for t in told) / len(nodes), 1)
-    time.sleep(1.0)
+    joined = ask_all(workers, "told")
     numbers = list(range(keys))
     stored = share_out(workers, "store", numbers, at_once)
     figures["stored"] = {"keys": len(stored), "with_3": sum(n >= 3 for n in stored)}
@@ -118,31 +136,28 @@ def _measure(
     figures["get"] = outcome(share_out(workers, "find", numbers, at_once))
     figures["gets_s"] = clock.lap()
     after = ask_all(workers, "told")
-    figures["get"]["messages_per_lookup"] = round(
-        2 * _rise(before, after, "questions") / max(1, _rise(before, after, "searches")), 2
-    )
     full_bytes = sum(resident_bytes(worker.popen.pid) for worker in workers)
     figures["bytes_per_peer"] = (full_bytes - empty_bytes) // len(nodes)
-    figures["contacts"] = round(sum(t["contacts"] for t in after) / len(nodes), 1)
-    figures["links_max"] = max(t["links_max"] for t in after)
-    figures["broadcast"] = broadcast(workers, len(nodes))
-    clock.lap()
-    if kill:
-        figures |= after_kill(workers, kill, keys, len(nodes) - kill * each, at_once)
+    figures["cpu_s"] = round(sum(told["cpu_s"] for told in after), 1)
+    if ours:
+        asked = _rise(before, after, "questions") / max(1, _rise(before, after, "searches"))
+        figures["get"]["messages_per_lookup"] = round(2 * asked, 2)
+        figures["join_messages"] = round(sum(t["sent"] for t in joined) / len(nodes), 1)
+        figures["contacts"] = round(sum(t["contacts"] for t in after) / len(nodes), 1)
+        figures["links_max"] = max(told["links_max"] for told in after)
+        figures["broadcast"] = broadcast(workers, len(nodes))
     return figures
 
 
-def after_kill(
-    workers: list[Process], kill: int, keys: int, left: int, at_once: int
+def _after_kill(
+    workers: list[Process], keys: int, left: int, at_once: int, ours: bool
 ) -> dict[str, Any]:
-    for worker in workers[:kill]:
-        worker.kill()
-    del workers[:kill]
     held = sorted({number for found in ask_all(workers, "held", keys=keys) for number in found})
     clock = Stopwatch()
     figures = {"get_after_kill": outcome(share_out(workers, "find", held, at_once))}
     figures["get_after_kill"]["gets_s"] = clock.lap()
-    figures["broadcast_after_kill"] = broadcast(workers, left)
+    if ours:
+        figures["broadcast_after_kill"] = broadcast(workers, left)
     return figures
 
 

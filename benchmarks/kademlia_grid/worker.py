@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 import sys
 import time
@@ -187,14 +188,16 @@ class Worker:
             "cpu_s": time.process_time(),
         }
 
-    async def serve(self) -> None:
-        reader = asyncio.StreamReader(LIST_BYTES_MAX)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        await self.loop.connect_read_pipe(lambda: protocol, sys.stdin)
-        while line := await reader.readline():
-            order = json.loads(line)
-            answer = await getattr(self, order.pop("do"))(**order)
-            print(json.dumps(answer), flush=True)
+
+async def serve(worker: Any) -> None:
+    """Obey the orders on standard input."""
+    reader = asyncio.StreamReader(LIST_BYTES_MAX)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    while line := await reader.readline():
+        order = json.loads(line)
+        answer = await getattr(worker, order.pop("do"))(**order)
+        print(json.dumps(answer), flush=True)
 
 
 def add_up(replies: Iterable[bytes]) -> bytes:
@@ -223,8 +226,9 @@ async def a_few(one: Callable[[Any], Any], items: Iterable[Any], at_once: int) -
 
 async def main() -> None:
     loop = asyncio.get_running_loop()
-    await Worker(loop, int(sys.argv[1]), Path(sys.argv[2])).serve()
+    await serve(Worker(loop, int(sys.argv[1]), Path(sys.argv[2])))
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # thousands of lines about the peers that were killed
     uvloop.run(main())

@@ -419,8 +419,8 @@ def test_health_is_bounded_and_recovers():
     for _ in range(10):
         health.worse()
     assert health.patience == 4
-    for _ in range(10):
-        health.better()
+    for _ in range(4):
+        health.beat()
     assert health.patience == 1
 
 

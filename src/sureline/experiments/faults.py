@@ -1,7 +1,7 @@
 """Faults as a scenario orders them: at set times, or at random with a seed of their own.
 
 A fault that finds its victim in no state for it (crashing what is down already) does not happen.
-One that lasts is undone only if nothing else has befallen its victim meanwhile.
+One that lasts is undone only if nothing of its sort has befallen its victim meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 from sureline.experiments.scenario import UNDONE_BY, Fault, Scenario
 
 HAPPENED_MAX = 10_000
+SPEED = ("slow", "full speed")
+NETWORK = ("", False)
 
 
 class Victims(Protocol):
@@ -58,8 +60,8 @@ class Faults:
         self._scenario = scenario
         self.random = Random(f"{seed}/faults")
         self._victims = victims
-        self._turn: Counter[str] = Counter()
-        """How often something has befallen each victim; '' is the network."""
+        self._turn: Counter[tuple[str, bool]] = Counter()
+        """How often something has befallen each victim ('' is the network): its speed, or not."""
         self.happened: list[Happened] = []
         self.counts: Counter[str] = Counter()
 
@@ -108,7 +110,7 @@ class Faults:
             self._undo_later(fault, node, at_s)
 
     def _do(self, what: str, node: str, at_s: float, factor: float = 1.0) -> None:
-        self._turn[node] += 1
+        self._turn[node, what in SPEED] += 1
         self._note(at_s, what, node)
         match what:
             case "crash":
@@ -127,17 +129,18 @@ class Faults:
     def _undo_later(self, fault: Fault, node: str, at_s: float) -> None:
         if fault.lasts_s is None:
             return
-        turn, undo_s = self._turn[node], at_s + fault.lasts_s.draw(self.random)
+        key = (node, fault.what in SPEED)
+        turn, undo_s = self._turn[key], at_s + fault.lasts_s.draw(self.random)
         undone = UNDONE_BY[fault.what]
 
         def undo() -> None:
-            if self._turn[node] == turn and self._victims.state(node) in _SUITS[undone]:
+            if self._turn[key] == turn and self._victims.state(node) in _SUITS[undone]:
                 self._do(undone, node, undo_s)
 
         self._victims.at(undo_s, undo)
 
     def _on_network(self, fault: Fault, at_s: float) -> None:
-        self._turn[""] += 1
+        self._turn[NETWORK] += 1
         if fault.what == "heal":
             self._heal(at_s)
             return
@@ -148,8 +151,10 @@ class Faults:
         self._note(at_s, "partition", " | ".join(", ".join(group) for group in fault.groups))
         self._victims.partition(groups)
         if fault.lasts_s is not None:
-            turn, undo_s = self._turn[""], at_s + fault.lasts_s.draw(self.random)
-            self._victims.at(undo_s, lambda: self._heal(undo_s) if self._turn[""] == turn else None)
+            turn, undo_s = self._turn[NETWORK], at_s + fault.lasts_s.draw(self.random)
+            self._victims.at(
+                undo_s, lambda: self._heal(undo_s) if self._turn[NETWORK] == turn else None
+            )
 
     def _heal(self, at_s: float) -> None:
         self._note(at_s, "heal", "the network")

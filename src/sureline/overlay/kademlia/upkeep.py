@@ -51,10 +51,18 @@ class Upkeep:
             on_done(len(self._base.table))
 
         def settled(_: Search) -> None:
+            self._keep_in_mind(self._seeds)
             self._claim()
             self._fill(ready)
 
         self._search_self(settled)
+
+    def _keep_in_mind(self, seeds: Sequence[AgentId]) -> None:
+        """Those that gave no answer may be where most others are: we could be on an island."""
+        table = self._base.table
+        for seed in seeds:
+            if table.admissible(seed) and not table.is_contact(seed):
+                table.remember(seed)
 
     def _search_self(self, on_end: Callable[[Search], None]) -> None:
         base = self._base

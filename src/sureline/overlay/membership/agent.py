@@ -84,6 +84,7 @@ class Membership(Agent):
         self.knowledge.on_new = self._rota.welcome
         self.knowledge.on_return = self._back
         self.inquiries.on_silence = self._walk_on
+        self.inquiries.near = self._near
         self._on_joined: Callable[[int], None] | None = None
         self._on_left: Callable[[], None] | None = None
         self._timers: dict[str, Timer] = {}
@@ -170,10 +171,12 @@ class Membership(Agent):
 
     def _beat(self, due: float) -> None:
         now = self.knowledge.clock.now()
-        if self.inquiries.health.is_late(due, now):
-            self.inquiries.health.worse()
+        health = self.inquiries.health
+        if health.is_late(due, now):
+            health.worse()
             self.inquiries.begin_again()
             self._postpone_hearsay(now)
+        health.beat()
         self._after("beat", self.settings.probe_s, lambda: self._beat(now + self.settings.probe_s))
         self._beats += 1
         self.knowledge.release_held()
@@ -221,8 +224,7 @@ class Membership(Agent):
         soon = self.exchange.differed
         self.exchange.differed = False
         self._sync_at = now + self.settings.sync_s * (0.2 if soon else 1.0)
-        name = self._anybody()
-        if name is not None:
+        for name in self._near(1):
             self.exchange.compare_with(self._agent_of(name))
 
     def _retry_gone(self, now: float) -> None:

@@ -175,7 +175,6 @@ class Knowledge:
             self.hearsay[name] = self.clock.now() + self.settings.suspicion_s * (
                 1.5 + self.world.random.random()
             )
-            fresh = True
         whole = record if record.offer is offer else record.but(offer=offer)
         self._accept(name, old, whole, hurry=fresh)
 
@@ -189,7 +188,10 @@ class Knowledge:
         self.lacking.pop(name, None)
         if record.state != "suspect":
             self.hearsay.pop(name, None)
-        hurry = hurry and not self._damping.is_flapping(name, now)
+        # A suspicion is looked into by whoever has it, and a refutation goes to whoever asks:
+        # neither is worth a message of its own, least of all when everything is slow.
+        comes_or_goes = new_life or old is None or old.present != record.present
+        hurry = hurry and comes_or_goes and not self._damping.is_flapping(name, now)
         if old is None:
             self.on_new(name)
         else:
@@ -270,7 +272,8 @@ class Knowledge:
             self.report(load.cores, load.waiting)
         self.rumours.add(self.name, record if new_life else record.brief())
         self._changed(self.name, seen_before)
-        self.on_urgent()
+        if new_life or not record.present:
+            self.on_urgent()
 
     def introduce(self) -> None:
         """Tell the others that this node is there."""

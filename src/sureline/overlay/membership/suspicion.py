@@ -13,9 +13,10 @@ An inquiry goes through these stages; any sign of life ends it:
 A crash is quicker: if nobody listens there, twice, and all whom this node asked found the same,
 the member is dead at once. One broken connection proves nothing.
 
-A node must not blame others for its own slowness. Timers that come late, and helpers that all
-keep silent, are signs that the fault is here: what was concluded from silence is tried again, and
-for a while this node waits longer for everybody (`Health`).
+A node must not blame others for its own slowness, nor make it worse by asking more. Timers that
+come late, answers that come late, and helpers that all keep silent are signs that the fault is
+here: what was concluded from silence is tried again, and for a while this node waits longer for
+everybody and looks into less at a time (`Health`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from sureline.world.address import at, name_of, node_of
 from sureline.world.protocol import Message, Timer, World
 
 PART = "membership"
+LATE = 5
+"""A timer that comes later than this part of the time to answer is a sign of trouble."""
 
 
 class Health:
@@ -45,6 +48,7 @@ class Health:
 
     def __init__(self, slack_s: float) -> None:
         self._slack_s = slack_s
+        self._trouble = False
         self.score = 0
 
     @property
@@ -52,14 +56,18 @@ class Health:
         return 1 + self.score
 
     def is_late(self, due: float, now: float) -> bool:
-        """Whether a timer came so late that this process must have stood still."""
+        """Whether a timer came so late that this process has no time, or stood still."""
         return now - due > self._slack_s
 
     def worse(self) -> None:
+        self._trouble = True
         self.score = min(self.WORST, self.score + 1)
 
-    def better(self) -> None:
-        self.score = max(0, self.score - 1)
+    def beat(self) -> None:
+        """A period is over; one without trouble makes it better."""
+        if not self._trouble:
+            self.score = max(0, self.score - 1)
+        self._trouble = False
 
 
 class Inquiry:
@@ -116,8 +124,10 @@ class Inquiries:
         self.world = world
         self.settings = settings
         self.knowledge = knowledge
-        self.health = Health(settings.ack_s)
+        self.health = Health(settings.ack_s / LATE)
         self.on_silence: Callable[[str], None] = lambda name: None
+        self.near: Callable[[int], list[str]] = lambda most: []
+        """Names of some members that this node talks to anyway."""
         self._news = news
         self._number = 0
         self._open: dict[str, Inquiry] = {}
@@ -161,8 +171,8 @@ class Inquiries:
         """An answer to a probe of this node, or to one that it sent on an errand."""
         inquiry = self._asked.get(number)
         if inquiry is not None:
-            if inquiry.stage == "direct":
-                self.health.better()
+            if inquiry.stage != "direct" and number == inquiry.numbers[0]:
+                self.health.worse()  # not lost, but late
             self._close(inquiry)
         elif number in self._errands:
             record = self.knowledge.table.records.get(self._errands[number].name)
@@ -192,7 +202,7 @@ class Inquiries:
         self._errands.clear()
 
     def _open_for(self, name: str, on_ring: bool) -> Inquiry | None:
-        if name in self._open or len(self._open) >= INQUIRIES_MAX:
+        if name in self._open or len(self._open) >= INQUIRIES_MAX // self.health.patience:
             return None
         inquiry = Inquiry(name, self.knowledge.table.records[name], on_ring)
         self._open[name] = inquiry
@@ -200,16 +210,20 @@ class Inquiries:
 
     def _close(self, inquiry: Inquiry) -> None:
         self._open.pop(inquiry.name, None)
+        self._forget_numbers(inquiry)
+        if inquiry.timer is not None:
+            inquiry.timer.cancel()
+
+    def _forget_numbers(self, inquiry: Inquiry) -> None:
         for number in inquiry.numbers:
             del self._asked[number]
         inquiry.numbers = []
-        if inquiry.timer is not None:
-            inquiry.timer.cancel()
 
     def _restart(self, inquiry: Inquiry) -> None:
         inquiry.stage = "direct"
         inquiry.refusals = 0
         inquiry.helpers = {}
+        self._forget_numbers(inquiry)
         self._try_directly(inquiry)
 
     def _try_directly(self, inquiry: Inquiry) -> None:
@@ -231,18 +245,14 @@ class Inquiries:
             self.world.send(at(helper, PART), ProbeFor(number, inquiry.about.brief()))
 
     def _choose_helpers(self, name: str, most: int) -> list[str]:
-        """Nodes of members that seem well, drawn at random."""
-        table = self.knowledge.table
-        chosen: dict[str, None] = {}
-        for _ in range(4 * most):
-            if len(chosen) == most:
-                break
-            drawn = self.world.random.choice(table.ring)[1]
-            record = table.records[drawn]
-            usable = drawn not in (name, self.knowledge.name) and drawn not in self._open
-            if usable and record.state == "alive":
-                chosen[record.node] = None
-        return list(chosen)
+        """Nodes of members that seem well. Those near, to whom there is a connection already."""
+        records = self.knowledge.table.records
+        well = [
+            records[drawn].node
+            for drawn in self.near(2 * most + 2)
+            if drawn != name and drawn not in self._open and records[drawn].state == "alive"
+        ]
+        return well[:most]
 
     def _wait(self, inquiry: Inquiry, seconds: float) -> None:
         if inquiry.timer is not None:
