@@ -9,7 +9,10 @@ everybody's partner once in a round, and news crosses the ring on these chords.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 class Rota:
