@@ -94,6 +94,7 @@ class Worker:
         self.agents: list[Kademlia] = []
         self.transports: list[Transport] = []
         self.heard = 0
+        self.forwards: list[int] = []
 
     def crashed(self, error: BaseException) -> None:
         self.loop.call_exception_handler({"message": "an agent crashed", "exception": error})
@@ -175,11 +176,13 @@ class Worker:
         return True
 
     async def told(self) -> dict[str, Any]:
-        """How many had broadcasts, forwarded to how many, and what else there is to count."""
+        """What there is to count: since the start, but `children_max` since the last time."""
         stats = [transport.stats() for transport in self.transports]
+        forwards = [agent.broadcasts.forwards for agent in self.agents]
+        before, self.forwards = self.forwards or [0] * len(forwards), forwards
         return {
             "heard": self.heard,
-            "children_max": max((a.broadcasts.forwards for a in self.agents), default=0),
+            "children_max": max((n - b for n, b in zip(forwards, before, strict=True)), default=0),
             "contacts": sum(len(agent.base.table) for agent in self.agents),
             "searches": sum(agent.searches.started for agent in self.agents),
             "questions": sum(agent.searches.questions for agent in self.agents),

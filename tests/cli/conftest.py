@@ -13,6 +13,7 @@ def bench(
 ) -> Iterator[Bench]:
     """An empty working directory, which is the current one."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SURELINE_HOME", str(tmp_path / "home-of-grids"))
     made = Bench(tmp_path, capsys)
     yield made
     made.close()

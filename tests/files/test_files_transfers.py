@@ -78,8 +78,8 @@ def test_three_who_begin_together_hold_different_parts_and_finish_without_the_so
         grid.delay_s[a.me] = 0.02
         got = await asyncio.gather(*(one.fetch(record, [a.me]) for one in others))
         assert all(stored(one, file) == data for one, (file, _) in zip(others, got, strict=True))
-        early = served[:45]
-        assert len(set(early)) >= 40, "early on, hardly a chunk is given twice"
+        early = served[:30]
+        assert len(set(early)) >= 25, "early on, hardly a chunk is given twice"
         from_each_other = sum(len(grid.chunks_served.get(one.me, [])) for one in others)
         assert from_each_other >= 180 - len(served)
 

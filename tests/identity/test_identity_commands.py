@@ -69,7 +69,7 @@ def test_a_grid_from_nothing_to_an_invitation(home, capsys):
 def test_every_command_speaks_json(home, capsys, tmp_path):
     made = data(capsys, "grid", "new", "lab", "--peer", "lab7")
     assert made["grid"] == "lab" and made["peer"] == "lab7" and len(made["fingerprint"]) == 64
-    [row] = data(capsys, "grid", "ls")
+    [row] = data(capsys, "grid", "ls")["grids"]
     assert row["peer"] == "lab7" and row["authority"] and row["serving"] is None
     assert row["roles"] == ["run", "submit"] and row["trouble"] is None
     invited = data(capsys, "invite", "--role", "run", "--expires", "5 min", "--name", "worker")
@@ -93,7 +93,7 @@ def test_an_invitation_names_the_place_where_the_peer_serves(home, capsys):
     assert data(capsys, "invite")["addresses"] == ["10.0.0.5:4242"]
     chosen = data(capsys, "invite", "--address", "a.example:1", "--address", "[fe80::1]:2")
     assert chosen["addresses"] == ["a.example:1", "[fe80::1]:2"]
-    [row] = data(capsys, "grid", "ls")
+    [row] = data(capsys, "grid", "ls")["grids"]
     assert row["serving"] == "lab7@10.0.0.5:4242"
     claim.announce("lab7@127.0.0.1:4242")
     run("invite")
@@ -147,7 +147,7 @@ def test_only_the_home_that_made_the_grid_invites(home, tmp_path, monkeypatch, c
     monkeypatch.setenv("SURELINE_HOME", str(tmp_path / "other"))
     for tokens in (("invite",), ("revoke", "maker")):
         assert "another home (peer maker)" in mistake(*tokens)
-    [row] = data(capsys, "grid", "ls")
+    [row] = data(capsys, "grid", "ls")["grids"]
     assert row["peer"] == "guest" and not row["authority"]
 
 

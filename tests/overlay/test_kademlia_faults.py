@@ -23,7 +23,7 @@ from sureline.overlay.kademlia import KademliaSettings, key_of
 from sureline.world.simulated import LAN, Exponential, Link, LogNormal, Network
 
 ONLY = os.environ.get("KADEMLIA_SEED")
-SEEDS = [int(ONLY)] if ONLY else list(range(16))
+SEEDS = [int(ONLY)] if ONLY else list(range(10))
 SOAK_SEEDS = [int(ONLY)] if ONLY else list(range(1000, 3000))
 LINKS = [
     LAN,

@@ -299,6 +299,22 @@ def test_two_halves_of_a_split_network_grow_together_again() -> None:
     assert net.broadcast()["coverage"] == 1.0
 
 
+def test_newcomers_that_reached_only_each_other_find_the_others_later() -> None:
+    """Cut off while they joined, they have forgotten nobody: they have never met them."""
+    net = net_of(12)
+    old = list(net.live)
+    net.sim.partition([["n12", "n13", "n14"]])
+    net.grow(3, spacing_s=10.0)
+    for node in ("n13", "n14"):
+        agent = net.live[node]
+        agent.join(["n12/kademlia", f"{old[0]}/kademlia"], lambda contacts: None)
+    net.pass_time(300.0)
+    assert len(net.live["n13"].base.table) == 2
+    net.sim.heal()
+    net.pass_time(600.0)
+    assert all(len(agent.base.table) == 14 for agent in net.live.values())
+
+
 # Liars.
 
 

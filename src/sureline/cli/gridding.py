@@ -86,7 +86,7 @@ def grid_ls(*, json: Json = False) -> int:
         home = home_directory()
         rows = [_row(GridHome(home, name)) for name in grid_names(home)]
     if json:
-        console.print_json(rows)
+        console.print_json({"home": str(home), "grids": rows})
     elif not rows:
         console.say(f"no grid in {home}; make one with: sureline grid new NAME")
     for row in [] if json else rows:
@@ -108,7 +108,7 @@ def _row(home: GridHome) -> dict[str, Any]:
         "grid": home.grid,
         "peer": identity.name,
         "roles": sorted(identity.roles),
-        "expires_at": identity.not_after,
+        "expires": console.moment(identity.not_after),
         "authority": home.holds_authority,
         "serving": None if serving is None else serving.node,
         "trouble": credentials.refused(identity),
@@ -189,7 +189,7 @@ def invite(
                 "grid": home.grid,
                 "addresses": list(invitation.addresses),
                 "roles": sorted(roles),
-                "expires_at": time.time() + expires_s,
+                "expires": console.moment(time.time() + expires_s),
             }
         )
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -103,6 +102,8 @@ def peer(
 
 def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool) -> GridHome:
     """The home to serve from; with an invitation, after enrolling."""
+    import asyncio
+
     from sureline.world.identity.home import GridHome, home_directory
     from sureline.world.identity.invitation import Invitation
     from sureline.world.identity.joining import enrol
@@ -187,6 +188,8 @@ def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
 
 
 async def _serve(serving: Any) -> None:
+    import asyncio
+
     from sureline.compose.serving import Going
 
     loop = asyncio.get_running_loop()

@@ -30,6 +30,8 @@ class Binding(msgspec.Struct):
     """The peer has told of it."""
     started: bool = False
     withdrawn: bool = False
+    booked: bool = True
+    """Whether it holds what it needs of the peer; an adopted report does not."""
 
     @property
     def key(self) -> Key:
@@ -42,6 +44,7 @@ class Attempts:
         self._of_task: dict[int, dict[Key, None]] = {}
         self._of_peer: dict[str, dict[Key, None]] = {}
         self._unconfirmed: dict[str, dict[Key, None]] = {}
+        self._told_over: dict[int, set[Key]] = {}
 
     def add(self, binding: Binding) -> None:
         key = binding.key
@@ -67,6 +70,17 @@ class Attempts:
         if not binding.confirmed:
             binding.confirmed = True
             _remove(self._unconfirmed, binding.peer, binding.key)
+
+    def note_over(self, peer: str, task: int, attempt: int) -> None:
+        """The peer has told that it is over: what still tells of it as under way is older."""
+        self._told_over.setdefault(task, set()).add((peer, task, attempt))
+
+    def is_over(self, peer: str, task: int, attempt: int) -> bool:
+        return (peer, task, attempt) in self._told_over.get(task, ())
+
+    def committed(self, task: int) -> None:
+        """Nothing more is adopted for it, so nothing about it need be remembered."""
+        self._told_over.pop(task, None)
 
     def of_task(self, task: int) -> list[Binding]:
         return [self._all[key] for key in self._of_task.get(task, ())]

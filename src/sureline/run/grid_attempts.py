@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from sureline.journal.events import (
     PeerLeft,
     RunEnded,
@@ -34,6 +32,7 @@ from sureline.peer.messages import (
     Withdraw,
 )
 from sureline.run.attempts import Attempts, Binding
+from sureline.run.binds import Binds, too_long
 from sureline.run.fence import Fence
 from sureline.run.fleet import Answer, Fleet, Peer
 from sureline.run.holders import Holders
@@ -54,9 +53,6 @@ LACKS_MAX = 8
 AGAIN_MAX_S = 30.0
 BINDS_MAX = 5
 """How often a Bind is sent before its peer is believed not to hear it."""
-BIND_BYTES_MAX = 768 << 10
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class GridAttempts(Submitter):
@@ -83,8 +79,7 @@ class GridAttempts(Submitter):
         self._holders = Holders(node_of(me), self._fleet.node)
         self._losses = [0] * len(graph)
         self._lacks = [0] * len(graph)
-        self._parked: dict[str, dict[int, None]] = {}
-        """Queued tasks that wait for an input to be had from somewhere, by digest."""
+        self._binds = Binds(run, epoch, graph, self._known, self._holders)
         placer.held_by(lambda task: self._holders.bytes_on(self._known.inputs(task)))
 
     def _peer_attached(self) -> None:
@@ -164,7 +159,7 @@ class GridAttempts(Submitter):
         self.world.record(
             peer_joined(self.world.now(), peer.name, peer.capacity, peer.site, peer.node)
         )
-        self._unpark_all()
+        self._unparked(self._binds.unpark_all())
         self._peer_attached()
 
     def _judge(self, peer: Peer, answer: Answer) -> None:
@@ -189,25 +184,39 @@ class GridAttempts(Submitter):
                 self._bind_again(peer, binding)
 
     def _adopt(self, peer: Peer, answer: Answer) -> None:
-        """What is under way there and was not known: it goes on, if it is of use."""
+        """What is there and was not known: it goes on, if it is of use; reports will follow."""
         for (name, attempt), started in answer.under_way.items():
             task = self.graph.index.get(name)
-            known = task is not None and self._attempts.get(peer.name, task, attempt) is not None
-            if known:
+            if task is not None and self._is_known(peer.name, task, attempt):
                 continue
-            wanted = task is not None and self._state[task] is not State.COMMITTED
-            if task is None or not wanted or self._cancel is not None:
+            if task is None or self._state[task] is State.COMMITTED or self._cancel is not None:
                 self.world.send(
                     peer.agent, Withdraw(self.run, name, attempt, force=True, epoch=self.epoch)
                 )
                 continue
             self._grid_placer.adopted(self.graph.tasks[task].needs, peer.name)
-            binding = Binding(peer.name, task, attempt, peer.serial, peer.session, confirmed=True)
-            self._attempts.add(binding)
-            self._attempt[task] = max(self._attempt[task], attempt)
-            if self._state[task] in (State.QUEUED, State.RETRYING):
-                self._set(task, State.BOUND)
+            self._adopt_one(peer, task, attempt, booked=True)
             self._note_adopted(task, attempt, peer.name, started)
+        for name, attempt in answer.reports:
+            task = self.graph.index.get(name)
+            if task is None or self._state[task] is State.COMMITTED or self._cancel is not None:
+                continue  # the report itself will be answered
+            if not self._is_known(peer.name, task, attempt):
+                self._adopt_one(peer, task, attempt, booked=False)
+
+    def _adopt_one(self, peer: Peer, task: int, attempt: int, *, booked: bool) -> None:
+        binding = Binding(
+            peer.name, task, attempt, peer.serial, peer.session, confirmed=True, booked=booked
+        )
+        self._attempts.add(binding)
+        self._attempt[task] = max(self._attempt[task], attempt)
+        if self._state[task] in (State.QUEUED, State.RETRYING):
+            self._set(task, State.BOUND)
+
+    def _is_known(self, peer: str, task: int, attempt: int) -> bool:
+        """Whether it is on our books, or this is old news of one that is over."""
+        known = self._attempts.get(peer, task, attempt) is not None
+        return known or self._attempts.is_over(peer, task, attempt)
 
     def _note_adopted(self, task: int, attempt: int, peer: str, started: bool) -> None:
         now, name = self.world.now(), self.graph.tasks[task].name
@@ -254,11 +263,11 @@ class GridAttempts(Submitter):
         peer = self._fleet.get(name)
         if self._state[task] is not State.QUEUED or peer is None:
             return None
-        bind = self._make_bind(task, self._attempt[task] + 1)
+        bind = self._binds.make(task, self._attempt[task] + 1)
         if bind is None:
             return None
-        if len(_encode(bind)) > BIND_BYTES_MAX:
-            reason = f"its description is longer than {BIND_BYTES_MAX >> 10} KiB and cannot travel"
+        reason = too_long(bind)
+        if reason:
             self._fail(task, TaskEnded(0.0, "", "failed", reason=reason))
             return None
         self._attempt[task] += 1
@@ -269,31 +278,8 @@ class GridAttempts(Submitter):
         self.world.record(TaskBound(self.world.now(), bind.task, bind.attempt, name))
         return peer.agent, bind
 
-    def _make_bind(self, task: int, attempt: int) -> Bind | None:
-        """None, and the task is parked, if an input cannot be had from anywhere just now."""
-        described = self.graph.tasks[task]
-        sources: dict[str, tuple[Node, ...]] = {}
-        for record in self._known.inputs(task):
-            if self.graph.maker(record.path) is None:
-                self._holders.add_here(record.digest)  # the user's own
-            nodes = self._holders.sources(record.digest)
-            if not nodes:
-                self._parked.setdefault(record.digest, {})[task] = None
-                return None
-            sources[record.digest] = nodes
-        return Bind(
-            self.run,
-            described.name,
-            attempt,
-            self._known.job(task, attempt),
-            described.needs,
-            epoch=self.epoch,
-            key=self._known.key(task),
-            sources=sources,
-        )
-
     def _bind_again(self, peer: Peer, binding: Binding) -> None:
-        bind = self._make_bind(binding.task, binding.attempt)
+        bind = self._binds.make(binding.task, binding.attempt)
         if bind is None or self._state[binding.task] is not State.BOUND:
             self._give_back(binding)
             self._lost(binding, f"{peer.name} did not hear of it")
@@ -302,15 +288,10 @@ class GridAttempts(Submitter):
         binding.serial = peer.serial
         self.world.send(peer.agent, bind)
 
-    def _unpark(self, digest: str) -> None:
-        for task in self._parked.pop(digest, ()):
+    def _unparked(self, tasks: list[int]) -> None:
+        for task in tasks:
             if self._state[task] is State.QUEUED:
                 self._queue_now(task)
-
-    def _unpark_all(self) -> None:
-        for digest in list(self._parked):
-            if self._holders.sources(digest):
-                self._unpark(digest)
 
     # -- what peers tell --------------------------------------------------------------------------
 
@@ -350,6 +331,7 @@ class GridAttempts(Submitter):
         if binding is None:
             return
         self._give_back(binding)
+        self._attempts.note_over(*binding.key)
         self._refused(binding, message)
         self._settled()
 
@@ -425,7 +407,7 @@ class GridAttempts(Submitter):
         return self._state[task] is State.BOUND and not self._attempts.of_task(task)
 
     def _give_back(self, binding: Binding) -> None:
-        if self._attempts.pop(*binding.key) is not None:
+        if self._attempts.pop(*binding.key) is not None and binding.booked:
             self._placer.released(binding.task, self.graph.tasks[binding.task].needs, binding.peer)
 
     def _withdraw(self, binding: Binding, force: bool = False) -> None:

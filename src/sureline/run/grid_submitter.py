@@ -138,7 +138,10 @@ class GridSubmitter(GridAttempts):
         if self._state[task] is State.COMMITTED:
             mine = self._made_by.get(task) == (name_of(sender), message.attempt)
             self._receipts.acknowledge(sender, message, useless=not mine)
-        elif message.ended.outcome == "succeeded":
+            self._settled()
+            return
+        self._attempts.note_over(name_of(sender), task, message.attempt)
+        if message.ended.outcome == "succeeded":
             self._take_result(sender, message, task)
         else:
             self._receipts.acknowledge(sender, message, useless=True)
@@ -178,6 +181,7 @@ class GridSubmitter(GridAttempts):
             for record in ended.inputs:
                 self._holders.add(record.digest, ended.peer)
         super()._commit(task, ended)
+        self._attempts.committed(task)
         for binding in self._attempts.of_task(task):
             self._withdraw(binding, force=True)
 
@@ -200,7 +204,7 @@ class GridSubmitter(GridAttempts):
         made_by = self._made_by.get(task)
         if made_by is not None:
             self._receipts.homed(made_by[0], digest)
-        self._unpark(digest)
+        self._unparked(self._binds.unpark(digest))
         self._settled()
 
     def _tell_homed(self) -> None:
@@ -255,7 +259,7 @@ class GridSubmitter(GridAttempts):
         )
 
     def _on_cancel(self, message: CancelRun) -> None:
-        self._parked.clear()
+        self._binds.clear()
         super()._on_cancel(message)
 
     def _finish_if_over(self) -> None:

@@ -55,6 +55,8 @@ class Spreader(Generic[T]):
 
     def take(self, size_max: int, sends_max: int) -> list[T]:
         """What the next message carries."""
+        if not self._sends:
+            return []
         taken: list[T] = []
         chosen: list[tuple[str, int]] = []
         left = size_max

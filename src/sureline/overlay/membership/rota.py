@@ -38,16 +38,12 @@ class Rota:
 
     def partners(self) -> list[str]:
         """Those who are partners now."""
+        self._fill()
         return list(self._partners)
 
     def next(self) -> str | None:
         """The partner whose turn it is; None if nobody is there."""
-        self._partners = [name for name in self._partners if self._present(name)]
-        while len(self._partners) < self._partners_max:
-            drawn = self._draw()
-            if drawn is None:
-                break
-            self._partners.append(drawn)
+        self._fill()
         if not self._partners:
             return None
         self._turn = (self._turn + 1) % len(self._partners)
@@ -69,6 +65,14 @@ class Rota:
         if name in self._partners:
             self._partners.remove(name)
             self._visits.pop(name, None)
+
+    def _fill(self) -> None:
+        self._partners = [name for name in self._partners if self._present(name)]
+        while len(self._partners) < self._partners_max:
+            drawn = self._draw()
+            if drawn is None:
+                return
+            self._partners.append(drawn)
 
     def _draw(self) -> str | None:
         """One of those not yet visited in this round; a new round begins when all were."""

@@ -26,7 +26,7 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     """Through how many others a silent member is probed."""
     partners: int = 4
     """How many members, besides the next on the ring, are probed in turn for a while..."""
-    partner_visits: int = 15
+    partner_visits: int = 30
     """...before each is replaced by one not yet visited in this round. Few and slow changes keep
     the number of connections opened far below one per probe."""
     burst_s: float = 0.5

@@ -84,6 +84,10 @@ class _Source:
             return FIRST_PATIENCE_S
         return min(max(2 * self.usual_s + 4 * self.spread_s, PATIENCE_MIN_S), PATIENCE_MAX_S)
 
+    def ready(self, now: float) -> bool:
+        """Whether it may be asked: it neither owes for too long nor failed a moment ago."""
+        return not self.overdue and self.paused_until <= now
+
     @property
     def hopeless(self) -> bool:
         allowed = FAILURES_FREE + self.given // FAILURES_SHARE
@@ -270,18 +274,14 @@ class Schedule:
             self._sort()
         found: list[Request] = []
         room = self._total - self.under_way
-        waiting = [
-            name
-            for name, source in self._sources.items()
-            if not source.overdue and source.paused_until <= now
-        ]
+        waiting = [name for name, source in self._sources.items() if source.ready(now)]
         while waiting and room > 0:
             # one each in turn, those that owe least first, so that no source is loaded for others
             waiting.sort(key=lambda name: len(self._sources[name].asked))
             for name in list(waiting):
                 source = self._sources[name]
                 chunk = None
-                if room > 0 and len(source.asked) < self._window_of(source):
+                if room > 0 and len(source.asked) < self._window_of(source, now):
                     chunk = self._pick(name, source, now)
                 if chunk is None:
                     waiting.remove(name)
@@ -292,11 +292,15 @@ class Schedule:
                 room -= 1
         return found
 
-    def _window_of(self, source: _Source) -> int:
+    def _window_of(self, source: _Source, now: float) -> int:
         """How many chunks it may owe at once. One, until it has given one."""
-        if self._unspread and not source.complete:
+        if self._unspread and not source.complete and self._first_answers(now):
             return int(self.count - self.missing < SPREAD_SHARE * self._out)
         return self._window if source.given else 1
+
+    def _first_answers(self, now: float) -> bool:
+        """Whether somebody who has the whole file can be asked, so that waiting makes sense."""
+        return any(s.complete and s.ready(now) for s in self._sources.values())
 
     def _look_for_overdue(self, now: float) -> None:
         for name, source in list(self._sources.items()):

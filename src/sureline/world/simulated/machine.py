@@ -112,6 +112,8 @@ class Life:
     def end(self, how: Ending) -> None:
         self.over = True
         self.open = False
+        for place in self.machine.places:
+            place.leave()
         for action in self._enders or ():
             action(how)
 
@@ -177,7 +179,7 @@ class Machine:
         self.parts = parts
         self.boot: Action | None = None
         self.life: Life | None = Life(self)
-        self.places: list[Place] = []
+        self.places: tuple[Place, ...] = ()
         """Of the agents of its current life."""
         self.frozen = False
         self.slowness = 1.0
@@ -250,15 +252,13 @@ class Machine:
         if life is None:
             return
         self.life = None
-        for place in self.places:
-            place.close()
-        self.places = []
         self._held = None
         self._free_s = 0.0
         if self._processor is not None:
             self._processor.abandon()
             self._processor = None
         life.end(how)
+        self.places = ()
         if self._disk is not None:
             self._disk.lose(power=how == "crash")
 
@@ -266,6 +266,14 @@ class Machine:
         """A new life, with nothing in it yet."""
         self.frozen = False
         self.life = Life(self)
+
+    def add(self, place: Place) -> None:
+        """A place for an agent; one that had the same address before is given up."""
+        for other in self.places:
+            if other.me == place.me:
+                other.leave()
+        self.places = (*(other for other in self.places if other.me != place.me), place)
+        self.see_places()
 
     def hold(self, entry: Entry) -> None:
         """It is not open: the entry waits."""
@@ -292,8 +300,11 @@ class Machine:
     def _set_open(self, life: Life, is_open: bool) -> None:
         if life.open != is_open:
             life.open = is_open
-            for place in self.places:
-                place.set_open(is_open)
+            self.see_places()
+
+    def see_places(self) -> None:
+        for place in self.places:
+            place.see_state()
 
     def _drain(self) -> None:
         """Run what waits, in order, as long as the machine can."""
@@ -304,4 +315,4 @@ class Machine:
             return
         self._set_open(life, True)
         while held and life.open:
-            self.sim.perform(held.popleft())
+            self.sim.guard(self.node, self.sim.perform, held.popleft())

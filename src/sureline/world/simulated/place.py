@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sureline.world.address import node_of
@@ -19,10 +20,14 @@ from sureline.world.protocol import (
     Timer,
     Wanted,
 )
+from sureline.world.simulated.counters import size_of
 
 if TYPE_CHECKING:
     from sureline.world.simulated.machine import Life, Machine
     from sureline.world.simulated.simulation import Simulation
+
+ARRIVALS_TO_PRUNE = 64
+"""At this size, and whenever it has doubled, a table of arrivals forgets those that are over."""
 
 
 class Place:
@@ -30,97 +35,134 @@ class Place:
 
     __slots__ = (
         "_arrivals",
-        "_joined",
-        "_last_arrival_s",
+        "_arrives_s",
+        "_arrives_to",
+        "_calendar",
         "agent",
+        "joined",
         "life",
         "machine",
         "me",
+        "quick",
         "random",
         "received",
         "sent",
-        "sim",
     )
 
     def __init__(self, sim: Simulation, machine: Machine, life: Life, me: AgentId) -> None:
-        self.sim = sim
         self.machine = machine
         self.life = life
         self.me = me
         self.random = sim.random
+        self.joined: Agent | None = None
         self.agent: Agent | None = None
-        """The agent here, while its machine is open; what is for it can be delivered at once."""
-        self._joined: Agent | None = None
-        self._last_arrival_s = 0.0
-        """When the last of the messages under way from here arrives."""
-        self._arrivals: dict[AgentId, float] | None = None
-        """When the last of the messages under way to each agent arrives."""
+        """The same while its machine is open: what is for it can be delivered at once."""
+        self.quick = False
+        """Whether a message from here needs nothing but the default link's delay."""
         self.sent = 0
         self.received = 0
+        self._calendar = sim.calendar
+        self._arrives_s = 0.0
+        """When the last of the messages under way from here arrives."""
+        self._arrives_to: AgentId = ""
+        """To whom they are, while all are to one agent."""
+        self._arrivals: dict[AgentId, float] | None = None
+        """If not: when the last to each agent arrives."""
 
     def join(self, agent: Agent) -> None:
-        self._joined = agent
-        self.agent = agent if self.life.open else None
+        self.joined = agent
+        self.see_state()
 
     def leave(self) -> None:
-        self._joined = self.agent = None
+        self.joined = None
+        self.see_state()
 
-    def set_open(self, is_open: bool) -> None:
-        self.agent = self._joined if is_open else None
-
-    close = leave
-
-    @property
-    def joined(self) -> Agent | None:
-        return self._joined
+    def see_state(self) -> None:
+        """The machine, its network, or who is here has changed."""
+        machine, is_open = self.machine, self.life.open
+        self.agent = self.joined if is_open else None
+        self.quick = is_open and machine.sim.quick and len(machine.places) == 1
 
     def now(self) -> float:
         return self.machine.clock()
 
     def send(self, to: AgentId, message: Message) -> None:
-        life = self.life
+        me = self.me
+        if not self.quick or to == me:
+            self._send_with_care(to, message)
+            return
+        calendar = self._calendar
+        self.sent += 1
+        arrives_s = calendar.delay() + calendar.now
+        if self._arrives_s > calendar.now:
+            if self._arrives_to is not to:
+                arrives_s = self._in_order(to, arrives_s, 0.0)
+            elif arrives_s < self._arrives_s:
+                arrives_s = self._arrives_s
+            else:
+                self._arrives_s = arrives_s
+        else:
+            self._arrives_s = arrives_s
+            self._arrives_to = to
+            self._arrivals = None
+        try:
+            calendar.buckets[int(arrives_s * calendar.per_s)].append(
+                (arrives_s, to, me, message, 0)
+            )
+        except KeyError:
+            calendar.add((arrives_s, to, me, message, 0))
+
+    def _send_with_care(self, to: AgentId, message: Message) -> None:
+        """A message that may cost time, get lost, be doubled, or cross no network at all."""
+        machine, life = self.machine, self.life
         if life.over:
             return
-        sim, machine = self.sim, self.machine
-        there = sim.places.get(to)
-        node = there.machine.node if there is not None else node_of(to)
+        sim, here, node = machine.sim, machine.node, node_of(to)
         leaves_s = machine.moment_s()
-        if node == machine.node:
-            sim.deliver(leaves_s, there, to, self.me, message, -1)
+        if node == here:
+            sim.schedule(leaves_s, life, partial(sim.hand_over, to, self.me, message))
             return
         counters, network = sim.counters, sim.network
-        size_bytes = counters.size_of(message, self.me, to)
+        channel = network.channel(here, node)
+        size_bytes = 0
+        if counters.detail == "full" or channel.s_per_byte:
+            size_bytes = size_of(message, self.me, to)
         counters.sent(self, message, size_bytes, leaves_s)
-        channel = network.channel(machine.node, node)
-        if network.cut(machine.node, node) or (
-            channel.loss and network.random.random() < channel.loss
-        ):
-            counters.dropped(machine.node, message)
+        if network.cut(here, node) or (channel.loss and network.random.random() < channel.loss):
+            counters.dropped(here, message, arrived=False)
             return
         wire_s = size_bytes * channel.s_per_byte
         arrives_s = leaves_s + channel.draw() + wire_s
         if not channel.reorder:
             arrives_s = self._in_order(to, arrives_s, wire_s)
-        sim.deliver(arrives_s, there, to, self.me, message, size_bytes)
+        self._calendar.add((arrives_s, to, self.me, message, size_bytes))
         if channel.duplication and network.random.random() < channel.duplication:
+            counters.duplicated(message)
             again_s = max(arrives_s, leaves_s + channel.draw() + wire_s)
-            sim.deliver(again_s, there, to, self.me, message, size_bytes)
+            self._calendar.add((again_s, to, self.me, message, size_bytes))
 
     def _in_order(self, to: AgentId, arrives_s: float, wire_s: float) -> float:
-        """No earlier than the one before it to the same agent, which was on the wire first."""
+        """No earlier than the one before it to the same agent, which is on the wire first."""
         arrivals = self._arrivals
-        if self._last_arrival_s <= self.sim.time or arrivals is None:
+        if self._arrives_s <= self._calendar.now:
             arrivals = self._arrivals = {}
-        arrives_s = max(arrives_s, arrivals.get(to, 0.0) + wire_s)
+        elif arrivals is None:
+            arrivals = self._arrivals = {self._arrives_to: self._arrives_s}
+        before_s = arrivals.get(to)
+        if before_s is not None:
+            arrives_s = max(arrives_s, before_s + wire_s)
+        elif len(arrivals) >= ARRIVALS_TO_PRUNE and len(arrivals).bit_count() == 1:
+            now_s = self._calendar.now
+            arrivals = self._arrivals = {to: s for to, s in arrivals.items() if s > now_s}
         arrivals[to] = arrives_s
-        if arrives_s > self._last_arrival_s:
-            self._last_arrival_s = arrives_s
+        self._arrives_to = ""
+        self._arrives_s = max(arrives_s, self._arrives_s)
         return arrives_s
 
     def after(self, seconds: float, action: Action) -> Timer:
         machine = self.machine
         due_s = machine.moment_s() + machine.true_s(max(0.0, seconds))
-        return self.sim.schedule(due_s, self.life, action)
+        return machine.sim.schedule(due_s, self.life, action)
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None

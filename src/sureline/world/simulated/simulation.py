@@ -10,20 +10,19 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from random import Random
+from typing import Any, NoReturn
 
 from sureline.world.address import node_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import Action, AgentId, Message, Unreachable, World
+from sureline.world.simulated import loop
 from sureline.world.simulated.calendar import Calendar, Entry, SimTimer
 from sureline.world.simulated.counters import Counters, Detail
 from sureline.world.simulated.machine import Life, Machine, MachineParts, MachineSpec
 from sureline.world.simulated.network import Network
 from sureline.world.simulated.place import Place
-
-EVENTS_PER_COLLECTION = 500_000
-EVENTS_PER_ADAPTATION = 5_000
-EVENTS_PER_PROGRESS = 100_000
 
 IDEAL = MachineSpec()
 PLAIN_PARTS = MachineParts()
@@ -54,18 +53,25 @@ class Simulation:
     ) -> None:
         self.seed = seed
         self.random = Random(f"{seed} agents")
-        self.time = 0.0
+        self.calendar = Calendar()
         self.epoch_s = epoch_s
         """What an exact clock says at time 0."""
         self.events = 0
         """How many have happened."""
         self.places: dict[AgentId, Place] = {}
-        self.counters = Counters(detail)
+        self.counters = Counters(detail, self.calendar)
         self.failed: SimulationError | None = None
         self._machines: dict[str, Machine] = {}
-        self._calendar = Calendar()
         self.network = network or Network()
         self.network.bind(self, seed)
+        self.quick = False
+        """Whether a message needs nothing but the default link's delay."""
+        self.network_changed()
+
+    @property
+    def time(self) -> float:
+        """True virtual seconds."""
+        return self.calendar.now
 
     # Machines and agents.
 
@@ -94,7 +100,7 @@ class Simulation:
         """Run `start` now, and again on every restart of the node. It makes and joins agents."""
         machine = self.machine(node)
         machine.boot = start
-        self._guarded(node, start)
+        self.guard(node, start)
 
     def place(self, me: AgentId) -> World:
         """The World of the agent at address `me`, in the current life of its machine."""
@@ -103,7 +109,7 @@ class Simulation:
             raise ValueError(f"{machine.node} is down: no agent can be placed there")
         made = Place(self, machine, machine.life, me)
         self.places[me] = made
-        machine.places.append(made)
+        machine.add(made)
         return made
 
     def join(self, agent: Agent) -> None:
@@ -138,7 +144,7 @@ class Simulation:
         if machine.life is None:
             machine.begin()
             if machine.boot is not None:
-                self._guarded(node, machine.boot)
+                self.guard(node, machine.boot)
 
     def freeze(self, node: str) -> None:
         """Stop the process, as SIGSTOP does: all that is due waits. Its clock goes on."""
@@ -174,158 +180,96 @@ class Simulation:
     ) -> None:
         """Let things happen: until the time `until` (which it then is), or the condition holds
         (asked after every event), or so many events are over, or nothing is left to happen.
-        `progress` is called every EVENTS_PER_PROGRESS events."""
+        `progress` is called every so many events."""
         if self.failed is not None:
             raise self.failed
         if condition is not None and condition():
             return
         with _quiet_collector():
-            stopped = self._run(until, condition, events_max, progress)
+            stopped = loop.run(self, loop.Stop(until, condition, events_max), progress)
         if until is not None and not stopped:
-            self.time = max(self.time, until)
+            self.calendar.now = max(self.calendar.now, until)
 
-    def _run(
-        self,
-        until: float | None,
-        condition: Callable[[], bool] | None,
-        events_max: int | None,
-        progress: Callable[[Simulation], None] | None,
-    ) -> bool:
-        calendar = self._calendar
-        began = collected = told = adapted = self.events
-        buckets = 0
-        while (next_s := calendar.next_s()) is not None:
-            if until is not None and next_s > until:
-                return False
-            number, bucket = calendar.open()
-            done = 0
-            entry: Entry | None = None
-            try:
-                for entry in bucket:
-                    if until is not None and entry[0] > until:
-                        break
-                    self.time = entry[0]
-                    done += 1
-                    self.perform(entry)
-                    if condition is not None and condition():
-                        return True
-                    if events_max is not None and self.events + done - began >= events_max:
-                        return True
-                else:
-                    entry = None
-            except Exception as error:
-                self._fail(entry, error)
-            finally:
-                calendar.close(number, done)
-                self.events += done
-            if entry is not None:
-                return False
-            buckets += 1
-            if self.events - adapted >= EVENTS_PER_ADAPTATION:
-                calendar.adapt((self.events - adapted) / buckets)
-                adapted, buckets = self.events, 0
-            if self.events - collected >= EVENTS_PER_COLLECTION:
-                collected = self.events
-                gc.collect(0)
-            if progress is not None and self.events - told >= EVENTS_PER_PROGRESS:
-                told = self.events
-                progress(self)
-        return False
+    def count_and_perform(self, entry: Entry) -> None:
+        """Perform an entry that has not been counted with its bucket."""
+        if self.counters.detail == "light" and entry[1] is not None:
+            self.counters.arrived(int(entry[0]), [entry])
+        self.perform(entry)
 
     def perform(self, entry: Entry) -> None:
         """Let one entry happen, or wait, or come to nothing."""
-        _, place, whose, what, size_bytes = entry
-        if place is None:
-            timer: SimTimer = what
-            if timer.action is None:
-                return
-            if whose is None or whose.open:
-                action, timer.action = timer.action, None
-                action()
-            elif not whose.over:
-                whose.machine.hold(entry)
-        elif place.agent is not None:
-            if size_bytes >= 0:
-                self.counters.received(place, what, size_bytes)
-            place.agent.receive(whose, what)
+        _, to, sender, what, size_bytes = entry
+        if to is None:
+            loop.fire(entry)
+            return
+        place = self.places.get(to)
+        if place is not None and place.agent is not None:
+            self.counters.received(place, what, size_bytes)
+            place.agent.receive(sender, what)
+        elif place is not None and place.joined is not None:
+            place.machine.hold(entry)
         else:
-            self._arrive(entry, place, whose, what)
-
-    def _arrive(self, entry: Entry, place: Place, sender: AgentId, message: Message) -> None:
-        """A message has come to where no agent is ready for it."""
-        there = self.places.get(place.me)
-        if there is not None and not there.life.over:
-            if there.agent is not None:
-                self.perform((entry[0], there, sender, message, entry[4]))
-                return
-            if there.joined is not None:
-                there.machine.hold((entry[0], there, sender, message, entry[4]))
-                return
-        self.counters.dropped(node_of(sender), message)
-        node = node_of(place.me)
-        machine = self._machines.get(node)
-        if machine is None or machine.life is None:
-            self._refuse(node, sender)
+            self.counters.dropped(node_of(sender), what, arrived=True)
+            self._refuse(node_of(to), sender)
 
     def _refuse(self, node: str, sender: AgentId) -> None:
-        """Nobody listens at the node: whoever tried to reach it hears so, if it wants to."""
+        """If nobody listens at the node, whoever tried to reach it hears so, if it wants to."""
+        machine = self._machines.get(node)
+        if machine is not None and machine.life is not None:
+            return
         origin = self.places.get(sender)
         if origin is None or origin.joined is None or not origin.joined.hears(Unreachable):
             return
         here = origin.machine.node
         if not self.network.cut(node, here):
-            delay_s = self.network.channel(node, here).draw()
-            self.deliver(self.time + delay_s, origin, sender, sender, Unreachable(node), -1)
+            back_s = self.time + self.network.channel(node, here).draw()
+            tell = partial(self.hand_over, sender, sender, Unreachable(node))
+            self.schedule(back_s, origin.life, tell)
 
-    def deliver(
-        self,
-        time_s: float,
-        there: Place | None,
-        to: AgentId,
-        sender: AgentId,
-        message: Message,
-        size_bytes: int,
-    ) -> None:
-        """Let a message arrive. A negative size says that it crosses no network."""
-        if there is None:
-            machine = self._machines.get(node_of(to)) or Machine(
-                self, node_of(to), IDEAL, PLAIN_PARTS
-            )
-            there = Place(self, machine, Life(machine), to)
-        self._calendar.add((time_s, there, sender, message, size_bytes))
+    def hand_over(self, to: AgentId, sender: AgentId, message: Message) -> None:
+        """Deliver a message that crosses no network."""
+        place = self.places.get(to)
+        if place is not None and place.agent is not None:
+            place.agent.receive(sender, message)
 
     def schedule(self, time_s: float, life: Life | None, action: Action) -> SimTimer:
         """Run the action at a moment of true time, in this life only; with None, in any case."""
         timer = SimTimer(action)
-        self._calendar.add((time_s, None, life, timer, 0))
+        self.calendar.add((time_s, None, life, timer, 0))
         return timer
 
     def network_changed(self) -> None:
         """The network's links are others from now on."""
+        self.calendar.delay = self.network.default.draw
+        quick = self.network.plain and self.counters.detail == "light"
+        if quick != self.quick:
+            self.quick = quick
+            for machine in self._machines.values():
+                machine.see_places()
 
-    def _guarded(self, node: str, action: Action) -> None:
+    def guard(self, node: str, action: Callable[..., None], *args: Any) -> None:
+        """Do something on a node; an exception ends the simulation."""
         if self.failed is not None:
             raise self.failed
         try:
-            action()
-        except SimulationError:
-            raise
+            action(*args)
         except Exception as error:
-            self.failed = SimulationError(self.seed, self.time, node, error)
-            raise self.failed from error
+            self._end_with(node, error)
 
-    def _fail(self, entry: Entry | None, error: Exception) -> None:
-        """Remember and raise what ended this simulation."""
-        if isinstance(error, SimulationError):
-            self.failed = error
-            raise error
+    def fail(self, entry: Entry | None, error: Exception) -> NoReturn:
+        """The entry raised an exception: the simulation ends with it."""
         node = ""
         if entry is not None and entry[1] is not None:
-            node = entry[1].machine.node
+            node = node_of(entry[1])
         elif entry is not None and entry[2] is not None:
             node = entry[2].machine.node
-        self.failed = SimulationError(self.seed, self.time, node, error)
-        raise self.failed from error
+        self._end_with(node, error)
+
+    def _end_with(self, node: str, error: Exception) -> NoReturn:
+        if self.failed is None:
+            self.failed = SimulationError(self.seed, self.time, node, error)
+            raise self.failed from error
+        raise self.failed
 
 
 @contextmanager

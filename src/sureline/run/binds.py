@@ -1,0 +1,70 @@
+"""What a peer is told to run one attempt, with the nodes that hold its inputs.
+
+A task with an input that no node which is there holds is parked until one does.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sureline.peer.messages import Bind
+from sureline.run.holders import Holders
+from sureline.run.known import Known
+from sureline.workflow.model import Graph
+from sureline.world.address import Node
+
+BIND_BYTES_MAX = 768 << 10
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Binds:
+    def __init__(self, run: str, epoch: int, graph: Graph, known: Known, holders: Holders) -> None:
+        self._run = run
+        self._epoch = epoch
+        self._graph = graph
+        self._known = known
+        self._holders = holders
+        self._parked: dict[str, dict[int, None]] = {}
+
+    def make(self, task: int, attempt: int) -> Bind | None:
+        """None, and the task is parked, if an input cannot be had from anywhere just now."""
+        described = self._graph.tasks[task]
+        sources: dict[str, tuple[Node, ...]] = {}
+        for record in self._known.inputs(task):
+            if self._graph.maker(record.path) is None:
+                self._holders.add_here(record.digest)  # the user's own
+            nodes = self._holders.sources(record.digest)
+            if not nodes:
+                self._parked.setdefault(record.digest, {})[task] = None
+                return None
+            sources[record.digest] = nodes
+        return Bind(
+            self._run,
+            described.name,
+            attempt,
+            self._known.job(task, attempt),
+            described.needs,
+            epoch=self._epoch,
+            key=self._known.key(task),
+            sources=sources,
+        )
+
+    def unpark(self, digest: str) -> list[int]:
+        """The tasks that waited for this content, which is to be had now."""
+        return list(self._parked.pop(digest, ()))
+
+    def unpark_all(self) -> list[int]:
+        """The tasks that waited for content that is to be had now."""
+        found = [digest for digest in self._parked if self._holders.sources(digest)]
+        return [task for digest in found for task in self.unpark(digest)]
+
+    def clear(self) -> None:
+        self._parked.clear()
+
+
+def too_long(bind: Bind) -> str:
+    """Why it cannot travel; '' if it can."""
+    if len(_encode(bind)) <= BIND_BYTES_MAX:
+        return ""
+    return f"its description is longer than {BIND_BYTES_MAX >> 10} KiB and cannot travel"
