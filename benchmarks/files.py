@@ -88,11 +88,26 @@ class Process:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self.wait()
 
-    def end(self) -> None:
+    def wait(self) -> int:
+        """Until it has ended by itself; how."""
+        code = self._process.wait(PATIENCE_S)
+        self._close()
+        return code
+
+    def end(self) -> float:
+        """How much CPU it has used."""
         self.tell(do="end")
+        cpu_s = float(self.hear(has("cpu_s"))["cpu_s"])
         self._process.wait(PATIENCE_S)
+        self._close()
+        return cpu_s
+
+    def _close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
 
 
 def has(key: str) -> Callable[[dict[str, Any]], bool]:
@@ -124,7 +139,9 @@ def plain_copy(where: Path, homes: dict[str, Path], path: Path, receivers: list[
     for process in processes:
         process.tell(do="begin")
     ended = [process.hear(has("bytes")) for process in processes]
-    sender.tell(do="end")
+    sender.end()
+    for process in processes:
+        process.wait()
     size = path.stat().st_size
     if any(one["bytes"] != size for one in ended):
         raise RuntimeError("the plain copy is not whole")
@@ -162,8 +179,7 @@ def swarm(
     found["elapsed_s"] = max(float(one.get("at", time.time())) for one in ended) - started
     found["cpu_s"] = {}
     for name, peer in peers.items():
-        peer.tell(do="end")
-        found["cpu_s"][name] = peer.hear(has("cpu_s"))["cpu_s"]
+        found["cpu_s"][name] = peer.end()
     for cache in caches.values():
         shutil.rmtree(cache)
     return found

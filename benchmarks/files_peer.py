@@ -2,8 +2,8 @@
 
     python benchmarks/files_peer.py HOME CACHE SIZE_BYTES_MAX
 
-Commands: {"do": "put", "path"}, {"do": "fetch", "digest", "size", "sources"}, {"do": "end"}.
-Events: {"node"} first; then {"there", "size"} while a file comes in, {"put"}, {"fetched"} or
+Commands: {"do": "put", "path"}, {"do": "fetch", "digest", "size", "sources"}, {"do": "end"}. With
+"die_at" in a fetch, the process kills itself when that share of the file is there. Events: {"node"} first; then {"there", "size"} while a file comes in, {"put"}, {"fetched"} or
 {"missing"}, and {"cpu_s"} at the end. Tests use it too: it is a whole peer as far as files go.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -53,8 +55,11 @@ class Peer:
             locate=nobody,
         )
         self._told_at = 0.0
+        self._die_at = 2.0
 
     def progressed(self, there: int, size: int) -> None:
+        if there >= self._die_at * size:
+            os.kill(os.getpid(), signal.SIGKILL)
         now = time.monotonic()
         if now - self._told_at > TOLD_S or there == size:
             self._told_at = now
@@ -66,6 +71,7 @@ class Peer:
             tell(put=record.digest, size=record.size)
         elif command["do"] == "fetch":
             wanted = FileRecord("data", command["digest"], command["size"])
+            self._die_at = command.get("die_at", self._die_at)
             try:
                 got = await self.files.fetch(wanted, command["sources"], self.progressed)
             except FetchError as error:

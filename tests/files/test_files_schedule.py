@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sureline.peer.files.asking import CHUNK_S
 from sureline.peer.files.chunks import Flags, flags_of
 from sureline.peer.files.schedule import (
     COPIES_MAX,
@@ -17,7 +18,6 @@ from sureline.peer.files.schedule import (
     FAILURES_ROW_MAX,
     FAILURES_SHARE,
     FIRST_PATIENCE_S,
-    PATIENCE_MAX_S,
     Request,
     Schedule,
 )
@@ -45,6 +45,7 @@ class Drive:
         self.under_way: list[tuple[float, Request]] = []
         self.now = 100.0
         self.kept: list[int] = []
+        self.hung: list[Request] = []
         self.requests = 0
         for name, source in self.sources.items():
             self.schedule.offer(name, flags_of(source.has, count))
@@ -69,8 +70,10 @@ class Drive:
         source.asked.append(request.chunk)
         self.requests += 1
         hangs = self.random.random() < source.hangs
-        after_s = float("inf") if hangs else self.random.uniform(0.01, 0.5)
+        after_s = CHUNK_S if hangs else self.random.uniform(0.01, 0.5)
         self.under_way.append((self.now + after_s, request))
+        if hangs:
+            self.hung.append(request)
 
     def _step(self) -> None:
         """To the next answer, or to the next time the schedule wants to look."""
@@ -78,8 +81,6 @@ class Drive:
         due = self.schedule.due(self.now)
         times = [time for time in (*answers, due) if time is not None and time > self.now]
         self.now = min(times, default=self.now + 1.0)
-        if self.now == float("inf"):
-            self.now = max(at for at in (*answers, 0.0) if at < float("inf")) + PATIENCE_MAX_S
         for at, request in [one for one in self.under_way if one[0] <= self.now]:
             self.under_way.remove((at, request))
             self._answer(request)
@@ -96,6 +97,9 @@ class Drive:
     def _answer(self, request: Request) -> None:
         source, schedule = self.sources[request.source], self.schedule
         luck = self.random.random()
+        if request in self.hung:
+            self.hung.remove(request)
+            luck = -1.0
         if luck < source.fails:
             schedule.fail(*request, self.now)
         elif schedule.arrived(*request, self.now):
@@ -199,39 +203,45 @@ def spread(swarm: int, count: int) -> tuple[list[Schedule], list[int]]:
     raise AssertionError("it never gets out")
 
 
-@pytest.mark.parametrize("swarm", [2, 3, 10])
+@pytest.mark.parametrize("swarm", [3, 10])
 def test_all_chunks_are_out_before_anybody_has_half(swarm: int) -> None:
     """So the first source may die when everybody has half."""
-    schedules, given = spread(swarm, 120)
-    assert all(schedule.missing >= 0.45 * 120 for schedule in schedules)
-    assert len(given) <= 1.2 * 120, "the source gives hardly anything twice before all is out"
+    schedules, given = spread(swarm, 512)
+    assert all(schedule.missing > 512 / 2 for schedule in schedules)
+    assert len(given) <= 1.25 * 512, "the source gives hardly anything twice before all is out"
 
 
-def test_a_source_that_hangs_is_overtaken_and_waited_for_no_more() -> None:
+def test_a_source_that_hangs_is_overtaken() -> None:
     schedule = Schedule(flags_of([], 4), 0)
-    for name in ("slow", "quick"):
+    for name in ("hangs", "quick"):
+        schedule.offer(name, flags_of(range(4), 4))
+    asked = []
+    now = 0.0
+    while not schedule.complete and now < FIRST_PATIENCE_S:
+        now += 0.1
+        for request in schedule.requests(now):
+            asked.append(request.source)
+            if request.source == "quick":
+                schedule.arrived(*request, now + 0.05)
+                schedule.keep(*request)
+    assert schedule.complete, "at the end, the idle one is asked for what the other owes"
+    assert asked.count("hangs") == 1, "who has given nothing yet gets one request"
+
+
+def test_one_that_hangs_from_the_start_is_dropped_if_there_are_others() -> None:
+    schedule = Schedule(flags_of([], 4), 0)
+    for name in ("hangs", "slow"):
         schedule.offer(name, flags_of(range(4), 4))
     schedule.requests(0.0)
-    for step in range(4):
-        for request in schedule.requests(step * 0.1):
-            if request.source == "quick":
-                schedule.arrived(*request, step * 0.1 + 0.05)
-                schedule.keep(*request)
-    late = FIRST_PATIENCE_S + 0.5
-    while not schedule.complete:
-        found = [request for request in schedule.requests(late) if request.source == "quick"]
-        assert found
-        for request in found:
-            schedule.arrived(*request, late)
-            schedule.keep(*request)
-    assert "slow" in schedule.dropped
+    schedule.requests(FIRST_PATIENCE_S + 0.1)
+    assert list(schedule.dropped) == ["hangs"], "the last one is kept, for want of another"
 
 
 def test_without_the_first_source_the_others_are_asked_at_once() -> None:
     """Chunks that only one node has are no reason to wait when nobody has the whole file."""
     schedule = Schedule(flags_of(range(50), 100), 0)
     schedule.offer("first", flags_of(range(100), 100), flags_of([], 100), others=True)
-    schedule.offer("other", flags_of(range(50, 100), 100))
+    schedule.offer("other", flags_of(range(50, 70), 100))
     assert {request.source for request in schedule.requests(0.0)} == {"first"}
     schedule.drop("first", "died")
     assert {request.source for request in schedule.requests(0.1)} == {"other"}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from sureline.overlay.membership import Member, Membership, MembershipSettings, Offer
 from sureline.overlay.membership.settings import (
@@ -31,10 +32,10 @@ class Grid:
         settings: MembershipSettings | None = None,
         link: Link | None = None,
         watched: bool = True,
+        detail: Literal["light", "full"] = "light",
     ) -> None:
-        self.sim = Simulation(
-            seed=seed, network=Network(link) if link else Network(), detail="light"
-        )
+        network = Network(link) if link else Network()
+        self.sim = Simulation(seed=seed, network=network, detail=detail)
         self.settings = settings or MembershipSettings()
         self.agents: dict[str, Membership] = {}
         self.up: dict[str, None] = {}

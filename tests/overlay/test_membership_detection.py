@@ -65,15 +65,53 @@ def test_distribution_of_times_to_notice(how, count, seeds):
         )
 
 
-def test_many_lost_at_once_are_all_noticed():
-    grid = Grid(3, watched=False)
+def test_everybody_is_probed_within_two_periods():
+    grid = Grid(2, watched=False, detail="full")
     nodes = grid.add_acquainted(100)
+    grid.run_for(3)
+
+    def received() -> dict[str, int]:
+        counted = grid.sim.counters.by_node_and_type()
+        return {node: counted[node]["membership.probe"].received for node in nodes}
+
+    for _ in range(5):
+        before = received()
+        grid.run_for(2 * grid.settings.probe_s + 0.05)
+        after = received()
+        assert [node for node in nodes if after[node] == before[node]] == []
+
+
+def test_half_of_the_grid_lost_at_once_is_noticed():
+    grid = Grid(3, watched=False)
+    nodes = grid.add_acquainted(60)
     grid.run_for(5)
     lost = grid.sim.random.sample(nodes, 30)
     for node in lost:
         grid.sim.freeze(node)
     rest = [node for node in nodes if node not in lost]
     grid.run_until(lambda: grid.agree_on(rest), 3 * DETECT_S, step_s=0.5)
+
+
+def test_a_row_of_lost_neighbours_does_not_hide_the_last_of_them():
+    for seed in range(6):
+        grid = Grid(seed, watched=False)
+        nodes = grid.add_acquainted(40)
+        grid.run_for(3 + seed / 6)
+        row = [name for _, name in grid.agents["n0"].knowledge.table.ring[10:15]]
+        for node in row:
+            grid.sim.freeze(node)
+        rest = [node for node in nodes if node not in row]
+        ack_s = grid.settings.ack_s
+        for number, node in enumerate(row):
+            # Each takes no longer than its own time, and one silence more than the one before.
+            until_s = 3 + seed / 6 + DETECT_S + number * (ack_s + 0.05)
+            grid.run_until(
+                lambda grid=grid, rest=rest, node=node: (
+                    "dead" in grid.states_of(node, rest).values()
+                ),
+                until_s - grid.sim.time,
+                step_s=0.05,
+            )
 
 
 @pytest.mark.parametrize("detect_s", [3.5, 20.0])
@@ -147,6 +185,20 @@ def test_a_node_that_stood_still_accuses_nobody():
         accused = {m.name for _, _, m in grid.seen if m.state != "alive"}
         assert accused <= {"n0"}, f"seed {seed}"
         grid.run_until(lambda grid=grid, nodes=nodes: grid.agree_on(nodes), 20)
+
+
+def test_a_timer_that_comes_late_is_no_evidence():
+    """In any world: whether the answer or the late timer is served first is a matter of luck."""
+    grid = Grid(1)
+    grid.add_acquainted(5)
+    inquiries = grid.agents["n0"].inquiries
+    for late_s, stage in ((2.0, "direct"), (0.2, "direct"), (0.05, "helped")):
+        grid.agents["n0"].inquiries.begin("n1")
+        inquiry = inquiries._open["n1"]
+        inquiries._silence(inquiry, grid.agents["n0"].knowledge.clock.now() - late_s)
+        assert inquiry.stage == stage
+    assert inquiries.health.patience == 3
+    assert grid.seen == []
 
 
 def test_a_slow_node_accuses_nobody():

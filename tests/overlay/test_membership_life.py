@@ -134,8 +134,9 @@ def test_a_flapping_node_is_shown_as_dead_until_it_stays():
         grid.sim.thaw("n5")
         grid.run_for(5)
     changes = [m.state for _, node, m in grid.seen if node == "n0" and m.name == "n5"]
-    assert changes.count("dead") <= 4, changes
-    assert changes.count("alive") <= 4, changes
+    # It died twelve times. Twice for free; then it was shown again after 5 s, once or twice, ...
+    assert changes.count("dead") <= 5, changes
+    assert changes.count("alive") <= 5, changes
     grid.run_for(3)
     assert grid.state_at("n0", "n5") == "alive"
     assert grid.agents["n0"].members()["n5"].state == "dead"

@@ -385,3 +385,17 @@ def test_a_report_too_long_to_travel_says_so():
     assert short.ended.outcome == "failed"
     assert f"longer than {REPORT_BYTES_MAX >> 10} KiB" in short.ended.reason
     assert fitting(short) is short
+
+
+def test_reports_are_sent_again_in_groups_so_that_no_queue_overflows(grid):
+    boot(grid, cores=4)
+    first = Writer(grid)
+    first.attach()
+    for number in range(300):
+        first.bind(f"t{number}", cores=0.01)
+    until(grid, lambda: len({m.task for m in first.of(Finished)}) == 300)
+    second = Writer(grid, "w2", epoch=2)
+    second.attach()
+    wait(grid, 0.1)
+    assert 0 < len(second.of(Finished)) <= outbox.GROUP_MAX
+    until(grid, lambda: len({m.task for m in second.of(Finished)}) == 300, 5.0)

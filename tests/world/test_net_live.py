@@ -40,17 +40,38 @@ class Watcher(Agent):
         self.missed.append((sender, message.node))
 
 
-async def world_of(name: str, limits: Limits | None = None) -> LiveWorld:
+class Touchy(Watcher):
+    """Lets an exception out on every odd number; on 99 its recorder fails."""
+
+    @handles(Note)
+    def note(self, sender, message):
+        if message.number == 99:
+            self.world.put("key", b"value")
+        if message.number % 2:
+            raise ZeroDivisionError(f"number {message.number}")
+        self.numbers.append(message.number)
+
+
+class FullDisk:
+    def put(self, key, value):
+        raise OSError("no space left")
+
+
+async def world_of(
+    name: str, limits: Limits | None = None, recorder=None, crashes=None
+) -> LiveWorld:
     loop = asyncio.get_running_loop()
     transport = await Transport.listen(
         loop, "127.0.0.1", 0, GRID.credentials(name), Codec([Note]), limits=limits
     )
 
     def crash(error):
-        raise error
+        if crashes is None:
+            raise error
+        crashes.append(error)
 
     return LiveWorld(
-        loop, None, None, None, on_crash=crash, transport=transport, node=transport.node
+        loop, None, None, recorder, on_crash=crash, transport=transport, node=transport.node
     )
 
 
@@ -102,6 +123,55 @@ def test_while_the_agents_are_behind_nothing_is_read_from_the_network():
         assert slow.numbers == list(range(60_000))
         # One record of TLS may still be on its way when the network is told to wait.
         assert MAIL_MAX < slow.mail_peak < MAIL_MAX + 1000
+        await a.transport.close()
+        await b.transport.close()
+
+    run(test())
+
+
+def test_a_message_of_another_node_that_a_handler_cannot_take_is_dropped(caplog):
+    async def test():
+        a, b = await world_of("a"), await world_of("b")
+        sending, touchy = join(a, Watcher, "x"), join(b, Touchy, "y")
+        for number in range(11):
+            sending.world.send(touchy.me, Note(number))
+        await until(lambda: touchy.numbers == [0, 2, 4, 6, 8, 10])
+        assert b.dropped == 5
+        await a.transport.close()
+        await b.transport.close()
+
+    with caplog.at_level("DEBUG", "sureline.world"):
+        run(test())
+    told = [record for record in caplog.records if record.name == "sureline.world"]
+    warned = [record for record in told if record.levelname == "WARNING"]
+    assert len(warned) == 1 and "a Note from a@" in warned[0].getMessage()
+    assert "number 1" in warned[0].getMessage() and warned[0].exc_info is None
+    assert sum(record.exc_info is not None for record in told) == 5
+
+
+def test_what_is_said_on_the_same_node_still_ends_the_world():
+    async def test():
+        crashes = []
+        b = await world_of("b", crashes=crashes)
+        touchy = join(b, Touchy, "y")
+        touchy.world.send(touchy.me, Note(1))
+        await until(lambda: crashes)
+        assert b.dropped == 0
+        await b.transport.close()
+
+    run(test())
+
+
+def test_a_recorder_that_fails_ends_the_world_whoever_sent_the_message():
+    async def test():
+        crashes = []
+        a, b = await world_of("a"), await world_of("b", recorder=FullDisk(), crashes=crashes)
+        sending, touchy = join(a, Watcher, "x"), join(b, Touchy, "y")
+        sending.world.send(touchy.me, Note(99))
+        sending.world.send(touchy.me, Note(2))
+        await until(lambda: crashes)
+        assert [str(error) for error in crashes] == ["no space left"]
+        assert touchy.numbers == [] and b.dropped == 0
         await a.transport.close()
         await b.transport.close()
 

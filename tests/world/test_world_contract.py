@@ -343,7 +343,7 @@ def test_stop_reaches_the_job_that_was_started(lab):
 
 
 def test_an_exception_ends_the_world_once(lab):
-    a, b = pair(lab)
+    _, b = pair(lab)
 
     later: list[int] = []
 
@@ -353,12 +353,23 @@ def test_an_exception_ends_the_world_once(lab):
 
     b.on_note = boom
     for number in range(3):
-        a.world.send(b.me, Note(number))
+        b.world.send(b.me, Note(number))  # its own: what others say is another matter
     lab.run_until(lambda: bool(lab.crashes))
     lab.guard(lambda: later.append(2))
     assert [str(error) for error in lab.crashes] == ["boom 0"]
-    assert b.heard == [(a.me, 0)]
+    assert b.heard == [(b.me, 0)]
     assert later == []
+
+
+def test_an_exception_in_a_timer_ends_the_world(lab):
+    _, b = pair(lab)
+
+    def boom():
+        raise RuntimeError("boom")
+
+    b.world.after(0.0, boom)
+    lab.run_until(lambda: bool(lab.crashes))
+    assert [str(error) for error in lab.crashes] == ["boom"]
 
 
 def test_handlers_are_inherited_and_can_be_replaced():

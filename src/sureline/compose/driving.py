@@ -183,7 +183,7 @@ class GridSession(Session):
             epoch=writer.epoch,
             on_fenced=self._taken_over,
         )
-        self._mirror = self._make_mirror(node, writer)
+        self._mirror = self._make_mirror(node, writer, submitter)
         me = at(node.id, driver_part(self._run))
         presence = Presence(me, node.world.place(me), self._run, writer.epoch, os.getpid())
         for agent in (submitter, self._mirror, presence):
@@ -200,7 +200,7 @@ class GridSession(Session):
             if self._poll is not None:
                 self._poll.cancel()
 
-    def _make_mirror(self, node: Node, writer: RunWriter) -> Mirror:
+    def _make_mirror(self, node: Node, writer: RunWriter, submitter: GridSubmitter) -> Mirror:
         me = at(node.id, f"mirror.{self._run}")
         return Mirror(
             me,
@@ -209,7 +209,7 @@ class GridSession(Session):
             writer.epoch,
             self._graph.to_bytes(),
             Recorded(self._journal, self._run, writer.epoch),
-            lambda epoch: self._taken_over(f"run {self._run} was taken over by another process"),
+            submitter.taken_over,
         )
 
     def _taken_over(self, reason: str) -> None:

@@ -77,11 +77,7 @@ def merge_copies(replies: Sequence[bytes]) -> bytes:
     """Of several lists one: the newest runs, the best copies of each."""
     copies: dict[str, list[Copy]] = {}
     for reply in replies:
-        try:
-            found = _decode(reply)
-        except msgspec.DecodeError:
-            continue  # of a peer with another version
-        for copy in found:
+        for copy in _copies_in(reply):
             copies.setdefault(copy.about.run, []).append(copy)
     newest = sorted(copies.values(), key=lambda some: (some[0].about.submitted_at, some[0].node))
     kept: list[Copy] = []
@@ -91,6 +87,13 @@ def merge_copies(replies: Sequence[bytes]) -> bytes:
     return _encode(kept)
 
 
+def _copies_in(reply: bytes) -> list[Copy]:
+    try:
+        return _decode(reply)
+    except msgspec.DecodeError:
+        return []  # of a peer with another version, or of a liar
+
+
 async def find_copies(node: Node, start: str) -> list[Copy]:
     """All copies of runs whose names begin so, best first within a run, the newest run last."""
     found: asyncio.Future[list[Copy]] = asyncio.get_running_loop().create_future()
@@ -98,7 +101,7 @@ async def find_copies(node: Node, start: str) -> list[Copy]:
     def heard(aggregate: object) -> None:
         value = getattr(aggregate, "value", None)
         if not found.done():
-            found.set_result(_decode(value) if value else [])
+            found.set_result(_copies_in(value) if value else [])
 
     node.kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
     node.world.guard(node.kademlia.broadcast, TOPIC, start.encode(), heard)

@@ -242,10 +242,10 @@ class ServingPeer:
         )
 
     def _crashed(self, error: BaseException) -> None:
-        failure = error if isinstance(error, SurelineError) else None
-        if failure is None:
-            raise error
-        self.go(Going(str(failure), error=failure))
+        if isinstance(error, SurelineError):
+            self.go(Going(str(error), error=error))
+        elif not self._going.done():
+            self._going.set_exception(error)  # a mistake in the program: the process ends by it
 
     def _refused(self, reason: str) -> None:
         self.go(Going(reason, error=SurelineError(f"{reason}; this peer stops")))

@@ -69,6 +69,22 @@ def _memory_bytes() -> int:
     return total
 
 
+CORES_MAX = 1e6
+"""No machine has more; the book is kept in whole numbers, and some floats have none."""
+
+
+def is_possible(needs: Needs) -> bool:
+    """Whether a task can need that at all, on any machine: what comes from elsewhere may say
+    anything."""
+    tags = [tag for tag, _ in needs.tags]
+    return (
+        0 <= needs.cores <= CORES_MAX
+        and min(needs.memory_bytes, needs.disk_bytes, needs.gpus) >= 0
+        and all(count >= 0 for _, count in needs.tags)
+        and len(set(tags)) == len(tags)
+    )
+
+
 class Ledger:
     """The free part of a capacity. Invariant: nothing is ever below zero."""
 

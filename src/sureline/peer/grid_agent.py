@@ -16,13 +16,14 @@ the writer has a copy of its own or the run is over.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
 
-from sureline.peer.capacity import Capacity, Ledger
+from sureline.peer.capacity import Capacity, Ledger, is_possible
 from sureline.peer.jobs import (
     BLOB,
     Blob,
@@ -61,6 +62,9 @@ FETCHING_MAX = 8
 OVER_MAX = 20_000
 """Attempts that are over and remembered, so that a late copy of a Bind starts nothing."""
 PAGE_MAX = 500
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Both become parts of file names here, whoever made them up."""
 
 
 class Marks(Protocol):
@@ -183,11 +187,13 @@ class GridPeerAgent(Agent):
     def _may(self, sender: AgentId, run: str, epoch: int, new: bool = False) -> bool:
         """Whether this epoch may ask for anything; fences an older one. An epoch that has not
         attached is not heard: its writer will find out, and attach."""
+        if not RUN_NAME.fullmatch(run):
+            return False
         newest = self._writers.epoch(run)
         if epoch < newest:
             self.world.send(sender, Fenced(run, newest))
             return False
-        return new or epoch == newest
+        return new or (epoch == newest and self._writers.is_known(run))
 
     def _tell(self, run: str, to: AgentId, serial: int) -> None:
         under_way = [(k[1], k[2], t.started) for k, t in self._tasks.items() if k[0] == run]
@@ -251,6 +257,8 @@ class GridPeerAgent(Agent):
         """Why it cannot be run here; '' if it can."""
         if self._leaving:
             return f"{self.me} is leaving"
+        if not is_possible(bind.needs) or not LABEL.fullmatch(bind.job.label):
+            return f"{self.me} cannot make sense of it"
         if not self._whole.fits(bind.needs):
             return f"{self.me} is too small for it"
         if len(self._tasks) >= QUEUE_MAX:

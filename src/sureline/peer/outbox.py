@@ -67,6 +67,8 @@ class Outbox:
         self._turns = 0
         self._timer: Timer | None = None
         self._timer_at = 0.0
+        self._not_before = 0.0
+        """When the next group may go."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -177,6 +179,7 @@ class Outbox:
         self._set_timer(self._due[0][0])
 
     def _set_timer(self, at: float) -> None:
+        at = max(at, self._not_before)
         if self._timer is not None:
             if self._timer_at <= at:
                 return
@@ -187,6 +190,7 @@ class Outbox:
     def _send_due(self) -> None:
         self._timer = None
         now, sent = self._world.now(), 0
+        self._not_before = now + PAUSE_S
         while self._due and self._due[0][0] <= now and sent < GROUP_MAX:
             _, turn, key = heapq.heappop(self._due)
             entry = self._entries.get(key)
@@ -198,7 +202,7 @@ class Outbox:
             sent += 1
             self._send(key, entry)
         if self._due:
-            self._set_timer(max(self._due[0][0], now + PAUSE_S))
+            self._set_timer(self._due[0][0])
 
 
 def _key(report: Finished) -> Key:

@@ -52,6 +52,9 @@ class Writers:
         known = self._kept.runs.get(run)
         return 0 if known is None else known.epoch
 
+    def is_known(self, run: str) -> bool:
+        return run in self._kept.runs
+
     def address(self, run: str) -> AgentId | None:
         known = self._kept.runs.get(run)
         return None if known is None or known.over else known.address

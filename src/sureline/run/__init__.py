@@ -1,8 +1,16 @@
 """The engine of one run: readiness, attempts, commit once, reuse, resume, cancelling.
 
-Lives here: the agent that drives a run (`submitter`), what it is told from outside (`options`),
-what it knows of files and results (`known`), the order of ready tasks (`ready`), what a result
-depends on (`keys`), past results (`past`), putting files in place (`publisher`), and the port that
-strategies plug into (`strategy`). No clocks, threads, files or processes: all that comes from the
-world. Imports `workflow`, `world`, `journal` (event types) and `peer` (jobs and messages).
+The agent that drives a run is `submitter`, on one machine, and `grid_submitter`, on a grid.
+- Of both: what they are told from outside (`options`), states of tasks (`states`), inputs and past
+  results (`staging`, `past`), what is known of files and results (`known`), what a result depends
+  on (`keys`), the order of ready tasks (`ready`), reports as events (`telling`), putting files in
+  place (`publisher`), and the port that strategies plug into (`strategy`).
+- Of a grid run: peers and attempts on them (`grid_attempts`, `fleet`, `attempts`, `binds`), who
+  holds which content (`holders`), bringing results home (`homing`), what is owed to peers
+  (`receipts`), stopping when another has taken over (`fence`), what cannot run there (`travels`).
+- Copies of runs, kept by others: `keeper`, `mirror`, `reading`, and what they say (`keeping`);
+  who drives a run just now (`presence`).
+
+No clocks, threads, files or processes: all that comes from the world. Imports `workflow`, `world`,
+`journal` (event types) and `peer` (jobs and messages).
 """

@@ -105,13 +105,15 @@ class Fleet:
 
     def collect(self, peer: Peer, page: Attached) -> Answer | None:
         """The whole answer, once its last missing page is here."""
-        if page.serial != peer.serial or page.page >= PAGES_MAX:
+        if page.serial != peer.serial or not 0 <= page.page < PAGES_MAX:
             return None
         peer.pages[page.page] = page
         last = next((p.page for p in peer.pages.values() if p.last), None)
         if last is None or len(peer.pages) <= last:
             return None
-        pages = [peer.pages[number] for number in range(last + 1)]
+        pages = [peer.pages[number] for number in range(last + 1) if number in peer.pages]
+        if len(pages) <= last:
+            return None  # some beyond the last one: nothing that adds up
         if any(p.session != page.session for p in pages):
             return None  # it was started again in between, and is asked again
         peer.pages = {}

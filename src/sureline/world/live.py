@@ -12,19 +12,28 @@ All of it must be called, and calls back, on the loop's own thread.
 Records are handed to the recorder at once and flushed in groups: at most FLUSH_S apart, or when a
 `flush` or `sync` asks. That is the only buffering: what survives a crash is a prefix of what was
 recorded.
+
+An exception that an agent lets out is a mistake in the program and ends the world, but for one
+case: the handler of a message that another node sent. Else whoever finds a message that some
+handler cannot take could end every peer of a grid with it. Such a message is dropped, one line in
+the log names its sender and type, and the traceback is there at the level of debugging. A recorder
+that fails ends the world wherever that happens: nobody may go on as if something were on record.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Protocol
 
 from sureline.world.address import Node, node_of
 from sureline.world.agent import Agent
+from sureline.world.net.complaints import Complaints
 from sureline.world.protocol import (
     Action,
     AgentId,
@@ -39,6 +48,8 @@ from sureline.world.protocol import (
     Wanted,
     World,
 )
+
+log = logging.getLogger("sureline.world")
 
 FLUSH_S = 0.01
 DELIVERIES_PER_TURN = 256
@@ -84,8 +95,9 @@ class Transport(Protocol):
 
 class LiveWorld:
     """Delivers messages, keeps time, groups flushes. `on_crash` hears of any exception that an
-    agent or an injected part lets out; the world stops delivering after the first. `node` is this
-    process's node on the transport's network; both are given, or neither."""
+    agent or an injected part lets out, except as said in the module; the world stops delivering
+    after the first. `node` is this process's node on the transport's network; both are given, or
+    neither. `dropped` counts the messages of other nodes that no handler could take."""
 
     def __init__(
         self,
@@ -113,6 +125,8 @@ class LiveWorld:
         self.node = node
         self.transport = transport
         self._holding = False
+        self.dropped = 0
+        self._complaints = Complaints(loop.time, log)
         if transport is not None:
             transport.attach(self._hear, self._miss)
 
@@ -179,15 +193,45 @@ class LiveWorld:
                 return
             sender, to, message = self._mail.popleft()
             agent = self._agents.get(to)
-            if agent is not None:
-                self.guard(agent.receive, sender, message)
+            if agent is not None and not self._crashed:
+                try:
+                    agent.receive(sender, message)
+                except Exception as error:
+                    self._failed(sender, to, message, error)
         if self._holding:
             self._read_on()
         if not self._crashed:
             self.loop.call_soon(self._deliver)
 
+    def _failed(self, sender: AgentId, to: AgentId, message: Message, error: Exception) -> None:
+        """A handler let an exception out; see the module for what becomes of it."""
+        if self.transport is None or node_of(sender) == self.node:
+            self.crash(error)
+        elif not self._crashed:
+            self.dropped += 1
+            kind = type(message).__name__
+            self._complaints.say(
+                "dropped",
+                f"{node_of(sender)} {kind}",
+                f"a {kind} from {sender} was dropped: {to} could not take it ({error!r:.200})",
+            )
+            log.debug("%s from %s", kind, sender, exc_info=error)
+
+    @contextlib.contextmanager
+    def or_crash(self) -> Iterator[None]:
+        """Run what the recorder must not fail at: if it does, this world ends."""
+        try:
+            yield
+        except Exception as error:
+            self.crash(error)
+            raise
+
     def record(self, event: Recordable) -> None:
-        self.recorder.record(event)
+        try:
+            self.recorder.record(event)
+        except Exception as error:
+            self.crash(error)
+            raise
         if self._flush_due is None:
             self._flush_due = self.loop.call_later(FLUSH_S, self._flush)
 
@@ -234,16 +278,20 @@ class _Place:
         self._live.record(event)
 
     def flush(self) -> None:
-        self._live.recorder.flush()
+        with self._live.or_crash():
+            self._live.recorder.flush()
 
     def sync(self, on_durable: Action) -> None:
-        self._live.recorder.sync(lambda: self._live.guard(on_durable))
+        with self._live.or_crash():
+            self._live.recorder.sync(lambda: self._live.guard(on_durable))
 
     def put(self, key: str, value: bytes) -> None:
-        self._live.recorder.put(key, value)
+        with self._live.or_crash():
+            self._live.recorder.put(key, value)
 
     def get(self, key: str) -> bytes | None:
-        return self._live.recorder.get(key)
+        with self._live.or_crash():
+            return self._live.recorder.get(key)
 
     def busy(self, seconds: float) -> None:
         """A live handler has already cost what it costs."""

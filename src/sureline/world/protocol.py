@@ -18,6 +18,11 @@ Contract, for every world:
 - `record` keeps order. What was recorded before a `flush` survives the death of this process,
   and what was recorded before a `sync` that of the machine, once its action runs.
 - `put` is visible to `get` at once and durable after the next `sync`.
+- A handler or action must not raise: that is a mistake in the program, and ends the world it
+  happens in. A message from another node is no excuse, whatever it says: check it, then act on it.
+  Only as a last resort does the live world drop a message of another node whose handler raised,
+  with a line in its log, and go on; what the handler had done by then stays done. The simulator
+  never does, so that the mistake shows.
 - The same inputs, times and random draws give the same behaviour: agents read no clock but
   `now()` and draw from no source but `random`.
 """

@@ -32,6 +32,8 @@ Merge = Callable[[Sequence[bytes]], bytes]
 level, to replies and to merged replies, in no certain order."""
 CastId = tuple[AgentId, int]
 
+NODES_MAX = 1 << 32
+"""Whoever counts more than this is not believed any further."""
 SPARE_LEVELS = 2
 """Levels allowed for beyond those of a perfectly even tree."""
 
@@ -308,8 +310,8 @@ class Broadcasts:
     def _take(self, child: Child, reply: CastReply) -> None:
         duty = child.duty
         self._drop(child)
-        duty.reached += max(0, reply.reached)
-        duty.missed += max(0, reply.missed)
+        duty.reached = min(duty.reached + max(0, reply.reached), NODES_MAX)
+        duty.missed = min(duty.missed + max(0, reply.missed), NODES_MAX)
         if reply.value is not None:
             self._take_reply(duty, reply.value)
         self._end_if_done(duty)

@@ -42,6 +42,8 @@ OBSERVER_VISITS = 20
 """An observer stays with one member for so many readings."""
 CALLERS_MAX = 8
 GOODBYES = 8
+RIVAL_ACKS = 4
+"""How long one who claims to be this node may take to answer, in times of an ordinary answer."""
 HANDLER_S = 50e-6
 """About what a message costs its receiver, decoding included."""
 
@@ -310,8 +312,14 @@ class Membership(Agent):
 
     def receive(self, sender: AgentId, message: Message) -> None:
         """As every agent; one that has stopped hears nothing."""
-        if not self._stopped:
-            self.world.busy(HANDLER_S)
+        if self._stopped:
+            return
+        self.world.busy(HANDLER_S)
+        rival = self.knowledge.rival
+        if rival is not None and node_of(sender) == rival.node:
+            self.stop()
+            self.on_superseded()
+        else:
             super().receive(sender, message)
 
     def _hear(self, sender: AgentId, message: Carrier) -> None:
@@ -321,9 +329,14 @@ class Membership(Agent):
             self.on_news(message.news, node_of(sender))
         if self.knowledge.lacking:
             self.exchange.ask_about_lacking(sender)
-        if self.knowledge.superseded:
-            self.stop()
-            self.on_superseded()
+        self._look_at_rival()
+
+    def _look_at_rival(self) -> None:
+        """Somebody speaks of a later life of this node's name elsewhere: see who is there."""
+        rival = self.knowledge.rival
+        if rival is not None and "rival" not in self._timers:
+            self.inquiries.send_probe_to(rival)
+            self._after("rival", RIVAL_ACKS * self.settings.ack_s, self.knowledge.contradict_rival)
 
     @handles(Probe)
     def _on_probe(self, sender: AgentId, probe: Probe) -> None:

@@ -9,11 +9,13 @@ All rules about whom to believe stand here:
   member is suspected, and has the chance to contradict.
 - A suspicion that one has only heard of is looked into before anybody is declared dead.
 - A node that starts again supersedes its former life. One that hears of a later life of its own
-  name, elsewhere, is superseded: it falls silent.
+  name, elsewhere, has a *rival*. If that one answers (nobody else can under this name) this node
+  is superseded and falls silent; if not, somebody made it up, and it is contradicted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -22,6 +24,7 @@ from sureline.overlay.membership.damping import Damping
 from sureline.overlay.membership.dissemination import LOAD_SENDS_MAX, Spreader, sends_max
 from sureline.overlay.membership.messages import Load, Offer, Record, State
 from sureline.overlay.membership.settings import (
+    LIFE_AHEAD_S,
     LOADS_PER_MESSAGE,
     NODE_CHARS_MAX,
     NUMBER_MAX,
@@ -33,6 +36,10 @@ from sureline.overlay.membership.steady import Steady
 from sureline.overlay.membership.table import Table
 from sureline.world.address import name_of
 from sureline.world.protocol import World
+
+
+CORES_MAX = 1e6
+"""More than any machine has; a greater number is a mistake or a lie."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -76,7 +83,8 @@ class Knowledge:
         self.own: Record | None = None
         """What this node says of itself; None for an observer."""
         self.joined = False
-        self.superseded = False
+        self.rival: Record | None = None
+        """A later life of this node's name at another address, if somebody speaks of one."""
         self.lacking: dict[str, None] = {}
         """Whom others mention and this node does not know."""
         self.hearsay: dict[str, float] = {}
@@ -151,7 +159,7 @@ class Knowledge:
             name = name_of(record.node)
             if name == self.name and self.own is not None:
                 self._hear_of_myself(record)
-            elif is_sane(record):
+            elif is_sane(record, self.world.now()):
                 self._hear_of(name, record, fresh)
 
     def _hear_of(self, name: str, record: Record, fresh: bool) -> None:
@@ -251,17 +259,30 @@ class Knowledge:
     def _hear_of_myself(self, record: Record) -> None:
         own = self.own
         assert own is not None
-        if own.state == "left" or not is_sane(record):
+        if own.state == "left" or not is_sane(record, self.world.now()):
             return
         if record.life > own.life or (record.life == own.life and record.node != own.node):
             later = record.life > own.life or record.node > own.node
             if self.joined and record.node != own.node and record.present and later:
-                self.superseded = True
+                self.rival = record
             else:
-                self._say(Record(own.node, record.life + 1, 0, "alive", own.offer), new_life=True)
+                self._begin_after(record)
         elif record.life == own.life and record.order > own.order:
             incarnation = record.incarnation + 1
             self._say(own.but(incarnation=incarnation, offer=own.offer), new_life=False)
+
+    def contradict_rival(self) -> None:
+        """There is nobody at that address who answers to this node's name."""
+        rival, self.rival = self.rival, None
+        if rival is not None and self.own is not None and self.own.present:
+            self._begin_after(rival)
+
+    def _begin_after(self, record: Record) -> None:
+        """A life after that one."""
+        own = self.own
+        assert own is not None
+        life = max(own.life, record.life) + 1
+        self._say(Record(own.node, life, 0, "alive", own.offer), new_life=True)
 
     def _say(self, record: Record, *, new_life: bool) -> None:
         seen_before = self._seen(self.name)
@@ -293,16 +314,21 @@ class Knowledge:
         assert own is not None, "an observer has no load"
         old = self.table.loads.get(self.name)
         sequence = old.sequence + 1 if old is not None else 1
-        self.hear_loads((Load(self.name, own.life, sequence, cores, waiting),))
+        self._take_load(Load(self.name, own.life, sequence, cores, waiting))
 
     def hear_loads(self, loads: Sequence[Load]) -> None:
+        """What others pass on; of its own load a node needs no telling."""
         for load in loads[: 2 * LOADS_PER_MESSAGE]:
-            watched = self._view is not None or bool(self._watchers)
-            seen_before = self._seen(load.name) if watched else None
-            if self.table.put_load(load):
-                self.loads.add(load.name, load)
-                if watched:
-                    self._changed(load.name, seen_before)
+            if is_sane_load(load) and (load.name != self.name or self.own is None):
+                self._take_load(load)
+
+    def _take_load(self, load: Load) -> None:
+        watched = self._view is not None or bool(self._watchers)
+        seen_before = self._seen(load.name) if watched else None
+        if self.table.put_load(load):
+            self.loads.add(load.name, load)
+            if watched:
+                self._changed(load.name, seen_before)
 
     # -- what the next message carries ----------------------------------------------------------
 
@@ -314,11 +340,31 @@ class Knowledge:
         return tuple(self.loads.take(LOADS_PER_MESSAGE, LOAD_SENDS_MAX))
 
 
-def is_sane(record: Record) -> bool:
+def is_sane(record: Record, now: float) -> bool:
     """Whether a record can be kept and answered at all, whoever made it up."""
     return (
-        0 <= record.life < NUMBER_MAX
+        0 <= record.life <= (now + LIFE_AHEAD_S) * 1000
         and 0 <= record.incarnation < NUMBER_MAX
         and 0 < len(record.node) <= NODE_CHARS_MAX
-        and (record.offer is None or size_bytes(record.offer) <= OFFER_BYTES_MAX)
+        and (record.offer is None or is_sane_offer(record.offer))
+    )
+
+
+def is_sane_offer(offer: Offer) -> bool:
+    """Whether somebody might have this: finite amounts, and a short text."""
+    amounts = (offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, offer.price)
+    return (
+        all(0 <= amount < math.inf for amount in amounts)
+        and offer.cores <= CORES_MAX
+        and all(count is None or count >= 0 for count in offer.tags.values())
+        and math.isfinite(offer.started_at)
+        and size_bytes(offer) <= OFFER_BYTES_MAX
+    )
+
+
+def is_sane_load(load: Load) -> bool:
+    return (
+        0 <= load.sequence < NUMBER_MAX
+        and 0 <= load.cores < math.inf
+        and 0 <= load.waiting < NUMBER_MAX
     )

@@ -75,7 +75,10 @@ RECORDS_PER_PAGE = 128
 OFFER_BYTES_MAX = 2_048
 NODE_CHARS_MAX = 300
 NUMBER_MAX = 1 << 53
-"""Lives and incarnations beyond this are nobody's: a peer that says so is not believed."""
+"""Incarnations and sequences beyond this are nobody's: a peer that says so is not believed."""
+LIFE_AHEAD_S = 86_400.0
+"""Nor is a life that began later than this from now: clocks differ, but not by more. Without a
+bound, somebody could say of another a life so late that no truth ever came after it."""
 INQUIRIES_MAX = 8
 ERRANDS_MAX = 64
 RUMOURS_MAX = 2_048

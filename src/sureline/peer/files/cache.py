@@ -26,6 +26,7 @@ from sureline.peer import tree
 from sureline.peer.content import copy_file, write_all
 from sureline.peer.files.claims import Claim, Claims, Pin
 from sureline.peer.files.partial import Leftover, leftovers
+from sureline.peer.files.sharing import Sharing
 from sureline.peer.files.uses import UseLog
 from sureline.peer.files.wire import Buffer
 from sureline.peer.store import BlobStore, StoreError
@@ -36,6 +37,8 @@ LOW_WATER = 0.95
 """An eviction goes on until the cache is this full, so that not every new file needs one."""
 RESCAN_S = 30.0
 """What other processes added is noticed after so long, or when room is short."""
+PUT = "put"
+"""Stands for a run in the marks on what the user put here."""
 _EVICTED_PER_LOCK = 64
 
 
@@ -54,11 +57,15 @@ class Held(NamedTuple):
 
 
 class FileCache:
+    """`size_bytes_max` may be exceeded by nobody but tasks. If a peer serves this cache, or did,
+    its bound holds for other processes too."""
+
     def __init__(self, root: Path, size_bytes_max: int) -> None:
         self.root = os.path.abspath(root)
-        self.size_bytes_max = size_bytes_max
-        for name in ("blobs", "incoming", "lists", "work", "announced", "fresh"):
+        self.size_bytes_max = self._bound_given = size_bytes_max
+        for name in ("blobs", "incoming", "lists", "work"):
             os.makedirs(f"{self.root}/{name}", mode=0o700, exist_ok=True)
+        self.shared = Sharing(self.root)
         self.store = BlobStore(root)
         self.incoming = f"{self.root}/incoming"
         self.on_evicted: Callable[[str], None] = lambda digest: None
@@ -71,14 +78,12 @@ class FileCache:
         self._used_bytes = 0
         self._promised_bytes = 0
         self._scanned_at = -RESCAN_S
-        self._serving: int | None = None
         self._sweep()
 
     def close(self) -> None:
         with self._locked():
             self._claims.close()
-        if self._serving is not None:
-            os.close(self._serving)
+        self.shared.close()
         os.close(self._lock)
 
     @contextlib.contextmanager
@@ -114,15 +119,19 @@ class FileCache:
         use. Content that is here with another mode is given the wanted one by a copy."""
         if record.directory:
             return self._ready_directory(record)
-        mtime_ns = self._ready_file(record.digest, record.executable)
-        if mtime_ns is None:
+        status = self._ready_file(record.digest, record.executable)
+        if status is None:
+            return None
+        if 0 <= record.size != status.st_size:
+            self.discard(record.digest)  # somebody has cut it, or written to its end
             return None
         self._uses.note([record.digest])
-        return msgspec.structs.replace(record, mtime_ns=mtime_ns)
+        return msgspec.structs.replace(record, size=status.st_size, mtime_ns=status.st_mtime_ns)
 
-    def _ready_file(self, digest: str, executable: bool) -> int | None:
+    def _ready_file(self, digest: str, executable: bool) -> os.stat_result | None:
+        blob = self.store.blob_path(digest, executable)
         try:
-            return os.stat(self.store.blob_path(digest, executable)).st_mtime_ns
+            return os.stat(blob)
         except FileNotFoundError:
             pass
         other = self.store.blob_path(digest, not executable)
@@ -132,7 +141,8 @@ class FileCache:
         try:
             copy_file(other, temporary, 0o600)
             self._used_bytes += os.stat(temporary).st_size
-            return self.store.admit(temporary, digest, executable)
+            self.store.admit(temporary, digest, executable)
+            return os.stat(blob)
         except FileNotFoundError:
             return None  # evicted meanwhile
         finally:
@@ -141,28 +151,27 @@ class FileCache:
 
     def _ready_directory(self, record: FileRecord) -> FileRecord | None:
         """Its parts must not be younger than its manifest: see BlobStore.unchanged."""
-        newest = self._ready_file(record.digest, False)
-        if newest is None:
+        manifest = self._ready_file(record.digest, False)
+        entries = None if manifest is None else self.store.manifest(record)
+        if manifest is None or entries is None:
             return None
-        entries = self.store.manifest(record)
-        if entries is None:
-            return None
+        newest = manifest.st_mtime_ns
         digests = [record.digest]
         for entry in entries:
             if entry.kind in ("file", "program"):
-                mtime_ns = self._ready_file(entry.what, entry.kind == "program")
-                if mtime_ns is None:
+                status = self._ready_file(entry.what, entry.kind == "program")
+                if status is None:
                     return None
-                newest = max(newest, mtime_ns)
+                newest = max(newest, status.st_mtime_ns)
                 digests.append(entry.what)
-        blob = self.store.blob_path(record.digest)
-        try:
-            if os.stat(blob).st_mtime_ns != newest:
-                os.utime(blob, ns=(newest, newest))
-        except FileNotFoundError:
-            return None
+        if newest != manifest.st_mtime_ns:
+            try:
+                os.utime(self.store.blob_path(record.digest), ns=(newest, newest))
+            except FileNotFoundError:
+                return None
         self._uses.note(digests)
-        return msgspec.structs.replace(record, mtime_ns=newest)
+        size = sum(entry.size for entry in entries)
+        return msgspec.structs.replace(record, size=size, mtime_ns=newest)
 
     def missing_parts(self, entries: list[tree.Entry]) -> list[tree.Entry]:
         """Of a directory's files, those that are not here; each content once."""
@@ -217,13 +226,17 @@ class FileCache:
         return self.store.temporary()
 
     def put(self, user_path: str, logical_path: str) -> FileRecord:
-        """Copy a file or directory of the user's into the cache.
+        """Copy a file or directory of the user's into the cache. It stays until it is dropped.
 
         Raises CacheFullError, and as BlobStore.ingest does.
         """
         with self.reserved(_size_of(user_path)):
             record = self.store.ingest(user_path, logical_path)
             self._uses.note([record.digest])
+            with self._locked():
+                self._claims.mark_only_copy(record, PUT, "put here by the user")
+        if record.directory:
+            self._scanned_at = -RESCAN_S  # its manifest takes room too
         return record
 
     def put_bytes(self, data: Buffer, digest: str, executable: bool) -> None:
@@ -297,23 +310,24 @@ class FileCache:
 
     def make_room(self, size: int) -> None:
         """Evict until `size` more bytes fit. Raises CacheFullError if that cannot be."""
-        if size > self.size_bytes_max:
-            raise CacheFullError(
-                f"{_shown(size)} do not fit into the cache of {_shown(self.size_bytes_max)}; "
-                "make the cache larger"
-            )
         with self._mutex:
-            bound = self.size_bytes_max - size - self._promised_bytes
+            self.size_bytes_max = min(self._bound_given, self.shared.bound() or self._bound_given)
+            if size > self.size_bytes_max:
+                raise CacheFullError(
+                    f"{_shown(size)} do not fit into the cache of {_shown(self.size_bytes_max)}; "
+                    "make the cache larger"
+                )
+            limit = self.size_bytes_max - size - self._promised_bytes
             recent = time.monotonic() - self._scanned_at < RESCAN_S
-            if recent and self._used_bytes <= bound:
+            if recent and self._used_bytes <= limit:
                 return
             with self._locked():
                 found = self._scan()
-            if self._used_bytes <= bound:
+            if self._used_bytes <= limit:
                 return
-            wanted_bytes = min(bound, int(self.size_bytes_max * LOW_WATER))
+            wanted_bytes = min(limit, int(self.size_bytes_max * LOW_WATER))
             self._evict(found, leftovers(self.incoming), wanted_bytes)
-            if self._used_bytes > bound:
+            if self._used_bytes > limit:
                 raise CacheFullError(self._why_full(size))
 
     def _evict(self, found: list[Held], left: list[Leftover], wanted_bytes: int) -> None:
@@ -337,9 +351,9 @@ class FileCache:
             os.unlink(self.store.blob_path(one.digest, one.executable))
             self._used_bytes -= one.size
         if self.path(one.digest) is None:
-            for path in (self.list_path(one.digest), f"{self.root}/announced/{one.digest}"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.list_path(one.digest))
+            self.shared.forget(one.digest)
             self.on_evicted(one.digest)
 
     def _why_full(self, size: int) -> str:
@@ -355,6 +369,16 @@ class FileCache:
             f"and {_shown(coming)} on the way in; make the cache larger, or try again later"
         )
 
+    def drop(self, record: FileRecord) -> str:
+        """Remove what the user put here; why that cannot be, or ''. Of a directory, the manifest is
+        removed; the files that it names go when room is needed."""
+        self._claims.release_only_copy(record, PUT)
+        with self._locked():
+            claim = self._claims.protected().get(record.digest)
+            if claim is None:
+                self.discard(record.digest)
+        return "" if claim is None else claim.why
+
     def discard(self, digest: str) -> None:
         """Remove a damaged copy."""
         for executable in (False, True):
@@ -362,49 +386,9 @@ class FileCache:
             with contextlib.suppress(FileNotFoundError):
                 self._remove(Held(digest, executable, os.stat(blob).st_size, 0.0))
 
-    # -- lists of chunks, and news between processes --------------------------------------------
-
     def list_path(self, digest: str) -> str:
+        """Where the list of a stored file's chunks is kept."""
         return f"{self.root}/lists/{digest}"
-
-    def remember(self, digest: str, *, fresh: bool) -> None:
-        """This is to be found through the DHT. With `fresh`, the peer that serves this home has
-        not been told yet."""
-        for kind in ("announced", "fresh") if fresh else ("announced",):
-            with open(f"{self.root}/{kind}/{digest}", "wb"):
-                pass
-
-    def take_fresh(self, limit: int) -> list[str]:
-        """What other processes put here and want announced, at most `limit` of them."""
-        found = sorted(os.listdir(f"{self.root}/fresh"))[:limit]
-        for digest in found:
-            os.unlink(f"{self.root}/fresh/{digest}")
-        return found
-
-    def announced(self) -> list[str]:
-        """All that is to be found through the DHT and is still here."""
-        found = sorted(os.listdir(f"{self.root}/announced"))
-        return [digest for digest in found if self.path(digest) is not None]
-
-    def serve(self) -> None:
-        """This process serves the cache from now on; see `served`."""
-        if self._serving is None:
-            path = f"{self.root}/serving"
-            self._serving = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._serving, fcntl.LOCK_SH)
-
-    def served(self) -> bool:
-        """Whether a process serves this cache to the grid."""
-        if self._serving is not None:
-            return True
-        fd = os.open(f"{self.root}/serving", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
 
 
 def _lives(pid: int) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.claims import Pin
 from sureline.workflow.files import FileRecord
+
+
+DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class CacheMarks:
@@ -30,6 +34,8 @@ class CacheMarks:
 
     def release(self, digests: Iterable[str], run: str) -> None:
         for digest in digests:
+            if not DIGEST.fullmatch(digest):
+                continue  # the writer may say anything, and marks are files
             for directory in (False, True):  # whichever it is: the other has no mark
                 record = FileRecord("", digest, 0, directory=directory)
                 self._cache.release_only_copy(record, run)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -101,6 +103,8 @@ class FileService:
         self._flights: dict[str, _Flight] = {}
         self._turns = asyncio.Semaphore(TRANSFERS_MAX)
         self._serving: asyncio.Task[None] | None = None
+        self._told: dict[str, None] = {}
+        """What the DHT has been told of, longest not looked at first."""
         self._directory_kit = directories.Kit(cache, self._content, self._in_thread, self.locate)
         cache.on_evicted = lambda digest: self._soon(withdraw, digest)
 
@@ -115,18 +119,34 @@ class FileService:
     def serve(self) -> None:
         """Serve this home's cache from now on: announce what is in it, and what other processes
         put there."""
-        self.cache.serve()
+        self.cache.shared.serve(self.cache.size_bytes_max)
         if self._serving is None:
             self._serving = asyncio.ensure_future(self._announce_all())
 
     async def _announce_all(self) -> None:
-        waiting = await self._in_thread(self.cache.announced)
+        waiting = deque(self.cache.shared.announced())
         while True:
-            waiting += self.cache.take_fresh(ANNOUNCED_PER_TURN)
-            for digest in waiting[:ANNOUNCED_PER_TURN]:
-                self._announce(digest)
-            del waiting[:ANNOUNCED_PER_TURN]
+            waiting.extendleft(self.cache.shared.take_fresh(ANNOUNCED_PER_TURN))
+            for _ in range(min(ANNOUNCED_PER_TURN, len(waiting))):
+                digest = waiting.popleft()
+                if self.cache.path(digest) is not None:
+                    self._tell(digest)
+            self._forget_some()
             await asyncio.sleep(FRESH_S)
+
+    def _tell(self, digest: str) -> None:
+        self._told[digest] = None
+        self._announce(digest)
+
+    def _forget_some(self) -> None:
+        """Look whether other processes of this home have evicted what was announced: a few at a
+        time, in turn."""
+        for digest in list(itertools.islice(self._told, ANNOUNCED_PER_TURN)):
+            del self._told[digest]
+            if digest in self._flights or self.cache.path(digest) is not None:
+                self._told[digest] = None
+            else:
+                self._withdraw(digest)
 
     async def close(self) -> None:
         """End all transfers; what has come in so far stays for later."""
@@ -157,9 +177,9 @@ class FileService:
     def made(self, record: FileRecord) -> None:
         """This is in the cache now: announce it, or have it announced by the peer that serves
         this home."""
-        self.cache.remember(record.digest, fresh=self._serving is None)
+        self.cache.shared.remember(record.digest, fresh=self._serving is None)
         if self._serving is not None:
-            self._announce(record.digest)
+            self._tell(record.digest)
 
     async def locate(self, digest: str) -> list[Node]:
         """The nodes that the DHT knows to hold this, without this one."""
@@ -192,7 +212,7 @@ class FileService:
             return Fetched(ready, "")
         pin = await self._in_thread(lambda: self.cache.pin(record, "being fetched"))
         if self._serving is not None and chunk_count(max(record.size, 0)) > 1:
-            self._announce(record.digest)  # others may have what comes as it comes
+            self._tell(record.digest)  # others may have what comes as it comes
         with pin:
             if record.directory:
                 source = await directories.fetch(self._directory_kit, record, sources)

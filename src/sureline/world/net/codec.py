@@ -28,7 +28,11 @@ class BadFrameError(ValueError):
     """What arrived is no frame of this protocol; says in a few words why."""
 
 
-class MessageTooLongError(ValueError):
+class CannotTravelError(ValueError):
+    """A message that has no form on the wire."""
+
+
+class MessageTooLongError(CannotTravelError):
     """A message that does not fit a frame; the sender must split what it says."""
 
 
@@ -75,11 +79,15 @@ class Codec:
         self._encode_into = msgspec.msgpack.Encoder().encode_into
 
     def encode(self, sender_part: str, to_part: str, message: Message) -> bytearray:
-        """A whole frame. Raises MessageTooLongError."""
+        """A whole frame. Raises CannotTravelError, of which MessageTooLongError is one."""
         if type(message) not in self.tags:
             raise TypeError(f"{type(message).__name__} is not among the codec's message types")
         frame = bytearray(HEADER_BYTES)
-        self._encode_into((sender_part, to_part, message), frame, HEADER_BYTES)
+        try:
+            self._encode_into((sender_part, to_part, message), frame, HEADER_BYTES)
+        except (OverflowError, ValueError) as error:  # an integer beyond 64 bits, half a character
+            tag = self.tags[type(message)]
+            raise CannotTravelError(f"a {tag} that cannot be encoded ({error})") from None
         size = len(frame) - HEADER_BYTES
         if size > FRAME_BYTES_MAX:
             tag = self.tags[type(message)]

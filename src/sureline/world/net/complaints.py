@@ -1,4 +1,8 @@
-"""One line in the log for each kind of trouble and source, not one for each message."""
+"""One line in the log for each kind of trouble and source, not one for each message.
+
+Who makes trouble may do so under many names (addresses that it has others call, reasons that it
+words anew each time), so the lines of one kind are bounded too, whatever their sources.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,20 @@ log = logging.getLogger("sureline.net")
 
 QUIET_S = 10.0
 SOURCES_MAX = 1024
+LINES_MAX = 20
+"""Of one kind, within QUIET_S."""
 
 
 class Complaints:
     """Logs the first complaint about a source at once; the next ones within QUIET_S are counted
     and mentioned with the one after."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], to: logging.Logger = log) -> None:
         self._now = now
+        self._log = to
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
+        self._lines: dict[str, tuple[float, int]] = {}
+        """By kind: when its present QUIET_S began, and the complaints since then."""
 
     def say(self, kind: str, source: str, text: str) -> None:
         now = self._now()
@@ -28,5 +37,11 @@ class Complaints:
         if len(self._said) >= SOURCES_MAX:
             del self._said[next(iter(self._said))]
         self._said[kind, source] = (now, 0)
-        more = f" (and {untold} more like this)" if untold else ""
-        log.warning("%s%s", text, more)
+        began, lines = self._lines.get(kind, (-QUIET_S, 0))
+        if now - began >= QUIET_S:
+            untold += max(0, lines - LINES_MAX)
+            began, lines = now, 0
+        self._lines[kind] = (began, lines + 1)
+        if lines < LINES_MAX:
+            more = f" (and {untold} more like this)" if untold else ""
+            self._log.warning("%s%s", text, more)

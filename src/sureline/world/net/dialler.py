@@ -104,7 +104,8 @@ class Dialler:
                 await self._connect(node, opening)
             async with asyncio.timeout(self._limits.handshake_s):
                 await outcome
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
+            # ValueError: a host that cannot be one, which somebody may have made up
             opening.stream.abort("no answer in time")
             raise DialError(str(error) or "no answer in time", silent=True) from None
         except asyncio.CancelledError:

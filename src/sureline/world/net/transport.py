@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sureline.world.address import Endpoint, Node, at, node_of, part_of, peer_of
 from sureline.world.net.bulk_client import BulkClient
 from sureline.world.net.bulk_server import BulkServer
-from sureline.world.net.codec import Codec, Hello, MessageTooLongError
+from sureline.world.net.codec import CannotTravelError, Codec, Hello
 from sureline.world.net.complaints import Complaints
 from sureline.world.net.dialler import DialError, Dialler
 from sureline.world.net.door import Door
@@ -127,7 +127,7 @@ class Transport:
         node = node_of(to)
         try:
             frame = self.codec.encode(part_of(sender), part_of(to), message)
-        except MessageTooLongError as error:
+        except CannotTravelError as error:
             self.counts.overflowed += 1
             self.complain("too long", sender, f"{sender} cannot send to {to}: {error}")
             return

@@ -1,0 +1,372 @@
+"""Messages that are valid by their types and absurd in what they say, and nodes to say them to."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from types import FunctionType, ModuleType
+from typing import Any
+
+import msgspec
+from grids import new_grid
+from msgspec import inspect
+from toy_grid import Machine, Timer, ToyGrid, ToyPlace
+
+from sureline.compose.driving import _tell
+from sureline.compose.elsewhere import TOPIC, answer_with, merge_copies
+from sureline.compose.kept import KeptJournals
+from sureline.compose.node import MESSAGES
+from sureline.journal import events
+from sureline.overlay.kademlia import Kademlia
+from sureline.overlay.kademlia.messages import Find
+from sureline.overlay.membership import Membership, Offer
+from sureline.overlay.membership.messages import Join, Record
+from sureline.overlay.news import News
+from sureline.overlay.renewal import Renewal
+from sureline.peer.capacity import Capacity
+from sureline.peer.files.cache import FileCache
+from sureline.peer.files.marks import CacheMarks
+from sureline.peer.grid_agent import GridPeerAgent
+from sureline.run.grid_submitter import GridSubmitter
+from sureline.run.keeper import Keeper
+from sureline.run.mirror import Mirror
+from sureline.run.options import Options
+from sureline.run.presence import Presence
+from sureline.run.presence import part as driver_part
+from sureline.strategies.spread import SpreadPlacer
+from sureline.workflow.model import Command, Graph, Task
+from sureline.world.address import at, node_of
+from sureline.world.identity.credentials import Credentials
+from sureline.world.identity.renewing import accepting, issuing
+from sureline.world.net.codec import BadFrameError, Codec
+from sureline.world.protocol import Message
+
+CODEC = Codec(MESSAGES)
+RUN = "run-1"
+VICTIM, HONEST, DRIVER = "v@127.0.0.1:1", "w@127.0.0.1:2", "v+7@127.0.0.1:3"
+MALLORY = "m@127.0.0.1:4"
+
+INTS = (0, 1, -1, 2, 7, 255, 1 << 31, 1 << 53, (1 << 63) - 1, -(1 << 63), (1 << 64) - 1)
+FLOATS = (0.0, 1.0, -1.0, 0.5, float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324)
+TEXTS = (
+    "", "m", "v", "w", "run", "submit", RUN, f"{RUN}x", "t0", "t1", "out.0", "out.1", "alive", "@",
+    "/", "..", "../../../../tmp/x", "/etc/passwd", ".sureline/journal.db", "nul\0nul", "a@b", "a@b:c",
+    "a@:1", "a@h:99999", "x@127.0.0.1:9", "y@[::1]:9", "é\u2028\U0001f600", "n" * 500, "l" * 20_000,
+    "v@127.0.0.1:1", "w@127.0.0.1:2", "v@10.0.0.1:1", "m@127.0.0.1:4", "m+1@127.0.0.1:5",
+    "z@" + "h" * 200 + ":1", "q@h..x:1", "v@127.0.0.1:1/kademlia", "w@127.0.0.1:2/peer", "0" * 64,
+    "m@127.0.0.1:4/kademlia", "f" * 16, "blob:x:-1", "stat:1:2",
+)  # fmt: skip
+NODES = (VICTIM, HONEST, DRIVER, MALLORY, "x@127.0.0.1:9", "v@10.0.0.1:1", "w@10.0.0.1:1")
+LIKELY: dict[str, tuple[Any, ...]] = {
+    "run": (RUN,),
+    "task": tuple(f"t{i}" for i in range(40)),
+    "epoch": (0, 1, 1, 2),
+    "attempt": (1, 1, 2),
+    "serial": (1, 2, 3, 4),
+    "page": (0, 1, -1),
+    "node": NODES,
+    "name": ("v", "w", "m"),
+    "label": ("0.1", "1.1"),
+}
+"""By a field's name: what an agent might look at twice."""
+RARE = ("run.cancel", "peer.fenced")
+"""What may rightly end the run, which then has nothing more to say."""
+BYTES = (b"", b"\0", b"\xc1", bytes(20), b"\xff" * 20, bytes(512), b"{}", b"x" * 3000)
+
+
+class Absurd:
+    """Makes messages. What the nodes said to Mallory is used again, so that some of it fits."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self._types = {kind: inspect.type_info(kind) for kind in MESSAGES}
+        self._heard: dict[type, deque[Any]] = {
+            kind: deque(maxlen=200) for kind in (int, float, str, bytes)
+        }
+
+    def hear(self, message: Message) -> None:
+        """Remember what is in a message."""
+        found: list[Any] = [msgspec.to_builtins(message, builtin_types=(bytes,))]
+        while found:
+            one = found.pop()
+            if isinstance(one, dict):
+                found += [value for key, value in one.items() if key != "type"]
+            elif isinstance(one, (list, tuple)):
+                found += one[:20]
+            elif type(one) in self._heard:
+                self._heard[type(one)].append(one)
+
+    def message(self) -> Message:
+        """One that a codec lets through."""
+        while True:
+            kind = self.random.choice(MESSAGES)
+            if CODEC.tags[kind] in RARE and self.random.random() < 0.99:
+                continue
+            data = msgspec.msgpack.encode(("x", "y", self._struct(self._types[kind], 0)))
+            if len(data) > 1 << 20:
+                continue
+            try:
+                return CODEC.decode(data)[2]
+            except BadFrameError:
+                continue
+
+    def _struct(self, info: inspect.StructType, depth: int) -> Any:
+        given = {}
+        for field in info.fields:
+            if field.required or self.random.random() < 0.7:
+                likely = LIKELY.get(field.name)
+                if likely is not None and self.random.random() < 0.6:
+                    given[field.encode_name] = self.random.choice(likely)
+                else:
+                    given[field.encode_name] = self._value(field.type, depth + 1)
+            elif info.array_like:
+                break  # what follows would take its place
+        if info.array_like:
+            return ([info.tag] if info.tag is not None else []) + list(given.values())
+        if info.tag is not None:
+            given[info.tag_field] = info.tag
+        return given
+
+    def _value(self, info: inspect.Type, depth: int) -> Any:
+        match info:
+            case inspect.Metadata(type=inner):
+                return self._value(inner, depth)
+            case inspect.UnionType(types=types):
+                return self._value(self.random.choice(types), depth)
+            case inspect.StructType():
+                return self._struct(info, depth)
+            case inspect.LiteralType(values=values):
+                return self.random.choice(values)
+            case inspect.DictType(key_type=key, value_type=value):
+                count = self._count(None, depth)
+                return {self._value(key, depth): self._value(value, depth) for _ in range(count)}
+            case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
+                return [self._value(item, depth) for _ in range(self._count(info, depth))]
+            case inspect.TupleType(item_types=items):
+                return [self._value(item, depth) for item in items]
+            case inspect.BoolType():
+                return self.random.random() < 0.5
+            case inspect.NoneType():
+                return None
+        return self._scalar(info)
+
+    def _scalar(self, info: inspect.Type) -> Any:
+        match info:
+            case inspect.IntType(ge=low, le=high):
+                value = self._one_of(int, INTS)
+                return value if low is None else min(max(value, low), high)
+            case inspect.FloatType():
+                return self._one_of(float, FLOATS)
+            case inspect.StrType(max_length=most):
+                return self._one_of(str, TEXTS)[: most or sys.maxsize]
+            case inspect.BytesType(min_length=least, max_length=most):
+                return self._one_of(bytes, BYTES)[: most or sys.maxsize].ljust(least or 0, b"\0")
+        raise AssertionError(info)
+
+    def _one_of(self, kind: type, absurd: tuple[Any, ...]) -> Any:
+        heard = self._heard[kind]
+        if heard and self.random.random() < 0.5:
+            return self.random.choice(heard)
+        return self.random.choice(absurd)
+
+    def _count(self, info: inspect.Type | None, depth: int) -> int:
+        most = getattr(info, "max_length", None) or 300
+        if depth <= 2 and self.random.random() < 0.05:
+            return int(most)
+        return min(self.random.choice((0, 0, 1, 1, 2, 5)), most)
+
+
+class AbsurdPlace(ToyPlace):
+    """Holds the world's side of the contract as a live one does."""
+
+    def after(self, seconds: float, action: Any) -> Timer:
+        assert seconds == seconds, "a timer for no moment at all"
+        return super().after(min(max(0.0, seconds), 1e9), action)
+
+    def record(self, event: Any) -> None:
+        assert events.decode(events.encode(event)) is not None
+        msgspec.json.decode(events.to_json(event), type=events.AnyEvent)
+        super().record(event)
+
+
+class AbsurdGrid(ToyGrid):
+    """A victim with all parts of a peer, an honest peer, and the driver of a run. Whatever is sent
+    must have a form on the wire, and takes it."""
+
+    def __init__(self, where: Path, seed: int) -> None:
+        super().__init__(seed)
+        self.time = 1_700_000_000.0
+        self.absurd = Absurd(seed)
+        self.heard: list[Message] = []
+        authority = new_grid(where / "authority", "lab", "v")
+        self._credentials = Credentials.load(authority.home)
+        self._issue = issuing(authority)
+        for node in (VICTIM, HONEST):
+            self._peer(where / node.partition("@")[0], node)
+        self.ended: list[Any] = []
+        self.fenced: list[Any] = []
+        self._drive()
+
+    def place(self, me: str) -> AbsurdPlace:
+        return AbsurdPlace(self, self.machine(node_of(me)), me)
+
+    def deliver(self, sender: str, to: str, message: Any) -> None:
+        CODEC.encode("x", "y", message)
+        if node_of(to) == MALLORY:
+            self.absurd.hear(message)
+        elif node_of(to) in self.machines:
+            super().deliver(sender, to, message)
+
+    def _arrive(self, sender: str, to: str, message: Any) -> None:
+        decoded = CODEC.decode(bytes(CODEC.encode("x", "y", message))[4:])[2]
+        super()._arrive(sender, to, decoded)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def _common(self, node: str, offer: Offer | None, contacts: list[str]) -> list[Any]:
+        def place(part: str) -> tuple[str, AbsurdPlace]:
+            return at(node, part), self.place(at(node, part))
+
+        membership = Membership(*place("membership"), offer)
+        kademlia = Kademlia(*place("kademlia"))
+        news = News(
+            *place("news"),
+            self._credentials.verified,
+            lambda new: None,
+            neighbours=lambda: [m.node for m in membership.members().values()],
+        )
+        membership.on_news = news.heard_of
+        for agent in (membership, kademlia, news):
+            self.join(agent)
+        membership.join(contacts, lambda count: None)
+        kademlia.join([at(contact, "kademlia") for contact in contacts], lambda count: None)
+        return [membership, kademlia, place]
+
+    def _peer(self, where: Path, node: str) -> None:
+        where.mkdir(exist_ok=True)
+        offer = Offer(2.0, 1000, roles=("run", "submit"))
+        contacts = [] if node == VICTIM else [VICTIM]
+        membership, kademlia, place = self._common(node, offer, contacts)
+        kept = KeptJournals(where / "kept")
+        self.join(Keeper(*place("keeper"), kept))
+        kademlia.on_broadcast(TOPIC, answer_with(node, kept.known), merge_copies)
+        self.join(
+            Renewal(
+                *place("renewal"),
+                request=lambda: None,
+                accept=accepting(self._credentials),
+                issuers=lambda: [],
+                issue=self._issue,
+            )
+        )
+        marks = CacheMarks(FileCache(where, 1 << 20))
+        agent = GridPeerAgent(*place("peer"), Capacity(2.0, 1000), marks, membership.report)
+        self.join(agent)
+        agent.start()
+
+    def _drive(self) -> None:
+        graph = Graph(
+            "absurd",
+            [
+                Task(f"t{i}", Command(f"make {i}"), outputs=(f"out.{i}",), retries=1000)
+                for i in range(40)
+            ]
+        )
+        membership, _, place = self._common(DRIVER, None, [VICTIM, HONEST])
+        self.submitter = GridSubmitter(
+            *place(f"run.{RUN}"),
+            RUN,
+            graph,
+            SpreadPlacer(RUN),
+            Options(retry_delay_s=0.1),
+            self.ended.append,
+            epoch=1,
+            on_fenced=self.fenced.append,
+        )
+        self.mirror = Mirror(
+            *place(f"mirror.{RUN}"), RUN, 1, graph.to_bytes(), Recorded(), lambda epoch: None
+        )
+        presence = Presence(*place(driver_part(RUN)), RUN, 1, 99)
+        for agent in (self.submitter, self.mirror, presence):
+            self.join(agent)
+        capacity = Capacity(2.0, 1000)
+        self.submitter.start({VICTIM: capacity, HONEST: capacity})
+        self.mirror.start()
+
+        membership.watch(lambda member: _tell(self.submitter, self.mirror, member))
+
+    # -- the attack ----------------------------------------------------------------------------
+
+    def agents(self) -> list[Any]:
+        return [a for m in self.machines.values() for a in m.agents.values()]
+
+    def attack(self, messages: int, roles: frozenset[str]) -> None:
+        """Say so many absurd things, with some time passing between them."""
+        random = self.absurd.random
+        agents = self.agents()
+        self._introduce()
+        said = 0
+        while said < messages:
+            message = self.absurd.message()
+            if message.needs_role and message.needs_role not in roles:
+                continue
+            hearing = [agent for agent in agents if agent.hears(type(message))]
+            agent = random.choice(hearing or agents)
+            said += 1
+            part = random.choice((agent.me.partition("/")[2], "kademlia", "peer", ""))
+            self.last = (agent.me, message)
+            agent.receive(at(MALLORY, part), message)
+            self.pass_time(random.choice((0.0, 0.0, 0.001, 0.01, 0.05, 0.5)))
+            if random.random() < 0.002:
+                self.pass_time(40.0)
+
+    def _introduce(self) -> None:
+        """Mallory is a member like any other, and is spoken to."""
+        offer = Offer(2.0, 1000, roles=("run", "submit"))
+        record = Record(MALLORY, int(self.time * 1000), 0, "alive", offer)
+        for agent in self.agents():
+            if agent.hears(Join):
+                agent.receive(at(MALLORY, "membership"), Join(0, record))
+            elif agent.hears(Find):
+                agent.receive(at(MALLORY, "kademlia"), Find(1, bytes(20)))
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.time + seconds
+        self.after(seconds, lambda: None)
+        self.run(lambda: self.time >= until, float("inf"))
+
+
+class Recorded:
+    """A journal of three events, for the mirror."""
+
+    base = 0
+
+    def after(self, position: int) -> list[tuple[int, bytes]]:
+        event = events.encode(events.TaskReady(1.0, "t0"))
+        return [(number, event) for number in (1, 2, 3) if number > position]
+
+
+def size_bytes(*roots: Any) -> int:
+    """What these hold in memory, all together; a machine's disk is not memory."""
+    seen: dict[int, Any] = {}
+    todo = list(roots)
+    while todo:
+        one = todo.pop()
+        if id(one) in seen or isinstance(
+            one, (type, ModuleType, FunctionType, Machine, ToyGrid, ToyPlace)
+        ):
+            continue
+        seen[id(one)] = one
+        todo.extend(_within(one))
+    return sum(sys.getsizeof(one) for one in seen.values())
+
+
+def _within(one: Any) -> Iterator[Any]:
+    yield from gc.get_referents(one)
+    if isinstance(one, msgspec.Struct):  # those that the collector does not follow
+        for name in one.__struct_fields__:
+            yield getattr(one, name)
