@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from copy_reader import CopyReader
 from toy_grid import ToyGrid
 
 from sureline.compose.kept import KeptJournals, Recorded, import_copy
@@ -14,7 +15,6 @@ from sureline.run import keeping
 from sureline.run.keeper import Keeper, KeptInMemory, page
 from sureline.run.keeping import KeeperAsk, KeepEvents, KeepRun, Kept, RunsKnown
 from sureline.run.mirror import Mirror
-from sureline.run.reading import CopyReader
 from sureline.world.agent import Agent
 
 RUN = "flow-abc123"
