@@ -3,7 +3,8 @@
     python benchmarks/files_peer.py HOME CACHE SIZE_BYTES_MAX
 
 Commands: {"do": "put", "path"}, {"do": "fetch", "digest", "size", "sources"}, {"do": "end"}. With
-"die_at" in a fetch, the process kills itself when that share of the file is there. Events: {"node"} first; then {"there", "size"} while a file comes in, {"put"}, {"fetched"} or
+"die_at" in a fetch, the process kills itself when that share of the file is there.
+Events: {"node"} first; then {"there", "size"} while a file comes in, {"put"}, {"fetched"} or
 {"missing"}, and {"cpu_s"} at the end. Tests use it too: it is a whole peer as far as files go.
 """
 

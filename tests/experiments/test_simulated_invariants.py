@@ -9,7 +9,15 @@ from sureline.experiments.distributions import constant
 from sureline.experiments.invariants import Ran
 from sureline.experiments.scenario import Workload
 from sureline.experiments.workloads import workload_graph
-from sureline.journal.events import RunEnded, TaskBound, TaskEnded, TaskRevoked, TaskStarted
+from sureline.journal.events import (
+    Opened,
+    RunEnded,
+    TaskBound,
+    TaskEnded,
+    TaskReady,
+    TaskRevoked,
+    TaskStarted,
+)
 from sureline.workflow.files import FileRecord
 
 GRAPH = workload_graph(Workload("chain", tasks=3, work_s=constant(1.0)), seed=1)
@@ -26,6 +34,7 @@ def good_run():
     events = []
     for number in (1, 2, 3):
         events += [
+            TaskReady(number, f"step:{number}"),
             TaskBound(number, f"step:{number}", 1, "p"),
             TaskStarted(number, f"step:{number}", 1, "p"),
             ended(number),
@@ -50,7 +59,7 @@ def test_nothing_is_said_of_a_good_run():
 
 def test_a_second_commit_is_found_unless_the_first_was_revoked():
     events = good_run()
-    again = [TaskBound(8, "step:3", 2, "q"), ended(3, 2, peer="q")]
+    again = [TaskReady(8, "step:3"), TaskBound(8, "step:3", 2, "q"), ended(3, 2, peer="q")]
     twice = [*events[:-1], *again, events[-1]]
     assert problems(twice) == ["step:3 committed twice, the second time by q"]
     revoked = [*events[:-1], TaskRevoked(8, "step:3"), *again, events[-1]]
@@ -59,25 +68,40 @@ def test_a_second_commit_is_found_unless_the_first_was_revoked():
 
 def test_a_child_before_its_parent_is_found():
     events = good_run()
-    early = [events[3], *events[:3], *events[4:]]
-    assert problems(early) == ["step:2 was bound before step:1 had committed"]
-    revoked = [*events[:3], TaskRevoked(2, "step:1"), *events[3:]]
-    assert "step:2 was bound before step:1 had committed" in problems(revoked)
+    early = [*events[4:6], *events[:4], *events[6:]]
+    assert problems(early) == [
+        "step:2 was ready before step:1 had committed",
+        "step:2 was bound before step:1 had committed",
+    ]
+    unready = [*events[:4], *events[5:]]
+    assert problems(unready) == ["step:2 was bound before it was ready"]
+    revoked = [*events[:5], TaskRevoked(2, "step:1"), *events[5:]]
+    assert problems(revoked) == ["step:2 was bound before step:1 had committed"]
+
+
+def test_an_attempt_that_is_under_way_may_be_bound_again_at_any_time():
+    events = good_run()
+    back = [*events[:7], TaskRevoked(2, "step:1"), events[5], *events[:4], *events[7:]]
+    back[9:13] = [TaskReady(3, "step:1"), TaskBound(3, "step:1", 2, "p"), ended(1, 2)]
+    assert problems(back) == []
+    taken_over = [*events[:4], Opened(3, 2, "m", 1), *events[5:]]
+    assert problems(taken_over) == []
 
 
 def test_attempts_that_nobody_bound_or_that_two_peers_were_given_are_found():
     events = good_run()
-    assert problems([events[0], *events]) == []  # to the same peer: it came back with it
     other = TaskBound(0, "step:1", 1, "q")
-    assert problems([other, *events]) == ["attempt 1 at step:1 was bound to q and to p"]
-    assert "attempt 1 at step:1 was never bound" in problems(events[1:])
+    assert problems([*events[:2], other, *events[2:]]) == [
+        "attempt 1 at step:1 was bound to p and to q"
+    ]
+    assert "attempt 1 at step:1 was never bound" in problems([events[0], *events[2:]])
 
 
 def test_wrong_and_missing_outputs_are_found():
     events = good_run()
-    events[5] = ended(2, digest="0" * 64)
+    events[7] = ended(2, digest="0" * 64)
     assert problems(events) == ["step:2 made a wrong step2.dat"]
-    events[5] = TaskEnded(2, "step:2", "succeeded", 1, "p")
+    events[7] = TaskEnded(2, "step:2", "succeeded", 1, "p")
     assert problems(events) == ["step:2 made [] instead of ['step2.dat']"]
 
 
@@ -93,14 +117,14 @@ def test_outputs_that_did_not_reach_the_user_are_found():
 
 def test_a_run_that_did_not_end_is_found_but_not_one_that_could_not():
     events = good_run()
-    assert problems(events[:6]) == ["the run did not end: 2 of 3 tasks are done"]
+    assert problems(events[:8]) == ["the run did not end: 2 of 3 tasks are done"]
     retries = GRAPH.tasks[2].retries
     failing = [
         event
         for attempt in range(1, retries + 2)
         for event in (TaskBound(7, "step:3", attempt, "p"), ended(3, attempt, "failed"))
     ]
-    failed = [*events[:6], *failing, RunEnded(9.0, "failed")]
+    failed = [*events[:8], TaskReady(7, "step:3"), *failing, RunEnded(9.0, "failed")]
     assert problems(failed) == []
     assert problems([*failed[:-3], failed[-1]]) == ["the run failed: no reason was given"]
 

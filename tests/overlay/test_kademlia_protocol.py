@@ -428,6 +428,23 @@ def test_frozen_nodes_cost_time_but_no_other_node_the_message() -> None:
     assert sorted(net.heard) == sorted(set(net.live) - set(frozen) - {"n0"})
 
 
+def test_a_child_that_was_only_slow_still_has_its_replies_counted() -> None:
+    """It stands still for longer than its parent waits for its word, which turns to another; when
+    it goes on, its part of the tree replies through it, and nobody is counted twice."""
+    net = net_of(120)
+    asleep = net.random.sample([node for node in net.live if node != "n0"], 40)
+    for node in asleep:
+        net.sim.freeze(node)
+    replies: list[Aggregate] = []
+    net.live["n0"].broadcast(simulated.TOPIC, b"", replies.append)
+    net.pass_time(1.3)
+    assert not replies
+    for node in asleep:
+        net.sim.thaw(node)
+    assert net.until(lambda: bool(replies))
+    assert replies[0].reached == int.from_bytes(replies[0].value or b"") >= 115
+
+
 def test_replies_later_than_patience_are_dropped() -> None:
     """A child takes its part, then never replies: the parent ends by its own deadline, and what
     comes after that changes nothing."""

@@ -7,7 +7,7 @@ from membership_grid import Grid
 
 from sureline.overlay.membership import MembershipSettings
 from sureline.world.protocol import Unreachable
-from sureline.world.simulated import LAN, Constant, Link
+from sureline.world.simulated import LAN, Constant, Link, Uniform
 
 DETECT_S = MembershipSettings().detect_s
 SPREAD_S = 4.0
@@ -145,15 +145,15 @@ def test_messages_per_node_do_not_depend_on_the_number_of_nodes():
 def test_loss_of_messages_kills_nobody():
     grid = Grid(5, link=Link(delay=LAN.delay, loss=0.05))
     nodes = grid.add_acquainted(30)
-    grid.run_for(600)
+    grid.run_for(300)
     assert grid.deaths_seen() == []
     grid.run_until(lambda: grid.agree_on(nodes), 60)
-    assert sum(grid.sim.places[f"{node}/membership"].sent for node in nodes) < 5 * 30 * 660
+    assert sum(grid.sim.places[f"{node}/membership"].sent for node in nodes) < 5 * 30 * 360
 
 
 @pytest.mark.soak
 def test_loss_of_messages_kills_nobody_for_hours():
-    for loss, hours in ((0.05, 4), (0.15, 1)):
+    for loss, hours in ((0.05, 2), (0.15, 1)):
         grid = Grid(6, link=Link(delay=LAN.delay, loss=loss))
         grid.add_acquainted(50)
         grid.run_for(hours * 3600)
@@ -219,6 +219,22 @@ def test_a_slow_link_is_no_reason_to_accuse():
         grid.sim.network.set_link("n0", other, Link(delay=Constant(0.4)))
     grid.run_for(60)
     assert grid.deaths_seen() == []
+
+
+def test_when_everything_is_slow_nobody_dies_and_nobody_asks_more():
+    """Answers take longer than they may, everywhere: asking more would make it worse."""
+    grid = Grid(8)
+    nodes = grid.add_acquainted(40)
+    grid.run_for(3)
+    grid.sim.network.set_default(Link(delay=Uniform(0.3, 0.9)))
+    grid.run_for(10)
+    sent = sum(grid.sim.places[f"{node}/membership"].sent for node in nodes)
+    grid.run_for(60)
+    sent = sum(grid.sim.places[f"{node}/membership"].sent for node in nodes) - sent
+    assert grid.deaths_seen() == []
+    assert sent < 6 * 60 * len(nodes)
+    grid.sim.network.set_default(LAN)
+    grid.run_until(lambda: grid.agree_on(nodes), 30)
 
 
 def test_nobody_is_declared_dead_on_hearsay_alone():

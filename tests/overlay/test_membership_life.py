@@ -6,6 +6,7 @@ import pytest
 from membership_grid import Grid, present
 
 from sureline.overlay.membership import MembershipSettings
+from sureline.world.protocol import Unreachable
 from sureline.world.simulated import LAN, Link, MachineSpec
 
 
@@ -207,6 +208,28 @@ def test_an_observer_sees_all_and_is_seen_by_nobody():
     grid.sim.crash("eye")
     grid.run_for(15)
     assert all("eye" not in grid.agents[node].members() for node in rest)
+
+
+def test_an_observer_points_out_where_nobody_listens():
+    """Its own connections tell it of a crash before anybody probes there."""
+    took_s = []
+    for seed in range(5):
+        grid = Grid(seed)
+        grid.add_acquainted(30)
+        observer = grid.add("eye", ["n0"], observer=True)
+        grid.run_for(2 + seed / 5)
+        grid.crash("n5")
+        grid.run_for(0.01)
+        observer.receive("world", Unreachable("n5"))
+        took_s.append(
+            grid.run_until(
+                lambda grid=grid: "dead" in grid.states_of("n5").values(), 3, step_s=0.005
+            )
+        )
+        observer.receive("world", Unreachable("n6"))
+        grid.run_for(5)
+        assert {name for _, _, name in grid.deaths_seen()} == {"n5"}
+    assert max(took_s) < 0.1
 
 
 def test_an_observer_outlives_whom_it_reads_from():

@@ -46,6 +46,7 @@ from sureline.world.net.codec import BadFrameError, Codec
 from sureline.world.protocol import Message
 
 CODEC = Codec(MESSAGES)
+KINDS = {CODEC.tags[kind]: kind for kind in MESSAGES}
 RUN = "run-1"
 VICTIM, HONEST, DRIVER = "v@127.0.0.1:1", "w@127.0.0.1:2", "v+7@127.0.0.1:3"
 MALLORY = "m@127.0.0.1:4"
@@ -75,6 +76,23 @@ LIKELY: dict[str, tuple[Any, ...]] = {
 """By a field's name: what an agent might look at twice."""
 RARE = ("run.cancel", "peer.fenced")
 """What may rightly end the run, which then has nothing more to say."""
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "run.attach": ("peer.attached", "peer.attached", "peer.finished"),
+    "run.bind": ("peer.started", "peer.progressed", "peer.finished", "peer.refused"),
+    "keeper.keep_run": ("keeper.kept",),
+    "keeper.keep_events": ("keeper.kept",),
+    "kademlia.find": ("kademlia.found",),
+    "kademlia.store": ("kademlia.stored",),
+    "kademlia.cast": ("kademlia.taken", "kademlia.reply"),
+    "membership.probe": ("membership.ack",),
+    "membership.probe_for": ("membership.vouch",),
+    "membership.join": ("membership.join_page",),
+    "membership.compare": ("membership.differ",),
+    "membership.differ": ("membership.amend",),
+    "membership.fetch": ("membership.amend",),
+    "news.ask": ("news.list",),
+}
+"""What Mallory says, when asked: it fits the question, and is absurd otherwise."""
 BYTES = (b"", b"\0", b"\xc1", bytes(20), b"\xff" * 20, bytes(512), b"{}", b"x" * 3000)
 
 
@@ -100,13 +118,29 @@ class Absurd:
             elif type(one) in self._heard:
                 self._heard[type(one)].append(one)
 
+    def answer(self, question: Message) -> Message | None:
+        """What fits a question, as far as its fields have the names of the question's."""
+        tags = ANSWERS.get(CODEC.tags[type(question)])
+        if tags is None or self.random.random() < 0.2:
+            return None
+        said = msgspec.to_builtins(question, builtin_types=(bytes,))
+        said |= {"page": 0, "last": True, "outcome": "succeeded"}
+        return self._message(KINDS[self.random.choice(tags)], said)
+
     def message(self) -> Message:
         """One that a codec lets through."""
         while True:
             kind = self.random.choice(MESSAGES)
-            if CODEC.tags[kind] in RARE and self.random.random() < 0.99:
-                continue
-            data = msgspec.msgpack.encode(("x", "y", self._struct(self._types[kind], 0)))
+            if CODEC.tags[kind] not in RARE or self.random.random() < 0.01:
+                return self._message(kind, {})
+
+    def _message(self, kind: type[Message], said: dict[str, Any]) -> Message:
+        while True:
+            made = self._struct(self._types[kind], 0)
+            for name, value in said.items():
+                if name in kind.__struct_fields__ and self.random.random() < 0.9:
+                    made[name] = value
+            data = msgspec.msgpack.encode(("x", "y", made))
             if len(data) > 1 << 20:
                 continue
             try:
@@ -201,12 +235,13 @@ class AbsurdGrid(ToyGrid):
         super().__init__(seed)
         self.time = 1_700_000_000.0
         self.absurd = Absurd(seed)
-        self.heard: list[Message] = []
+        self.duration = lambda job: self.random.choice((0.1, 5.0, 60.0))
         authority = new_grid(where / "authority", "lab", "v")
         self._credentials = Credentials.load(authority.home)
         self._issue = issuing(authority)
         for node in (VICTIM, HONEST):
             self._peer(where / node.partition("@")[0], node)
+        self.roles: frozenset[str] = frozenset()
         self.ended: list[Any] = []
         self.fenced: list[Any] = []
         self._drive()
@@ -218,6 +253,9 @@ class AbsurdGrid(ToyGrid):
         CODEC.encode("x", "y", message)
         if node_of(to) == MALLORY:
             self.absurd.hear(message)
+            answer = self.absurd.answer(message)
+            if answer is not None and answer.needs_role in self.roles:
+                self.after(0.01, lambda: self._arrive(to, sender, answer))
         elif node_of(to) in self.machines:
             super().deliver(sender, to, message)
 
@@ -308,6 +346,7 @@ class AbsurdGrid(ToyGrid):
         """Say so many absurd things, with some time passing between them."""
         random = self.absurd.random
         agents = self.agents()
+        self.roles = roles | {""}
         self._introduce()
         said = 0
         while said < messages:

@@ -179,7 +179,8 @@ def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
         )
         console.flush()
     elif not quiet:
-        offers = f"{capacity.cores:g} cores" if capacity.cores else "files only"
+        cores = "1 core" if capacity.cores == 1 else f"{capacity.cores:g} cores"
+        offers = cores if capacity.cores else "files only"
         console.say(
             f"{node.credentials.name} serves grid {node.home.grid} at "
             f"{node.id.partition('@')[2]} with {offers}; Ctrl-C leaves"

@@ -102,8 +102,8 @@ class Progress(Watcher):
                 self._failed.discard(event.task)
                 self._retrying.add(event.task)
                 if self._failures <= FAILURES_MAX:
-                    wait = console.duration(event.delay_s)
-                    self._tell("retry", f"  {event.task} will be tried again in {wait}")
+                    wait = f"in {console.duration(event.delay_s)}" if event.delay_s else "at once"
+                    self._tell("retry", f"  {event.task} will be tried again {wait}")
             case TaskRevoked():
                 self._done -= 1
                 self._tell("again", f"  {event.task} must run again: {event.reason}")
@@ -120,7 +120,8 @@ class Progress(Watcher):
             self._failed.add(event.task)
             self._failures += 1
             if self._failures <= FAILURES_MAX:
-                self._tell("failure", f"  {event.task} failed: {event.reason}")
+                happened = "was lost" if event.outcome == "lost" else "failed"
+                self._tell("failure", f"  {event.task} {happened}: {event.reason}")
                 for line in event.stderr.strip().splitlines()[-TAIL_LINES:]:
                     self._tell("tail", f"    | {line}")
             elif self._failures == FAILURES_MAX + 1:

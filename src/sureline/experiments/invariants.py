@@ -19,6 +19,7 @@ from sureline.journal.events import (
     RunEnded,
     TaskBound,
     TaskEnded,
+    TaskReady,
     TaskRevoked,
     TaskStarted,
 )
@@ -62,20 +63,41 @@ def commits_once(events: Sequence[Event]) -> Problems:
 
 
 def order_respected(graph: Graph, events: Sequence[Event]) -> Problems:
-    """Nothing is bound, and nothing starts, before all it waits for has committed."""
+    """Nothing is ready, or bound, before all it waits for has committed.
+
+    An attempt that is under way may be bound again at any time, by a later writer or when its peer
+    comes back: it was handed out in order, even if the record of that is lost."""
 
     def problems() -> Iterable[str]:
         committed: set[str] = set()
+        ready: set[str] = set()
+        seen: set[tuple[str, int]] = set()
+        first_epoch = True
         for event in events:
-            if isinstance(event, TaskRevoked):
-                committed.discard(event.task)
-            elif isinstance(event, TaskEnded) and event.outcome in COMMITS:
-                committed.add(event.task)
-            elif isinstance(event, TaskBound):
-                for parent in graph.parents[graph.index[event.task]]:
-                    if graph.tasks[parent].name not in committed:
-                        name = graph.tasks[parent].name
-                        yield f"{event.task} was bound before {name} had committed"
+            match event:
+                case Opened(epoch=epoch):
+                    first_epoch = epoch == 1
+                    ready.clear()
+                case TaskRevoked(task=task):
+                    committed.discard(task)
+                case TaskEnded(task=task, outcome=outcome) if outcome in COMMITS:
+                    committed.add(task)
+                case TaskReady(task=task):
+                    ready.add(task)
+                    yield from (f"{task} was ready {late}" for late in _missing(task, committed))
+                case TaskBound(task=task, attempt=attempt) if (task, attempt) not in seen:
+                    seen.add((task, attempt))
+                    if task in ready:
+                        yield from (
+                            f"{task} was bound {late}" for late in _missing(task, committed)
+                        )
+                    elif first_epoch:
+                        yield f"{task} was bound before it was ready"
+
+    def _missing(task: str, committed: set[str]) -> Iterable[str]:
+        for parent in graph.parents[graph.index[task]]:
+            if (name := graph.tasks[parent].name) not in committed:
+                yield f"before {name} had committed"
 
     return _first(problems())
 

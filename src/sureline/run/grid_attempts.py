@@ -37,6 +37,7 @@ from sureline.run.fence import Fence
 from sureline.run.fleet import Answer, Fleet, Peer
 from sureline.run.holders import Holders
 from sureline.run.options import Options, Past
+from sureline.run.sense import names_attempts
 from sureline.run.states import State
 from sureline.run.strategy import GridPlacer
 from sureline.run.submitter import Submitter
@@ -136,6 +137,8 @@ class GridAttempts(Submitter):
     def on_attached(self, sender: AgentId, message: Attached) -> None:
         peer = self._fleet.get(name_of(sender))
         if peer is None or message.run != self.run or message.epoch != self.epoch:
+            return
+        if not names_attempts(message):
             return
         if not message.serial:
             self._fleet.moved(peer, node_of(sender))  # it was started again: ask what is left
@@ -320,7 +323,8 @@ class GridAttempts(Submitter):
 
     @handles(Progressed)
     def on_progressed(self, sender: AgentId, message: Progressed) -> None:
-        if self._known_binding(sender, message) is not None:
+        known = self._known_binding(sender, message) is not None
+        if known and 0 <= message.fraction <= 1:
             self.world.record(
                 TaskProgressed(self.world.now(), message.task, message.attempt, message.fraction)
             )

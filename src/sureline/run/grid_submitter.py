@@ -22,6 +22,7 @@ from sureline.run.grid_attempts import TICK_S, GridAttempts
 from sureline.run.homing import Homing
 from sureline.run.options import CancelRun, Options, Past
 from sureline.run.receipts import Receipts
+from sureline.run.sense import is_attempt, made_sense_of
 from sureline.run.states import State
 from sureline.run.strategy import GridPlacer
 from sureline.run.travels import check_travels
@@ -130,8 +131,9 @@ class GridSubmitter(GridAttempts):
     @handles(Finished)
     def on_finished(self, sender: AgentId, message: Finished) -> None:
         task = self.graph.index.get(message.task)
-        if task is None or message.run != self.run:
+        if task is None or message.run != self.run or not is_attempt(message.attempt):
             return
+        message = made_sense_of(message, self.graph.tasks[task], name_of(sender))
         binding = self._known_binding(sender, message)
         if binding is not None:
             self._give_back(binding)

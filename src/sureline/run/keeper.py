@@ -37,7 +37,9 @@ from sureline.world.protocol import AgentId, World
 __all__ = ["MESSAGES", "About", "Keeper", "KeptInMemory", "KeptRuns", "KeptState", "page"]
 
 ASSEMBLIES_MAX = 8
-"""Graphs that are being received at the same time."""
+"""Graphs that are being received at the same time ..."""
+ASSEMBLIES_BYTES_MAX = 96 << 20
+"""... and what they may take together, unless it is one alone."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -163,7 +165,10 @@ class Keeper(Agent):
         if len(parts) == message.size_bytes:
             self._store.keep_graph(message.run, bytes(parts))
             del self._assemblies[message.run]
-        while len(self._assemblies) > ASSEMBLIES_MAX:
+        while len(self._assemblies) > ASSEMBLIES_MAX or (
+            len(self._assemblies) > 1
+            and sum(map(len, self._assemblies.values())) > ASSEMBLIES_BYTES_MAX
+        ):
             del self._assemblies[next(iter(self._assemblies))]
 
     @handles(KeepEvents)

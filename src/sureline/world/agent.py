@@ -30,6 +30,8 @@ def handles(message: type[M]) -> Callable[[Handler[A, M]], Handler[A, M]]:
 class Agent:
     """Base of all agents. `me` is the agent's address."""
 
+    __slots__ = ("me", "unhandled", "world")
+
     _table: ClassVar[dict[type[Message], Callable[[Any, AgentId, Any], None]]] = {}
 
     def __init__(self, me: AgentId, world: World) -> None:
@@ -52,8 +54,9 @@ class Agent:
         return message in cls._table
 
     def receive(self, sender: AgentId, message: Message) -> None:
-        handler = self._table.get(type(message))
-        if handler is None:
+        try:
+            handler = self._table[type(message)]
+        except KeyError:
             self.unhandled += 1
         else:
             handler(self, sender, message)

@@ -193,7 +193,8 @@ class Kademlia(Agent):
 
     @handles(CastTaken)
     def _on_taken(self, sender: AgentId, taken: CastTaken) -> None:
-        self.base.requests.answer(taken.number, sender, taken)
+        if not self.base.requests.answer(taken.number, sender, taken):
+            self.broadcasts.on_taken(sender, taken)
 
     @handles(CastReply)
     def _on_reply(self, sender: AgentId, reply: CastReply) -> None:

@@ -55,16 +55,16 @@ class Child:
 
     __slots__ = ("contacts", "duty", "number", "part", "searched", "taken", "to", "tries")
 
-    def __init__(self, duty: Duty, part: Part) -> None:
+    def __init__(self, duty: Duty, part: Part, predecessor: Child | None = None) -> None:
         self.duty = duty
         self.part = part
-        self.contacts = part.contacts[::-1]
+        self.contacts: list[AgentId] = predecessor.contacts if predecessor else part.contacts[::-1]
         """Who may be tried next, the preferred last."""
-        self.tries = 0
+        self.tries: int = predecessor.tries if predecessor else 0
         self.to: AgentId = ""
         self.number = 0
         self.taken = False
-        self.searched = False
+        self.searched: bool = predecessor.searched if predecessor else False
         """Whether the part has been searched for others."""
 
 
@@ -73,7 +73,7 @@ class Duty:
 
     __slots__ = (
         "cast", "children", "missed", "on_end", "over", "parent", "reached", "region", "replies",
-        "searching", "timer",
+        "searching", "silent", "timer",
     )  # fmt: skip
 
     def __init__(self, cast: Cast, region: Region, parent: AgentId) -> None:
@@ -82,6 +82,8 @@ class Duty:
         self.parent = parent
         self.children: dict[int, Child] = {}
         """Those not settled, by the number of their question."""
+        self.silent: dict[int, Child] = {}
+        """Those that others have been tried in place of, but whose word still counts."""
         self.searching = 0
         """Parts that are being searched for somebody to take them."""
         self.replies: list[bytes] = []
@@ -96,7 +98,8 @@ class Broadcasts:
     """All broadcasts that this node has a part in."""
 
     __slots__ = (
-        "_base", "_duties", "_numbers", "_searches", "_serial", "_topics", "forwards", "retries",
+        "_base", "_duties", "_numbers", "_payload_bytes", "_searches", "_serial", "_topics",
+        "forwards", "retries",
     )  # fmt: skip
 
     def __init__(self, base: Base, searches: Searches) -> None:
@@ -106,8 +109,9 @@ class Broadcasts:
         self._duties: dict[CastId, list[Duty]] = {}
         """By broadcast, oldest first: those under way, and those over, to know duplicates."""
         self._numbers: dict[int, Child] = {}
-        """Children that are not settled, by number."""
+        """Children that are not settled, and silent ones, by number."""
         self._serial = base.world.random.getrandbits(48)
+        self._payload_bytes = 0
         self.forwards = 0
         """Parts handed out, at most eight for each duty; and those handed out again."""
         self.retries = 0
@@ -145,9 +149,12 @@ class Broadcasts:
             if duty.region.length <= region.length and region.first in duty.region:
                 self._again(duty, sender, cast)
                 return
-        if len(earlier) >= self._base.settings.duties_max:
+        if len(earlier) >= self._base.settings.duties_max or not self._has_room(cast):
             self._base.world.send(sender, CastTaken(cast.number, accepted=False))
             return
+        patience_s = cast.patience_s if cast.patience_s > 0 else 0.0  # which also settles NaN
+        patience_s = min(patience_s, self._base.settings.patience_s_max)
+        cast = msgspec.structs.replace(cast, patience_s=patience_s)
         duty = Duty(cast, region, sender)
         self._enter(duty)
         if not earlier and cast.origin != self._base.me:
@@ -156,6 +163,13 @@ class Broadcasts:
         if cast.patience_s <= 0 or duty.children or duty.searching:
             self._base.world.send(sender, CastTaken(cast.number))
         self._end_if_done(duty)
+
+    def _has_room(self, cast: Cast) -> bool:
+        settings = self._base.settings
+        return (
+            len(cast.payload) <= settings.payload_bytes_max
+            and self._payload_bytes + len(cast.payload) <= settings.payloads_bytes_max
+        )
 
     def _again(self, duty: Duty, sender: AgentId, cast: Cast) -> None:
         """We see to that region already. The same parent asks because our word was lost, and gets
@@ -178,6 +192,7 @@ class Broadcasts:
             for forgotten in self._duties.pop(next(iter(self._duties))):
                 self._close(forgotten)
         self._duties.setdefault(key, []).append(duty)
+        self._payload_bytes += len(duty.cast.payload)
 
     def _deliver(self, duty: Duty) -> None:
         duty.reached = 1
@@ -282,8 +297,17 @@ class Broadcasts:
         else:
             self._retry(child)
 
+    def on_taken(self, sender: AgentId, taken: CastTaken) -> None:
+        """A child that had been silent speaks after all: it is waited for again. Whoever was
+        tried in its place finds most nodes provided for, and replies for the others."""
+        child = self._numbers.get(taken.number)
+        if child is not None and child.to == sender and taken.accepted and not child.duty.over:
+            child.taken = True
+            child.duty.silent.pop(child.number, None)
+            child.duty.children[child.number] = child
+
     def on_reply(self, sender: AgentId, reply: CastReply) -> None:
-        """A reply of a child that had taken its part before."""
+        """A reply of a child that had taken its part before, or had been silent."""
         child = self._numbers.get(reply.number)
         if child is not None and child.to == sender:
             self._take(child, reply)
@@ -292,15 +316,23 @@ class Broadcasts:
         """Not yet a reason to ask another: a second tree through the same region is dear."""
 
     def failed(self, number: int, by: AgentId) -> None:
+        """Nobody has said a word. Somebody else is tried; should this one speak later, good."""
         self._base.table.silent(by)
         child = self._numbers.get(number)
         if child is not None:
-            self._retry(child)
+            duty = child.duty
+            del duty.children[number]
+            duty.silent[number] = child
+            self._forward(Child(duty, child.part, child))
+            self._end_if_done(duty)
 
     def unreachable(self, node: str) -> None:
         """Parts that this node had taken, but not replied to, go to somebody else."""
-        for child in [c for c in self._numbers.values() if c.taken and node_of(c.to) == node]:
-            self._retry(child)
+        for child in [c for c in self._numbers.values() if node_of(c.to) == node]:
+            if child.number in child.duty.silent:
+                self._drop(child)
+            else:
+                self._retry(child)
 
     def _retry(self, child: Child) -> None:
         self._drop(child)
@@ -310,15 +342,17 @@ class Broadcasts:
     def _take(self, child: Child, reply: CastReply) -> None:
         duty = child.duty
         self._drop(child)
-        duty.reached = min(duty.reached + max(0, reply.reached), NODES_MAX)
-        duty.missed = min(duty.missed + max(0, reply.missed), NODES_MAX)
-        if reply.value is not None:
-            self._take_reply(duty, reply.value)
+        if not duty.over:
+            duty.reached = min(duty.reached + max(0, reply.reached), NODES_MAX)
+            duty.missed = min(duty.missed + max(0, reply.missed), NODES_MAX)
+            if reply.value is not None:
+                self._take_reply(duty, reply.value)
         self._end_if_done(duty)
 
     def _drop(self, child: Child) -> None:
         self._numbers.pop(child.number, None)
         child.duty.children.pop(child.number, None)
+        child.duty.silent.pop(child.number, None)
 
     # The end.
 
@@ -356,10 +390,11 @@ class Broadcasts:
         if duty.timer is not None:
             duty.timer.cancel()
             duty.timer = None
-        for child in list(duty.children.values()):
+        for child in [*duty.children.values(), *duty.silent.values()]:
             self._base.requests.close(child.number)
             self._drop(child)
         # Only its identity is needed from here on.
+        self._payload_bytes -= len(duty.cast.payload)
         duty.cast = msgspec.structs.replace(duty.cast, payload=b"", known=(), without=())
 
     def _merged(self, duty: Duty) -> bytes | None:

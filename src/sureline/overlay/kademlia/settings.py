@@ -33,6 +33,8 @@ class KademliaSettings(msgspec.Struct, frozen=True):
     values_max: int = 32
     """Per key."""
     value_bytes_max: int = 1024
+    values_bytes_max: int = 64 << 20
+    """All values that a node holds for others, together."""
     published_max: int = 65_536
     value_ttl_s: float = 5400.0
     republish_s: float = 1800.0
@@ -64,4 +66,8 @@ class KademliaSettings(msgspec.Struct, frozen=True):
     duties_max: int = 4
     """Regions of one broadcast that one node takes on, after failures elsewhere."""
     payload_bytes_max: int = 524_288
+    payloads_bytes_max: int = 32 << 20
+    """Of all broadcasts that this node sees to at a time; it takes on no more beyond that."""
+    patience_s_max: float = 120.0
+    """However long a broadcast's origin says that replies may take."""
     reply_bytes_max: int = 262_144

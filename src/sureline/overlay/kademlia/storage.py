@@ -23,11 +23,12 @@ class Held:
 
 
 class Storage:
-    __slots__ = ("_held", "_settings")
+    __slots__ = ("_held", "_settings", "_value_bytes")
 
     def __init__(self, settings: KademliaSettings) -> None:
         self._settings = settings
         self._held: dict[bytes, Held] = {}
+        self._value_bytes = 0
 
     def keep(self, record: Record, now: float) -> bool:
         """Keep a record, or refuse it. One that is kept already never expires earlier for it."""
@@ -35,15 +36,21 @@ class Storage:
         if len(record.value) > settings.value_bytes_max or not record.ttl_s > 0:
             return False
         held = self._held.get(record.key)
+        if self._value_bytes + len(record.value) > settings.values_bytes_max and not (
+            held is not None and record.value in held.values
+        ):
+            return False
         if held is None:
             if len(self._held) >= settings.keys_max:
                 return False
             held = self._held[record.key] = Held()
+        if record.value not in held.values:
+            self._value_bytes += len(record.value)
         expires_at = now + min(record.ttl_s, settings.value_ttl_s)
         publisher, until = held.values.get(record.value, (record.publisher, 0.0))
         held.values[record.value] = (publisher, max(until, expires_at))
         if len(held.values) > settings.values_max:
-            del held.values[min(held.values, key=lambda value: held.values[value][1])]
+            self._drop(held, min(held.values, key=lambda value: held.values[value][1]))
         held.stored_at = now
         return record.value in held.values
 
@@ -62,15 +69,19 @@ class Storage:
         """Drop the value if this is who published it."""
         held = self._held.get(key)
         if held is not None and held.values.get(value, ("", 0.0))[0] == publisher:
-            del held.values[value]
+            self._drop(held, value)
             if not held.values:
                 del self._held[key]
+
+    def _drop(self, held: Held, value: bytes) -> None:
+        del held.values[value]
+        self._value_bytes -= len(value)
 
     def expire(self, now: float) -> None:
         for key in list(self._held):
             held = self._held[key]
             for value in [v for v, (_, until) in held.values.items() if until <= now]:
-                del held.values[value]
+                self._drop(held, value)
             if not held.values:
                 del self._held[key]
 

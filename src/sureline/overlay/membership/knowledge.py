@@ -29,6 +29,7 @@ from sureline.overlay.membership.settings import (
     NODE_CHARS_MAX,
     NUMBER_MAX,
     OFFER_BYTES_MAX,
+    RECORDS_PER_PAGE,
     RUMOURS_MAX,
     MembershipSettings,
 )
@@ -36,7 +37,6 @@ from sureline.overlay.membership.steady import Steady
 from sureline.overlay.membership.table import Table
 from sureline.world.address import name_of
 from sureline.world.protocol import World
-
 
 CORES_MAX = 1e6
 """More than any machine has; a greater number is a mistake or a lie."""
@@ -168,7 +168,7 @@ class Knowledge:
             return
         offer = old.offer if old is not None and old.life == record.life else record.offer
         if offer is None:
-            if record.present and len(self.lacking) < LOADS_PER_MESSAGE:
+            if record.present and len(self.lacking) < RECORDS_PER_PAGE:
                 self.lacking[name] = None
             return
         if old is None and (

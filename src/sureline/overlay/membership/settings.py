@@ -40,7 +40,7 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     forget_s: float = 3600.0
     """How long the dead are remembered."""
     members_max: int = 20_000
-    loads_per_s: float = 150.0
+    loads_per_s: float = 300.0
     """How many reports of load the whole grid makes in a second at most; each member takes its
     share, and never more than one."""
 
@@ -70,7 +70,7 @@ RUMOUR_BYTES_PROBE = 1_200
 """What a probe or its answer carries about members at most..."""
 RUMOUR_BYTES_BURST = 8_000
 """...and a message sent for the news alone."""
-LOADS_PER_MESSAGE = 200
+LOADS_PER_MESSAGE = 300
 RECORDS_PER_PAGE = 128
 OFFER_BYTES_MAX = 2_048
 NODE_CHARS_MAX = 300

@@ -45,10 +45,11 @@ class Health:
     wait longer."""
 
     WORST = 3
+    QUIET_BEATS = 5
 
     def __init__(self, slack_s: float) -> None:
         self._slack_s = slack_s
-        self._trouble = False
+        self._quiet_beats = 0
         self.score = 0
 
     @property
@@ -60,14 +61,15 @@ class Health:
         return now - due > self._slack_s
 
     def worse(self) -> None:
-        self._trouble = True
+        self._quiet_beats = 0
         self.score = min(self.WORST, self.score + 1)
 
     def beat(self) -> None:
-        """A period is over; one without trouble makes it better."""
-        if not self._trouble:
+        """A period is over; some in a row without trouble make it better."""
+        self._quiet_beats += 1
+        if self._quiet_beats >= self.QUIET_BEATS:
+            self._quiet_beats = 0
             self.score = max(0, self.score - 1)
-        self._trouble = False
 
 
 class Inquiry:

@@ -9,7 +9,6 @@ from sureline.peer.files.cache import FileCache
 from sureline.peer.files.claims import Pin
 from sureline.workflow.files import FileRecord
 
-
 DIGEST = re.compile("[0-9a-f]{64}")
 
 

@@ -101,7 +101,7 @@ class Partial:
         self._data = -1
         self._mutex = threading.Lock()
         self._idle = threading.Condition(self._mutex)
-        self._writers = 0
+        self._users = 0
         self._closed = False
         self._hashing = threading.Lock()
         self._whole = blake3()
@@ -188,7 +188,7 @@ class Partial:
 
     def keep(self, index: int, body: Buffer) -> bool:
         """Write a chunk if it is what the list says; whether it is."""
-        with self._writing():
+        with self._using():
             return self._keep(index, body)
 
     def _keep(self, index: int, body: Buffer) -> bool:
@@ -213,18 +213,18 @@ class Partial:
         with self._mutex:
             if self._closed:
                 raise OSError(errno.EBADF, "closed")
-            self._writers += 1
+            self._users += 1
         try:
             yield
         finally:
             with self._mutex:
-                self._writers -= 1
+                self._users -= 1
                 self._idle.notify_all()
 
     def _rest(self) -> None:
         with self._mutex:
             self._closed = True
-            self._idle.wait_for(lambda: not self._writers)
+            self._idle.wait_for(lambda: not self._users)
         if self._data >= 0:
             os.close(self._data)
             self._data = -1
@@ -254,8 +254,10 @@ class Partial:
             self._hashed += 1
 
     def read(self, index: int) -> bytes:
+        """A chunk that is there. Raises OSError if the file is not on its way any more."""
         start, length = chunk_span(self.size, index)
-        return os.pread(self._data, length, start)
+        with self._using():
+            return os.pread(self._data, length, start)
 
     def have_bits(self) -> bytes:
         return to_bits(self.kept)

@@ -183,9 +183,14 @@ class Server:
         swarm = self._swarm(digest, count)
         swarm.handed[index] = True
         handed = to_bits(swarm.handed) if len(swarm.askers) > 1 else b""
-        path = copy.path if copy.partial is None else copy.partial.path
-        said = Sent(handed if len(handed) <= HANDED_BYTES_MAX else b"")
-        return encode(said), FileRegion(path, *chunk_span(copy.size, index))
+        said = encode(Sent(handed if len(handed) <= HANDED_BYTES_MAX else b""))
+        partial = copy.partial
+        if partial is None:
+            return said, FileRegion(copy.path, *chunk_span(copy.size, index))
+        try:  # read at once: its file may have another name in a moment
+            return said, await self._in_thread(lambda: partial.read(index))
+        except OSError:
+            return encode(Refused("unknown")), b""
 
     # -- copies and their lists ---------------------------------------------------------------
 

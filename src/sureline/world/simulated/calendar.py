@@ -61,13 +61,15 @@ class Soon:
 
 
 class Calendar:
-    """Also holds what every message needs beside it: the time, and the default link's delays."""
+    """Also holds what every message needs beside it: the time, and the default link's ways."""
 
-    __slots__ = ("_numbers", "buckets", "delay", "now", "opened", "per_s", "soon")
+    __slots__ = ("_numbers", "buckets", "delay", "now", "opened", "ordered", "per_s", "soon")
 
     def __init__(self) -> None:
         self.now = 0.0
         self.delay: Draw
+        self.ordered = True
+        """Whether the default link keeps the order of messages between two agents."""
         self.per_s = 1024.0
         """Buckets per second."""
         self.buckets: dict[int, list[Entry] | Soon] = {}

@@ -29,8 +29,8 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def plain(self) -> bool:
-        """Whether a delay is all there is to it."""
-        return not (self.loss or self.duplication or self.bandwidth_bytes_per_s or self.reorder)
+        """Whether a delay, in order or not, is all there is to it."""
+        return not (self.loss or self.duplication or self.bandwidth_bytes_per_s)
 
 
 LAN = Link()

@@ -94,17 +94,17 @@ class Place:
         calendar = self._calendar
         self.sent += 1
         arrives_s = calendar.delay() + calendar.now
-        if self._arrives_s > calendar.now:
-            if self._arrives_to is not to:
+        if calendar.ordered:
+            if self._arrives_s <= calendar.now:
+                self._arrives_s = arrives_s
+                self._arrives_to = to
+                self._arrivals = None
+            elif self._arrives_to is not to:
                 arrives_s = self._in_order(to, arrives_s, 0.0)
             elif arrives_s < self._arrives_s:
                 arrives_s = self._arrives_s
             else:
                 self._arrives_s = arrives_s
-        else:
-            self._arrives_s = arrives_s
-            self._arrives_to = to
-            self._arrivals = None
         try:
             calendar.buckets[int(arrives_s * calendar.per_s)].append(
                 (arrives_s, to, me, message, 0)

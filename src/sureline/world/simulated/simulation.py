@@ -241,6 +241,7 @@ class Simulation:
     def network_changed(self) -> None:
         """The network's links are others from now on."""
         self.calendar.delay = self.network.default.draw
+        self.calendar.ordered = not self.network.default.reorder
         quick = self.network.plain and self.counters.detail == "light"
         if quick != self.quick:
             self.quick = quick

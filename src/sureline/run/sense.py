@@ -1,0 +1,52 @@
+"""What peers report, checked: a machine that lies or is broken must not lead its writer astray.
+
+A result is only as good as the peer that made it, and nothing here changes that. But a report may
+name no files but the task's own, since they will be put into the user's directory, and no numbers
+that a journal cannot keep or that the next attempt could not count on from.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from sureline.peer.jobs import JobEnded
+from sureline.peer.messages import Attached, Finished
+from sureline.workflow.model import Task
+
+ATTEMPTS_MAX = 1 << 31
+NUMBER_MAX = 1 << 62
+
+
+def is_attempt(number: int) -> bool:
+    return 0 < number < ATTEMPTS_MAX
+
+
+def names_attempts(message: Attached) -> bool:
+    """Whether all that it tells of could be attempts."""
+    told = [attempt for _, attempt, _ in message.under_way]
+    told += [attempt for _, attempt in message.reports]
+    return all(map(is_attempt, told))
+
+
+def made_sense_of(report: Finished, task: Task, peer: str) -> Finished:
+    """The report; if it makes no sense, one of a failure that says so."""
+    fault = _fault(report.ended, task)
+    if not fault:
+        return report
+    reason = f"{peer} sent a report that makes no sense: {fault}"
+    return msgspec.structs.replace(report, ended=JobEnded("failed", reason=reason), brought=None)
+
+
+def _fault(ended: JobEnded, task: Task) -> str:
+    if not all(0 <= seconds < math.inf for seconds in (ended.elapsed_s, ended.cpu_s)):
+        return "times that are no times"
+    numbers = (ended.exit_code or 0, ended.signal or 0, ended.memory_peak_bytes)
+    if not all(abs(number) < NUMBER_MAX for number in numbers):
+        return "numbers out of range"
+    if not all(0 <= file.size < NUMBER_MAX for file in ended.outputs):
+        return "files of no size"
+    if ended.outcome == "succeeded" and {f.path for f in ended.outputs} != set(task.outputs):
+        return "other outputs than the task has"
+    return ""
