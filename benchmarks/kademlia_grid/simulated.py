@@ -228,7 +228,7 @@ def measure(count: int, seed: int = 1, keys: int = 2000, kill: float = 0.3) -> d
     gc.collect()
     before_bytes, began_s = resident_bytes(), time.process_time()
     net = Net(seed)
-    net.grow(count, spacing_s=0.01)
+    net.grow(count, spacing_s=min(0.01, 100.0 / count))
     figures: dict[str, Any] = {
         "nodes": count,
         "join_s": spread(net.join_s),

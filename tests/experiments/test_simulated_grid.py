@@ -13,6 +13,7 @@ from sureline.experiments.drive import run_scenario
 from sureline.experiments.scenario import Fault
 from sureline.experiments.scenario_reader import find_scenario, read_scenario
 from sureline.experiments.work import Work
+from sureline.workflow.mistakes import UserError
 
 KILLED, ROUGH = "eight-two-killed", "eight-rough"
 
@@ -39,6 +40,11 @@ def test_eight_peers_two_killed():
     assert sum('"outcome":"lost"' in "".join(o.journals[0]) for o in outcomes) >= 5
 
 
+def test_a_storm():
+    (outcome,) = sweep("storm", [3])
+    assert all(run.epochs > 1 for run in outcome.runs)
+
+
 def test_eight_peers_in_rough_weather():
     outcomes = sweep(ROUGH, range(1, 16))
     assert sum(run.epochs > 1 for o in outcomes for run in o.runs) >= 10
@@ -48,9 +54,9 @@ def test_eight_peers_in_rough_weather():
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", [KILLED, ROUGH])
-def test_three_hundred_seeds(name):
-    sweep(name, range(1000, 1300))
+@pytest.mark.parametrize(("name", "seeds"), [(KILLED, 1000), (ROUGH, 1000), ("storm", 150)])
+def test_thousands_of_seeds(name, seeds):
+    sweep(name, range(1000, 1000 + seeds))
 
 
 @pytest.mark.soak
@@ -139,6 +145,12 @@ def test_a_run_without_anybody_to_run_it_is_told():
     assert "the run did not end" in broken["finished"][0]
 
 
+def test_a_task_that_fits_nowhere_is_a_mistake_of_the_scenario():
+    workload = msgspec.structs.replace(small().workload, cores=constant(3.0))
+    with pytest.raises(UserError, match="work:1-1 needs more than any machine"):
+        run_scenario(small(workload=workload), 1)
+
+
 def test_wrong_outputs_are_noticed(monkeypatch):
     right = Work.outputs
 
@@ -152,6 +164,18 @@ def test_wrong_outputs_are_noticed(monkeypatch):
     outcome = run_scenario(small(), 1)
     broken = {check.what for check in outcome.checks if not check.held}
     assert broken == {"outputs right", "outputs delivered"}
+
+
+def test_an_agent_that_raises_is_told_with_its_line(monkeypatch):
+    def broken(self, job):
+        raise KeyError("lost it")
+
+    monkeypatch.setattr(Work, "outputs", broken)
+    outcome = run_scenario(small(), 7)
+    problem = next(c.problems for c in outcome.checks if c.what == "no agent failed")[0]
+    assert "seed 7, at " in problem
+    assert "KeyError: 'lost it', in test_simulated_grid.py:" in problem
+    assert not outcome.good
 
 
 def test_traffic_is_counted():

@@ -94,6 +94,25 @@ def test_only_copies_outlive_the_process_until_released(tmp_path: Path) -> None:
     cache.close()
 
 
+def test_claims_with_absurd_names_harm_nobody(tmp_path: Path) -> None:
+    """Records and runs come in messages of others, and claims are files."""
+    cache = FileCache(tmp_path / "cache", 1000)
+    a = put(cache, tmp_path, 600, 1)
+    for digest in ("../../escaped", "a.b.c", "", "stat:1:2", "x" * 5000, "\0"):
+        cache.pin(FileRecord("x", digest, 0), "why").release()
+        cache.pin(FileRecord("x", digest, 0), "why")
+        cache.mark_only_copy(FileRecord("x", digest, 0), "run")
+    for run in ("../../escaped", ".", "r" * 5000, "a/b\0c", "ä" * 300):
+        cache.mark_only_copy(a, run)
+        with pytest.raises(CacheFullError):
+            cache.make_room(600)
+        cache.release_run(run)
+    cache.make_room(600)
+    assert cache.ready(a) is None
+    assert sorted(os.listdir(tmp_path)) == ["cache", "user1"]
+    cache.close()
+
+
 def test_what_a_task_makes_is_never_refused(tmp_path: Path) -> None:
     cache = FileCache(tmp_path / "cache", 1000)
     old = put(cache, tmp_path, 900, 1)
@@ -302,5 +321,5 @@ def test_eviction_never_takes_what_is_pinned_or_the_only_copy(
     monkeypatch.setattr(cache_module, "_EVICTED_PER_LOCK", 2)
     _fresh_directory.top = tmp_path  # type: ignore[attr-defined]
     run_state_machine_as_test(
-        CacheLife, settings=settings(max_examples=25, stateful_step_count=20, deadline=None)
+        CacheLife, settings=settings(max_examples=15, stateful_step_count=20, deadline=None)
     )

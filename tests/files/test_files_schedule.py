@@ -117,7 +117,7 @@ def sources_of(count: int) -> st.SearchStrategy[list[Source]]:
     return st.lists(st.builds(Source, chunks | every, chance, chance, chance), max_size=5)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), count=st.integers(1, 60), seed=st.integers(0, 2**32))
 def test_what_can_be_had_is_kept_once_and_requests_are_bounded(
     data: st.DataObject, count: int, seed: int
@@ -137,7 +137,7 @@ def test_what_can_be_had_is_kept_once_and_requests_are_bounded(
     assert drive.requests <= COPIES_MAX * wanted + wanted // FAILURES_SHARE + failures_max
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(count=st.integers(1, 200), sources=st.integers(1, 4), seed=st.integers(0, 2**32))
 def test_honest_sources_are_asked_for_each_chunk_exactly_once(
     count: int, sources: int, seed: int

@@ -148,7 +148,9 @@ class Grid:
             assert len(agent.inquiries._errands) <= ERRANDS_MAX
             assert len(agent.knowledge.rumours) <= RUMOURS_MAX
             assert len(agent.knowledge.table.gone) <= GONE_MAX
-            assert len(agent.knowledge.hearsay) <= len(agent.knowledge.table.records)
+            records = agent.knowledge.table.records.items()
+            suspects = {name for name, record in records if record.state == "suspect"}
+            assert suspects == set(agent.knowledge.hearsay), "a suspicion nobody looks into"
             assert len(agent.knowledge.lacking) <= 200
             assert len(agent._timers) <= 5
 

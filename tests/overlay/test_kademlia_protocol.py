@@ -12,9 +12,12 @@ from kademlia_bench import simulated
 from kademlia_invariants import check_tables, identifier
 
 from sureline.overlay.kademlia import Aggregate, Kademlia, KademliaSettings, key_of
+from sureline.overlay.kademlia.ids import EVERYWHERE
 from sureline.overlay.kademlia.messages import (
     MESSAGES,
     Cast,
+    CastReply,
+    CastTaken,
     Claim,
     Find,
     Forget,
@@ -251,16 +254,10 @@ def test_a_guest_uses_the_network_but_is_no_part_of_it() -> None:
     assert net.until(lambda: len(done) == 2) and done[1] == 3
     assert get(net, net.somebody()) == (b"from a guest",)
     for agent in net.live.values():
-        assert me not in agent.base.table.within(simulated_everywhere())
+        assert me not in agent.base.table.within(EVERYWHERE)
     replies: list[Aggregate] = []
     guest.broadcast(simulated.TOPIC, b"", replies.append)
     assert net.until(lambda: bool(replies)) and replies[0].reached == 30
-
-
-def simulated_everywhere() -> Any:
-    from sureline.overlay.kademlia.ids import EVERYWHERE
-
-    return EVERYWHERE
 
 
 def test_a_node_whose_contacts_are_down_joins_when_they_come_up() -> None:
@@ -428,21 +425,27 @@ def test_frozen_nodes_cost_time_but_no_other_node_the_message() -> None:
     assert sorted(net.heard) == sorted(set(net.live) - set(frozen) - {"n0"})
 
 
-def test_a_child_that_was_only_slow_still_has_its_replies_counted() -> None:
-    """It stands still for longer than its parent waits for its word, which turns to another; when
-    it goes on, its part of the tree replies through it, and nobody is counted twice."""
-    net = net_of(120)
-    asleep = net.random.sample([node for node in net.live if node != "n0"], 40)
-    for node in asleep:
-        net.sim.freeze(node)
+def test_a_child_that_was_only_slow_is_waited_for_after_all() -> None:
+    """It says a word only after another was tried in its place; that other is done at once, but
+    what is under way below the first one counts."""
+    net = net_of(1, settings=KademliaSettings(regions=1))
+    puppets = [Puppet(net, name) for name in ("other", "slow")]
+    for puppet in puppets:
+        puppet.world.send("n0/kademlia", Claim())
+    net.pass_time(1.0)
     replies: list[Aggregate] = []
-    net.live["n0"].broadcast(simulated.TOPIC, b"", replies.append)
-    net.pass_time(1.3)
+    net.live["n0"].broadcast("t", b"", replies.append)
+    assert net.until(lambda: any(puppet.of(Cast) for puppet in puppets))
+    other, slow = sorted(puppets, key=lambda puppet: len(puppet.of(Cast)))
+    assert net.until(lambda: bool(other.of(Cast))), "another is tried"
+    slow.world.send("n0/kademlia", CastTaken(slow.of(Cast)[0].number))
+    net.pass_time(0.1)
+    other.world.send("n0/kademlia", CastReply(other.of(Cast)[0].number, 1, 0, b"o"))
+    net.pass_time(0.5)
     assert not replies
-    for node in asleep:
-        net.sim.thaw(node)
-    assert net.until(lambda: bool(replies))
-    assert replies[0].reached == int.from_bytes(replies[0].value or b"") >= 115
+    slow.world.send("n0/kademlia", CastReply(slow.of(Cast)[0].number, 5, 0))
+    net.pass_time(0.5)
+    assert replies == [Aggregate(b"o", 6, 0)]
 
 
 def test_replies_later_than_patience_are_dropped() -> None:
@@ -454,8 +457,6 @@ def test_replies_later_than_patience_are_dropped() -> None:
     puppet.answers = lambda m: Found(m.number) if isinstance(m, Find) else None
     puppet.world.send("n0/kademlia", Claim())
     net.pass_time(1.0)
-    from sureline.overlay.kademlia.messages import CastReply, CastTaken
-
     puppet.answers = lambda m: CastTaken(m.number) if isinstance(m, Cast) else None
     replies: list[Aggregate] = []
     began_s = net.sim.time
@@ -492,8 +493,21 @@ def test_the_same_cast_twice_is_delivered_once() -> None:
         parent.world.send("n0/kademlia", msgspec.structs.replace(cast, number=number))
     net.pass_time(10.0)
     assert net.heard == {"n0": 1}
-    replies = [message for _, message in parent.got if hasattr(message, "reached")]
-    assert {reply.number for reply in replies} == {7, 8}
+    assert {reply.number for reply in parent.of(CastReply)} == {7, 8}
+
+
+def test_a_larger_region_later_means_another_duty_but_no_second_delivery() -> None:
+    net = net_of(1)
+    parent, neighbour = Puppet(net, "parent"), Puppet(net, "neighbour")
+    neighbour.world.send("n0/kademlia", Claim())
+    net.pass_time(1.0)
+    mine = identifier("n0").to_bytes(20)
+    for number, length in ((1, 160), (2, 0)):
+        cast = Cast(number, "parent/kademlia", 1, simulated.TOPIC, b"", mine, length, 1.0)
+        parent.world.send("n0/kademlia", cast)
+        net.pass_time(0.1)
+    assert net.heard == {"n0": 1}
+    assert len(neighbour.of(Cast)) == 1, "the rest of the region is seen to"
 
 
 def test_memory_of_broadcasts_is_bounded_and_replies_too() -> None:

@@ -303,7 +303,6 @@ def store(request, tmp_path):
     else:
         kept = KeptJournals(tmp_path / "kept")
         yield kept
-        kept.close()
 
 
 def numbered(count, first=2):
@@ -346,7 +345,6 @@ def test_copies_on_disk_outlive_their_process_and_a_torn_end_is_cut(tmp_path):
     kept.open(RUN, 3, "w", 0)
     kept.keep_graph(RUN, b"graph")
     kept.add(RUN, numbered(10))
-    kept.close()
     with open(tmp_path / RUN / "events", "r+b") as file:
         file.truncate(file.seek(0, 2) - 3)
     (tmp_path / "half-made").mkdir()
@@ -356,7 +354,6 @@ def test_copies_on_disk_outlive_their_process_and_a_torn_end_is_cut(tmp_path):
     again.add(RUN, [(50, encode(TaskReady(1.0, "more")))])
     assert [position for position, _ in again.after(RUN, 8)] == [9, 10, 50]
     assert [known.run for known in again.known()] == [RUN]
-    again.close()
 
 
 def test_what_ended_goes_when_there_are_too_many(tmp_path, monkeypatch):
@@ -369,7 +366,6 @@ def test_what_ended_goes_when_there_are_too_many(tmp_path, monkeypatch):
     assert kept.open("c", 1, "w", 0) == ""
     assert [known.run for known in kept.known()] == ["b", "c"]
     assert not (tmp_path / "a").exists()
-    kept.close()
 
 
 def test_a_copy_becomes_a_journal_that_can_be_read_and_taken(tmp_path):

@@ -55,11 +55,11 @@ INTS = (0, 1, -1, 2, 7, 255, 1 << 31, 1 << 53, (1 << 63) - 1, -(1 << 63), (1 << 
 FLOATS = (0.0, 1.0, -1.0, 0.5, float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324)
 TEXTS = (
     "", "m", "v", "w", "run", "submit", RUN, f"{RUN}x", "t0", "t1", "out.0", "out.1", "alive", "@",
-    "/", "..", "../../../../tmp/x", "/etc/passwd", ".sureline/journal.db", "nul\0nul", "a@b", "a@b:c",
-    "a@:1", "a@h:99999", "x@127.0.0.1:9", "y@[::1]:9", "é\u2028\U0001f600", "n" * 500, "l" * 20_000,
-    "v@127.0.0.1:1", "w@127.0.0.1:2", "v@10.0.0.1:1", "m@127.0.0.1:4", "m+1@127.0.0.1:5",
-    "z@" + "h" * 200 + ":1", "q@h..x:1", "v@127.0.0.1:1/kademlia", "w@127.0.0.1:2/peer", "0" * 64,
-    "m@127.0.0.1:4/kademlia", "f" * 16, "blob:x:-1", "stat:1:2",
+    "/", "..", "../../../../tmp/x", "/etc/passwd", ".sureline/journal.db", "nul\0nul", "a@b",
+    "a@b:c", "a@:1", "a@h:99999", "x@127.0.0.1:9", "y@[::1]:9", "é\u2028\U0001f600", "n" * 500,
+    "l" * 20_000, "v@127.0.0.1:1", "w@127.0.0.1:2", "v@10.0.0.1:1", "m@127.0.0.1:4",
+    "m+1@127.0.0.1:5", "z@" + "h" * 200 + ":1", "q@h..x:1", "v@127.0.0.1:1/kademlia",
+    "w@127.0.0.1:2/peer", "0" * 64, "m@127.0.0.1:4/kademlia", "f" * 16, "blob:x:-1", "stat:1:2",
 )  # fmt: skip
 NODES = (VICTIM, HONEST, DRIVER, MALLORY, "x@127.0.0.1:9", "v@10.0.0.1:1", "w@10.0.0.1:1")
 LIKELY: dict[str, tuple[Any, ...]] = {
@@ -239,12 +239,17 @@ class AbsurdGrid(ToyGrid):
         authority = new_grid(where / "authority", "lab", "v")
         self._credentials = Credentials.load(authority.home)
         self._issue = issuing(authority)
+        self._caches: list[FileCache] = []
         for node in (VICTIM, HONEST):
             self._peer(where / node.partition("@")[0], node)
         self.roles: frozenset[str] = frozenset()
         self.ended: list[Any] = []
         self.fenced: list[Any] = []
         self._drive()
+
+    def close(self) -> None:
+        for cache in self._caches:
+            cache.close()
 
     def place(self, me: str) -> AbsurdPlace:
         return AbsurdPlace(self, self.machine(node_of(me)), me)
@@ -297,11 +302,12 @@ class AbsurdGrid(ToyGrid):
                 *place("renewal"),
                 request=lambda: None,
                 accept=accepting(self._credentials),
-                issuers=lambda: [],
+                issuers=list,
                 issue=self._issue,
             )
         )
-        marks = CacheMarks(FileCache(where, 1 << 20))
+        self._caches.append(FileCache(where, 1 << 20))
+        marks = CacheMarks(self._caches[-1])
         agent = GridPeerAgent(*place("peer"), Capacity(2.0, 1000), marks, membership.report)
         self.join(agent)
         agent.start()
@@ -312,7 +318,7 @@ class AbsurdGrid(ToyGrid):
             [
                 Task(f"t{i}", Command(f"make {i}"), outputs=(f"out.{i}",), retries=1000)
                 for i in range(40)
-            ]
+            ],
         )
         membership, _, place = self._common(DRIVER, None, [VICTIM, HONEST])
         self.submitter = GridSubmitter(

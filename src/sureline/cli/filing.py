@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import cyclopts
 from cyclopts import Parameter
@@ -24,6 +23,8 @@ from sureline.workflow.mistakes import UserError
 if TYPE_CHECKING:
     from sureline.peer.files.cache import FileCache, Held
     from sureline.peer.files.service import Fetched, FileService
+
+T = TypeVar("T")
 
 TOLD_EVERY_S = 1.0
 TOLD_EVERY_ON_TERMINAL_S = 0.1
@@ -121,7 +122,7 @@ def files_get(
     with _cache(grid) as cache, cache.pin(record, "being fetched"):
         ready, source = cache.ready(record), ""
         if ready is None:
-            ready, source = asyncio.run(_over_the_grid(grid, record, quiet))
+            ready, source = _run(_over_the_grid(grid, record, quiet))
         place(cache, ready, target)
     if json:
         console.print_json({**_as_data(target, ready), "source": source or None})
@@ -170,7 +171,7 @@ def files_locate(digest: Digest, /, *, grid: Grid = None, json: Json = False) ->
     record = _wanted(digest)
     with _cache(grid) as cache:
         here = cache.ready(record) is not None
-    nodes = asyncio.run(_located(grid, record.digest))
+    nodes = _run(_located(grid, record.digest))
     if json:
         console.print_json({"digest": record.digest, "here": here, "nodes": nodes})
     else:
@@ -236,6 +237,13 @@ def files_rm(
         if why:
             console.note(f"{digest} stays for now: {why}")
     return 1 if any(kept.values()) else 0
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    from sureline.compose.node import grid_loop
+
+    with grid_loop() as loop:
+        return loop.run(work)
 
 
 files.command(files_put, name="put")

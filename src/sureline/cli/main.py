@@ -25,11 +25,13 @@ app = cyclopts.App(
 def _register() -> None:
     from sureline.cli import (
         drawing,
+        filing,
         gridding,
         inspecting,
         looking,
         peering,
         running,
+        simulating,
         starting,
         submitting,
     )
@@ -55,6 +57,8 @@ def _register() -> None:
     app.command(peering.peer)
     app.command(peering.peers)
     app.command(peering.leave)
+    app.command(filing.files)
+    app.command(simulating.simulate)
 
 
 _register()

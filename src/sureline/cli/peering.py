@@ -227,10 +227,12 @@ def peers(
     Example: sureline peers --grid lab
     """
     from sureline.compose.elsewhere import visiting
+    from sureline.compose.node import is_node
 
     with visiting(grid) as (node, _):
         node.remember_contacts()
-        members = sorted(node.membership.members().values(), key=lambda m: m.node)
+        known = [m for m in node.membership.members().values() if is_node(m.node)]
+        members = sorted(known, key=lambda m: m.node)
         name = node.home.grid
     shown = [_peer_data(m) for m in members if all_ or m.state in ("alive", "suspect")]
     if json:
@@ -252,7 +254,7 @@ def _peer_data(member: Member) -> dict[str, Any]:
         "memory_bytes": offer.memory_bytes,
         "gpus": offer.gpus,
         "tags": dict(offer.tags),
-        "site": offer.site,
+        "site": "".join(letter if letter.isprintable() else "?" for letter in offer.site),
         "price": offer.price,
         "roles": list(offer.roles),
         "load": round(member.load, 3),

@@ -15,7 +15,6 @@ import shutil
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -56,7 +55,6 @@ class _Copy:
         for position, body in _read(events, 0):
             self._note(position, body)
         os.truncate(events, self.size_bytes)
-        self._file: BinaryIO = open(events, "ab", buffering=0)  # noqa: SIM115 - closed by close()
 
     def _note(self, position: Position, body: bytes) -> None:
         self.about.apply(body)
@@ -72,7 +70,8 @@ class _Copy:
 
     def add(self, events: Sequence[NumberedEvent]) -> None:
         data = b"".join(_HEAD.pack(position, len(body)) + body for position, body in events)
-        self._file.write(data)
+        with open(self.path / "events", "ab", buffering=0) as file:  # not kept open: they are many
+            file.write(data)
         for position, body in events:
             self._note(position, body)
 
@@ -89,9 +88,6 @@ class _Copy:
                 if len(found) >= EVENTS_MAX:
                     break
         return page(found)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _read(path: Path, start: int) -> Iterator[NumberedEvent]:
@@ -121,10 +117,6 @@ class KeptJournals:
             if term is not None:
                 self._copies[path.name] = _Copy(path, term)
 
-    def close(self) -> None:
-        for copy in self._copies.values():
-            copy.close()
-
     def state(self, run: str) -> KeptState | None:
         copy = self._copies.get(run)
         return None if copy is None else copy.state()
@@ -134,8 +126,6 @@ class KeptJournals:
         old = self._copies.pop(run, None)
         if old is None and not self._make_room():
             return f"{RUNS_MAX} runs that have not ended are kept here already"
-        if old is not None:
-            old.close()
         path.mkdir(mode=0o700, exist_ok=True)
         term = _Term(epoch, writer)
         _replace(path / "term", msgspec.json.encode(term))
@@ -156,7 +146,7 @@ class KeptJournals:
         over = [known for known in self.known() if known.state != "running"]
         if not over:
             return False
-        self._copies.pop(over[0].run).close()
+        del self._copies[over[0].run]
         shutil.rmtree(self._directory / over[0].run)
         return True
 

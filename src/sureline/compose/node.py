@@ -376,14 +376,15 @@ def _nodes(values: Sequence[bytes]) -> list[NodeId]:
     found = []
     for value in values:
         text = value.decode(errors="replace")
-        if _is_node(text):
+        if is_node(text):
             found.append(text)
     return found
 
 
-def _is_node(text: str) -> bool:
+def is_node(text: str) -> bool:
+    """Whether this can be the address of a node; others may have said anything."""
     try:
-        return bool(endpoint_of(text))
+        return bool(endpoint_of(text)) and text.isprintable()
     except ValueError:
         return False
 
@@ -391,7 +392,7 @@ def _is_node(text: str) -> bool:
 def _known_nodes(home: GridHome) -> list[NodeId]:
     serving = home.serving()
     known = [serving.node] if serving is not None else []
-    return [node for node in dict.fromkeys([*known, *home.doors()]) if _is_node(node)]
+    return [node for node in dict.fromkeys([*known, *home.doors()]) if is_node(node)]
 
 
 def _is_local(home: GridHome) -> bool:

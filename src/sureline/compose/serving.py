@@ -203,7 +203,6 @@ class ServingPeer:
         finally:
             await runner.close()
             keep.close()
-            kept.close()
             cache.close()
 
     async def _open(self, runner: PeerRunner, cache: FileCache, keep: Keep) -> Node:

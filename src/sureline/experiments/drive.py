@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -15,8 +17,12 @@ from sureline.experiments.scenario import PROTOCOLS, Scenario
 from sureline.experiments.work import Work
 from sureline.experiments.workloads import workload_graph
 from sureline.journal.store import slug
+from sureline.peer.capacity import Ledger
 from sureline.run.options import Options
+from sureline.run.travels import check_travels
+from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
+from sureline.world.simulated.simulation import SimulationError
 
 Progress = Callable[[float, int], None]
 """Hears the virtual time and the number of events, now and then."""
@@ -34,6 +40,7 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
     graph = workload_graph(workload, seed)
     work = Work(graph, seed, fail=workload.fail, fail_kinds=workload.fail_kinds)
     grid = SimulatedGrid(scenario, seed, work)
+    _check_possible(graph, grid, embedded=workload.strategy == "embedded")
     faults = Faults(scenario, seed, grid)
     drivers = list(_drivers(scenario, seed, grid, graph))
     if workload.strategy != "embedded":
@@ -43,8 +50,9 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
         grid.at(at_s, partial(grid.boot, driver.node, driver.boot))
         at_s += workload.every_s.draw(faults.random)
     faults.schedule()
-    _let_happen(grid, scenario, progress, lambda: all(driver.over for driver in drivers))
-    checks = [check for driver in drivers for check in _check_run(scenario, grid, driver)]
+    sound = _let_happen(grid, scenario, progress, lambda: all(driver.over for driver in drivers))
+    checks = [sound]
+    checks += [check for driver in drivers for check in _check_run(scenario, grid, driver)]
     checks += _check_grid(scenario, grid)
     return Outcome(
         scenario.name,
@@ -61,6 +69,19 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
     )
 
 
+def _check_possible(graph: Graph, grid: SimulatedGrid, *, embedded: bool) -> None:
+    """Raise UserError for a workflow that could never finish here."""
+    if not embedded:
+        check_travels(graph)
+    machines = [Ledger(box.capacity) for box in grid.boxes.values()]
+    for task in graph.tasks:
+        if not any(machine.fits(task.needs) for machine in machines):
+            raise UserError(
+                f"{task.name} needs more than any machine of the scenario has; give [grid] more "
+                "cores, memory or disk"
+            )
+
+
 def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -> Iterator[Driver]:
     embedded = scenario.workload.strategy == "embedded"
     drive = grid.drive_embedded if embedded else grid.drive_spread
@@ -73,9 +94,20 @@ def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -
 
 def _let_happen(
     grid: SimulatedGrid, scenario: Scenario, progress: Progress | None, over: Callable[[], bool]
-) -> None:
+) -> Checked:
+    """Run the simulation. An agent that raises ends it: that is the worst that can be found."""
     heard = None if progress is None else lambda sim: progress(sim.time, sim.events)
-    grid.sim.run(scenario.duration_s, over, progress=heard)
+    try:
+        grid.sim.run(scenario.duration_s, over, progress=heard)
+    except SimulationError as error:
+        return _checked("no agent failed", [f"{error}, in {_place_of(error)}"])
+    return _checked("no agent failed", [])
+
+
+def _place_of(error: SimulationError) -> str:
+    """The line that raised what ended the simulation."""
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "no code"
 
 
 def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Iterator[Checked]:
@@ -146,8 +178,8 @@ def _run_protocol(scenario: Scenario, seed: int, progress: Progress | None) -> O
     asked = ProtocolRun(scenario, seed, grid)
     asked.schedule()
     faults.schedule()
-    _let_happen(grid, scenario, progress, lambda: asked.over)
-    result, checks = asked.result(), list(_check_grid(scenario, grid))
+    sound = _let_happen(grid, scenario, progress, lambda: asked.over)
+    result, checks = asked.result(), [sound, *_check_grid(scenario, grid)]
     if scenario.workload.kind == "lookups":
         lost = invariants.nothing_lost(asked.held, asked.found, scenario.checks.found)
         checks.append(_checked("no key lost", lost))

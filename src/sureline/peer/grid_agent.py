@@ -16,6 +16,7 @@ the writer has a copy of its own or the run is over.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ from sureline.peer.jobs import (
     JobEnded,
     JobProgressed,
     JobStarted,
+    PauseJob,
 )
 from sureline.peer.messages import (
     Acknowledge,
@@ -52,6 +54,7 @@ from sureline.peer.messages import (
 from sureline.peer.outbox import Key, Outbox
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
+from sureline.workflow.paths import PathError, normalise
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Fetched, JobEvent, JobHandle, World
 
@@ -257,7 +260,7 @@ class GridPeerAgent(Agent):
         """Why it cannot be run here; '' if it can."""
         if self._leaving:
             return f"{self.me} is leaving"
-        if not is_possible(bind.needs) or not LABEL.fullmatch(bind.job.label):
+        if not (is_possible(bind.needs) and LABEL.fullmatch(bind.job.label) and _stays(bind)):
             return f"{self.me} cannot make sense of it"
         if not self._whole.fits(bind.needs):
             return f"{self.me} is too small for it"
@@ -429,6 +432,19 @@ class GridPeerAgent(Agent):
 
 def _key(message: Attempt) -> Key:
     return (message.run, message.task, message.attempt)
+
+
+def _stays(bind: Bind) -> bool:
+    """Whether all paths of a job lie within its directory, and its numbers are numbers."""
+    job = bind.job
+    if not isinstance(job, CommandJob):
+        return not isinstance(job, PauseJob) or 0 <= job.seconds < math.inf
+    paths = (*(record.path for record in job.inputs), *job.outputs)
+    try:
+        normal = all(normalise(path) == path for path in paths)
+    except PathError:
+        return False
+    return normal and (job.timeout_s is None or 0 <= job.timeout_s < math.inf)
 
 
 def _why(key: Key) -> str:

@@ -129,7 +129,8 @@ class Broadcasts:
                 f"a broadcast carries at most {base.settings.payload_bytes_max} bytes,"
                 f" not {len(payload)}"
             )
-        levels = math.log(base.table.nodes_estimated(), base.settings.regions) + SPARE_LEVELS
+        ways = max(2, base.settings.regions)
+        levels = math.log(base.table.nodes_estimated(), ways) + SPARE_LEVELS
         patience_s = base.settings.hop_s * levels if on_replies else 0.0
         self._serial += 1
         prefix = bytes(ID_BYTES)

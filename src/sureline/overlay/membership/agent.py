@@ -210,11 +210,11 @@ class Membership(Agent):
                 return
 
     def _look_into_hearsay(self, now: float) -> None:
-        due = [name for name, at_ in self.knowledge.hearsay.items() if at_ <= now]
-        for name in due:
-            del self.knowledge.hearsay[name]
-            if self.knowledge.is_present(name):
-                self.inquiries.begin(name)
+        """Until it dies or contradicts: an answer alone does not end a suspicion, and an inquiry
+        may have to wait for others to end."""
+        for name in [name for name, at_ in self.knowledge.hearsay.items() if at_ <= now]:
+            self.knowledge.hearsay[name] = now + self.settings.suspicion_s
+            self.inquiries.begin(name)
 
     def _postpone_hearsay(self, now: float) -> None:
         for name in self.knowledge.hearsay:

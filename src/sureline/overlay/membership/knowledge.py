@@ -88,7 +88,7 @@ class Knowledge:
         self.lacking: dict[str, None] = {}
         """Whom others mention and this node does not know."""
         self.hearsay: dict[str, float] = {}
-        """When to look into the suspicions that this node has only heard of."""
+        """When to look into each suspicion (again); every suspect is here."""
         self.rumours: Spreader[Record] = Spreader(size_bytes, RUMOURS_MAX)
         self.loads: Spreader[Load] = Spreader(lambda load: 1, settings.members_max)
         self.on_urgent: Callable[[], None] = lambda: None
@@ -179,10 +179,6 @@ class Knowledge:
             record = record.but(state="suspect", offer=None)
             if record.order <= old.order:
                 return
-        if record.state == "suspect":
-            self.hearsay[name] = self.clock.now() + self.settings.suspicion_s * (
-                1.5 + self.world.random.random()
-            )
         whole = record if record.offer is offer else record.but(offer=offer)
         self._accept(name, old, whole, hurry=fresh)
 
@@ -194,7 +190,10 @@ class Knowledge:
         if self.joined:
             self.rumours.add(name, record if new_life and record.present else record.brief())
         self.lacking.pop(name, None)
-        if record.state != "suspect":
+        if record.state == "suspect":
+            wait_s = self.settings.suspicion_s * (1.5 + self.world.random.random())
+            self.hearsay[name] = now + wait_s
+        else:
             self.hearsay.pop(name, None)
         # A suspicion is looked into by whoever has it, and a refutation goes to whoever asks:
         # neither is worth a message of its own, least of all when everything is slow.

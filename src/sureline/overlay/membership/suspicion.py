@@ -295,7 +295,6 @@ class Inquiries:
         suspicion_s = self.settings.suspicion_s * self.health.patience
         inquiry.suspect_until = self.knowledge.clock.now() + suspicion_s
         self.knowledge.declare(inquiry.name, about.life, about.incarnation, "suspect")
-        self.knowledge.hearsay.pop(inquiry.name, None)
         inquiry.about = self.knowledge.table.records[inquiry.name]
         self._insist(inquiry)
 

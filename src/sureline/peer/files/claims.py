@@ -14,16 +14,24 @@ import contextlib
 import fcntl
 import itertools
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from sureline.peer.content import hash_bytes
 from sureline.workflow.files import FileRecord
 
 PARTS_KNOWN_MAX = 256
 """Of so many claimed directories, the parts are remembered."""
 _WHY_BYTES_MAX = 200
+_RUN_CHARS_MAX = 150
+_DIGEST = re.compile("[0-9a-f]{64}")
+_PIN = re.compile(r"[0-9a-f]{64}\.[df]\.[0-9a-f-]+\.[0-9]+")
+_MARK = re.compile(r"[0-9a-f]{64}\.[df]\..+")
+_RUN_FROM = 66
+"""Where in a mark's name the dot before the run stands."""
 
 
 class Claim(NamedTuple):
@@ -81,6 +89,9 @@ class Claims:
     # -- setting ----------------------------------------------------------------------------
 
     def pin(self, record: FileRecord, why: str) -> Pin:
+        """What is no stored content needs no claim, and gets none."""
+        if not _DIGEST.fullmatch(record.digest):
+            return Pin("")
         name = f"{record.digest}.{_kind(record)}.{self._token}.{next(self._serial)}"
         path = f"{self._pins}/{name}"
         _write(path, why)
@@ -89,7 +100,7 @@ class Claims:
     def mark_only_copy(self, record: FileRecord, run: str, why: str) -> None:
         """Durable when this returns."""
         path = self._mark_path(record, run)
-        if not os.path.exists(path):
+        if _DIGEST.fullmatch(record.digest) and not os.path.exists(path):
             temporary = f"{self._only}/.{self._token}.{next(self._serial)}"
             _write(temporary, why, sync=True)
             os.rename(temporary, path)
@@ -100,21 +111,22 @@ class Claims:
             os.unlink(self._mark_path(record, run))
 
     def release_run(self, run: str) -> None:
-        for claim, name in self._marks():
-            if claim.run == run:
+        ending = f".{_as_name(run)}"
+        for name in os.listdir(self._only):
+            if _MARK.fullmatch(name) and name[_RUN_FROM:] == ending:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{self._only}/{name}")
 
     def _mark_path(self, record: FileRecord, run: str) -> str:
-        return f"{self._only}/{record.digest}.{_kind(record)}.{quote(run, safe='')}"
+        return f"{self._only}/{record.digest}.{_kind(record)}.{_as_name(run)}"
 
     # -- looking ----------------------------------------------------------------------------
 
     def all(self) -> list[Claim]:
         """All claims that hold, of all processes; those of dead ones are removed."""
-        found = [claim for claim, _ in self._marks()]
+        found = list(self._marks())
         alive: dict[str, bool] = {self._token: True}
-        for name in sorted(os.listdir(self._pins)):
+        for name in sorted(filter(_PIN.fullmatch, os.listdir(self._pins))):
             digest, kind, token, _ = name.split(".", 3)
             if token not in alive:
                 alive[token] = self._lives(token)
@@ -147,13 +159,12 @@ class Claims:
                 self._parts[digest] = parts
         return parts
 
-    def _marks(self) -> Iterator[tuple[Claim, str]]:
-        for name in sorted(os.listdir(self._only)):
-            if not name.startswith("."):
-                digest, kind, run = name.split(".", 2)
-                why = _read(f"{self._only}/{name}")
-                if why is not None:
-                    yield Claim(digest, kind == "d", unquote(run), why), name
+    def _marks(self) -> Iterator[Claim]:
+        for name in sorted(filter(_MARK.fullmatch, os.listdir(self._only))):
+            digest, kind, run = name.split(".", 2)
+            why = _read(f"{self._only}/{name}")
+            if why is not None:
+                yield Claim(digest, kind == "d", unquote(run), why)
 
     def _lives(self, token: str) -> bool:
         try:
@@ -170,12 +181,18 @@ class Claims:
 
     def _forget(self, token: str) -> None:
         """Remove the pins of a process, then its token: never the other way round."""
-        for name in os.listdir(self._pins):
+        for name in filter(_PIN.fullmatch, os.listdir(self._pins)):
             if name.split(".", 3)[2] == token:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{self._pins}/{name}")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self._users}/{token}")
+
+
+def _as_name(run: str) -> str:
+    """A run as the end of a file's name, whatever it is called."""
+    name = quote(run, safe="")
+    return name if len(name) <= _RUN_CHARS_MAX else f"%{hash_bytes(run.encode())}"
 
 
 def _kind(record: FileRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from sureline.peer.files.service import FetchError, FileService
@@ -10,6 +11,8 @@ from sureline.peer.jobs import Blob, FileMissing, FileReady
 from sureline.world.address import node_of
 from sureline.world.live import Fetcher
 from sureline.world.protocol import AgentId, Fetched, Wanted
+
+_log = logging.getLogger(__name__)
 
 
 class BlobFetcher:
@@ -48,4 +51,7 @@ class BlobFetcher:
             answer = FileReady(found.file, found.source)
         except (FetchError, OSError) as error:
             answer = FileMissing(wanted.file.path, str(error))
+        except Exception as error:  # whoever waits must hear of it, whatever it is
+            _log.exception("fetching %s failed", wanted.file.digest)
+            answer = FileMissing(wanted.file.path, f"fetching it failed here: {error!r}")
         on_done(answer)

@@ -207,9 +207,9 @@ class Partial:
         return True
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """No descriptor is closed under a thread that writes: its number might be another file's
-        by then."""
+    def _using(self) -> Iterator[None]:
+        """No descriptor is closed under a thread that uses it: its number might be another file's
+        by then. Raises OSError if it is closed."""
         with self._mutex:
             if self._closed:
                 raise OSError(errno.EBADF, "closed")

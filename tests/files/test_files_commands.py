@@ -1,0 +1,127 @@
+"""`sureline files`: put, get, locate, ls and rm, in homes of a real grid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from files_grid import MIB, Grid, content, on_grid, put
+from grid_lab import GridLab
+from grids import new_grid
+from surely import PATIENCE_S, Said, until
+
+from sureline.cli import filing, main
+from sureline.cli.filing import Progress, fetch, place
+from sureline.peer.files.cache import FileCache
+from sureline.workflow.mistakes import UserError
+
+COMMAND = """
+import sys
+from sureline.cli import filing, main
+if "files" not in main.app:
+    main.app.command(filing.files)
+sys.exit(main.run_process(sys.argv[1:]))
+"""
+
+
+def files(home: Path, where: Path, *arguments: str) -> Said:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "files", *arguments],
+        cwd=where,
+        env={**os.environ, "SURELINE_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def test_what_one_home_puts_another_gets(tmp_path: Path) -> None:
+    where = tmp_path / "work"
+    (where / "tree" / "deep").mkdir(parents=True)
+    (where / "big").write_bytes(content(5 * MIB))
+    (where / "tree" / "deep" / "x").write_text("deep\n")
+    with GridLab(tmp_path / "lab") as lab:
+        lab.where.mkdir()
+        lab.start(2)
+        said = files(lab.home("p0"), where, "put", "big", "tree", "--json")
+        assert said.code == 0 and said.json["served"], said
+        big, tree = (one["digest"] for one in said.json["files"])
+        assert tree.endswith("/") and "no peer serves" not in said.err
+
+        def located() -> bool:
+            found = files(lab.home("p1"), where, "locate", big, "--json").json
+            return [node.partition("@")[0] for node in found["nodes"]] == ["p0"]
+
+        until(located, "the peer of the home to have announced it")
+        said = files(lab.home("p1"), where, "get", big, "-o", "got", "--json")
+        assert said.code == 0 and said.json["source"].startswith("p0@"), said
+        assert (where / "got").read_bytes() == content(5 * MIB)
+        said = files(lab.home("p1"), where, "get", tree, "-o", "got-tree")
+        assert said.code == 0 and "got-tree is complete" in said.err, said
+        assert (where / "got-tree" / "deep" / "x").read_text() == "deep\n"
+
+
+def test_without_a_peer_put_says_that_nobody_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SURELINE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    new_grid(tmp_path / "home")
+
+    def here(*arguments: str) -> Said:
+        """In this process: starting one takes longer than the command."""
+        if "files" not in main.app:
+            main.app.command(filing.files)
+        code = main.run_command(["files", *arguments])
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    Path("data").write_bytes(b"some content")
+    said = here("put", "data")
+    digest = said.out.split()[0]
+    assert said.code == 0 and "no peer serves from this home" in said.err
+    listed = here("ls", "--json").json
+    assert [one["digest"] for one in listed["files"]] == [digest]
+    assert listed["files"][0]["kept_for"] == ["put here by the user"]
+    shown = here("ls").out
+    assert digest in shown and "12 B" in shown and "1 file, 12 B" in shown
+    said = here("get", digest)
+    assert said.code == 0 and Path(digest[:16]).read_bytes() == b"some content"
+    assert here("rm", digest).code == 0
+    assert here("ls", "--json").json["files"] == []
+    for wrong in ("nonsense", "AB" * 32, "ab" * 31):
+        said = here("get", wrong)
+        assert said.code == 2 and "is not a digest" in said.err
+    said = here("put", "nothing-here")
+    assert said.code == 2 and "there is no file nothing-here" in said.err
+
+
+def test_progress_is_told_and_the_file_placed_whole(tmp_path: Path) -> None:
+    async def story(grid: Grid) -> None:
+        a, b = grid.node("a"), grid.node("b", serve=False)
+        data = content(3 * MIB)
+        record = await put(a, tmp_path, data)
+        told: list[str] = []
+        got = await fetch(b, record, Progress(told.append))
+        assert told and told[0].endswith("/s\n")
+        place(b.cache, got.file, tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == data
+
+    on_grid(tmp_path, story)
+
+
+def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path / "cache", 10**6)
+    (tmp_path / "data").write_bytes(b"x")
+    record = cache.put(str(tmp_path / "data"), "data")
+    with pytest.raises(UserError, match="is not a directory; make it first"):
+        place(cache, record, tmp_path / "nowhere" / "out")
+    place(cache, record, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "x"
+    cache.close()
