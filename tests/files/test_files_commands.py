@@ -2,103 +2,90 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from files_grid import MIB, Grid, content, on_grid, put
 from grid_lab import GridLab
 from grids import new_grid
-from surely import PATIENCE_S, Said, until
+from surely import Said, until
 
 from sureline.cli import filing, main
 from sureline.cli.filing import Progress, fetch, place
 from sureline.peer.files.cache import FileCache
 from sureline.workflow.mistakes import UserError
 
-COMMAND = """
-import sys
-from sureline.cli import filing, main
-if "files" not in main.app:
-    main.app.command(filing.files)
-sys.exit(main.run_process(sys.argv[1:]))
-"""
+Here = Callable[..., Said]
 
 
-def files(home: Path, where: Path, *arguments: str) -> Said:
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "files", *arguments],
-        cwd=where,
-        env={**os.environ, "SURELINE_HOME": str(home)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """Run a command in this process: starting one takes longer than the command."""
+    if "files" not in main.app:
+        main.app.command(filing.files)
 
-
-def test_what_one_home_puts_another_gets(tmp_path: Path) -> None:
-    where = tmp_path / "work"
-    (where / "tree" / "deep").mkdir(parents=True)
-    (where / "big").write_bytes(content(5 * MIB))
-    (where / "tree" / "deep" / "x").write_text("deep\n")
-    with GridLab(tmp_path / "lab") as lab:
-        lab.where.mkdir()
-        lab.start(2)
-        said = files(lab.home("p0"), where, "put", "big", "tree", "--json")
-        assert said.code == 0 and said.json["served"], said
-        big, tree = (one["digest"] for one in said.json["files"])
-        assert tree.endswith("/") and "no peer serves" not in said.err
-
-        def located() -> bool:
-            found = files(lab.home("p1"), where, "locate", big, "--json").json
-            return [node.partition("@")[0] for node in found["nodes"]] == ["p0"]
-
-        until(located, "the peer of the home to have announced it")
-        said = files(lab.home("p1"), where, "get", big, "-o", "got", "--json")
-        assert said.code == 0 and said.json["source"].startswith("p0@"), said
-        assert (where / "got").read_bytes() == content(5 * MIB)
-        said = files(lab.home("p1"), where, "get", tree, "-o", "got-tree")
-        assert said.code == 0 and "got-tree is complete" in said.err, said
-        assert (where / "got-tree" / "deep" / "x").read_text() == "deep\n"
-
-
-def test_without_a_peer_put_says_that_nobody_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SURELINE_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    new_grid(tmp_path / "home")
-
-    def here(*arguments: str) -> Said:
-        """In this process: starting one takes longer than the command."""
-        if "files" not in main.app:
-            main.app.command(filing.files)
+    def run(home: Path, *arguments: str) -> Said:
+        monkeypatch.setenv("SURELINE_HOME", str(home))
         code = main.run_command(["files", *arguments])
         said = capsys.readouterr()
         return Said(code, said.out, said.err)
 
-    Path("data").write_bytes(b"some content")
-    said = here("put", "data")
+    return run
+
+
+def test_what_one_home_puts_another_gets(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep" / "x").write_text("deep\n")
+    (tmp_path / "big").write_bytes(content(5 * MIB))
+    monkeypatch.chdir(tmp_path)
+    with GridLab(tmp_path / "lab") as lab:
+        lab.where.mkdir()
+        lab.start(2)
+        said = here(lab.home("p0"), "put", "big", "tree", "--json")
+        assert said.code == 0 and said.json["served"], said
+        big, of_tree = (one["digest"] for one in said.json["files"])
+        assert of_tree.endswith("/") and "no peer serves" not in said.err
+
+        def located() -> bool:
+            found = here(lab.home("p1"), "locate", big, "--json").json
+            return [node.partition("@")[0] for node in found["nodes"]] == ["p0"]
+
+        until(located, "the peer of the home to have announced it")
+        said = here(lab.home("p1"), "get", big, "-o", "got", "--json")
+        assert said.code == 0 and said.json["source"].startswith("p0@"), said
+        assert (tmp_path / "got").read_bytes() == content(5 * MIB)
+        said = here(lab.home("p1"), "get", of_tree, "-o", "got-tree")
+        assert said.code == 0 and "got-tree is complete" in said.err, said
+        assert (tmp_path / "got-tree" / "deep" / "x").read_text() == "deep\n"
+
+
+def test_without_a_peer_put_says_that_nobody_is_served(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    new_grid(home)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").write_bytes(b"some content")
+    said = here(home, "put", "data")
     digest = said.out.split()[0]
     assert said.code == 0 and "no peer serves from this home" in said.err
-    listed = here("ls", "--json").json
+    listed = here(home, "ls", "--json").json
     assert [one["digest"] for one in listed["files"]] == [digest]
     assert listed["files"][0]["kept_for"] == ["put here by the user"]
-    shown = here("ls").out
+    shown = here(home, "ls").out
     assert digest in shown and "12 B" in shown and "1 file, 12 B" in shown
-    said = here("get", digest)
-    assert said.code == 0 and Path(digest[:16]).read_bytes() == b"some content"
-    assert here("rm", digest).code == 0
-    assert here("ls", "--json").json["files"] == []
+    said = here(home, "get", digest)
+    assert said.code == 0 and (tmp_path / digest[:16]).read_bytes() == b"some content"
+    assert here(home, "rm", digest).code == 0
+    assert here(home, "ls", "--json").json["files"] == []
     for wrong in ("nonsense", "AB" * 32, "ab" * 31):
-        said = here("get", wrong)
+        said = here(home, "get", wrong)
         assert said.code == 2 and "is not a digest" in said.err
-    said = here("put", "nothing-here")
+    said = here(home, "put", "nothing-here")
     assert said.code == 2 and "there is no file nothing-here" in said.err
 
 

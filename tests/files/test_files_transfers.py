@@ -121,7 +121,7 @@ def _huge(question: Question, header: bytes, body: Buffer) -> tuple[bytes, Buffe
 def test_a_liar_is_dropped_and_replaced(tmp_path: Path, tamper: Tamper, known: bool) -> None:
     async def story(grid: Grid) -> None:
         liar, honest, b = grid.node("liar"), grid.node("honest"), grid.node("b")
-        data = content(9 * MIB)
+        data = content(5 * MIB)
         record = await put(liar, tmp_path, data)
         await put(honest, tmp_path, data)
         grid.tamper[liar.me] = tamper
@@ -304,8 +304,9 @@ def _damage(blob: Path) -> None:
     status = blob.stat()
     blob.chmod(0o600)
     with blob.open("r+b") as file:
-        file.seek(2 * MIB)
-        file.write(b"damage")
+        for chunk in range(status.st_size // MIB):
+            file.seek(chunk * MIB)
+            file.write(b"damage")
     os.utime(blob, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sureline.overlay.kademlia.ids import id_of
@@ -55,6 +55,27 @@ def test_it_ends_with_answers_of_exactly_the_nearest_living(
     assert set(reachable) & set(living) <= set(known)
 
 
+@given(seed=st.integers(0, 2**32), width=st.sampled_from([3, 20]))
+@settings(max_examples=20)
+def test_in_a_large_network_it_comes_down_to_the_nearest_of_all(seed: int, width: int) -> None:
+    """Every answer names 20 others, hardly any of them twice: there are more candidates than can
+    be kept, and the far ones that were asked first must not keep the near ones out."""
+    random = Random(seed)
+    everyone = nodes(1500)
+    target = random.getrandbits(160)
+    order = nearest(everyone, target, len(everyone))
+    rank = {node: place for place, node in enumerate(order)}
+    lookup = Lookup(target, width, alpha=3, questions_max=128)
+    lookup.offer(order[-40:])
+    while not lookup.over:
+        for one in lookup.take():
+            # Whoever is asked knows its own neighbourhood, and some others nearer to the target.
+            near = rank[one]
+            known = order[max(0, near - 5) : near + 15] if near < 30 else []
+            lookup.answered(one, [*known, *random.sample(order[: near + 1], min(20, near + 1))])
+    assert lookup.nearest(3) == order[:3]
+
+
 def test_a_slow_candidate_is_stepped_around_but_waited_for_at_the_end() -> None:
     names = nearest(nodes(10), 0, 10)
     lookup = Lookup(0, width=3, alpha=1, questions_max=10)
@@ -92,7 +113,7 @@ def test_questions_and_candidates_are_bounded() -> None:
         for one in lookup.take():
             asked += 1
             lookup.failed(one)
-        assert len(lookup._list) <= LIST_MAX
+        assert len(lookup._list) <= LIST_MAX + lookup.questions
     assert asked == lookup.questions == 7
 
 

@@ -98,6 +98,11 @@ def test_all_agree_in_the_end(block):
         one_history(seed)
 
 
+@pytest.mark.parametrize("seed", [2766])
+def test_all_agree_in_histories_that_once_went_wrong(seed):
+    one_history(seed)
+
+
 @pytest.mark.soak
 def test_all_agree_in_the_end_in_thousands_of_histories():
     first = int(os.environ.get("SEED", "1000"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -234,7 +235,8 @@ def _fault_lines(outcome: Outcome) -> list[str]:
 
 def _say_again(outcome: Outcome, written: str) -> None:
     if not outcome.good:
-        console.say(f"run it again: sureline simulate {written} --seed {outcome.seed}")
+        again = f"sureline simulate {shlex.quote(written)} --seed {outcome.seed}"
+        console.say(f"run it again: {again}")
 
 
 def _print_json(outcomes: list[Outcome], one: bool) -> None:

@@ -30,7 +30,7 @@ def handles(message: type[M]) -> Callable[[Handler[A, M]], Handler[A, M]]:
 class Agent:
     """Base of all agents. `me` is the agent's address."""
 
-    __slots__ = ("me", "unhandled", "world")
+    __slots__ = ("_handlers", "me", "unhandled", "world")
 
     _table: ClassVar[dict[type[Message], Callable[[Any, AgentId, Any], None]]] = {}
 
@@ -38,6 +38,7 @@ class Agent:
         self.me = me
         self.world = world
         self.unhandled = 0
+        self._handlers = self._table  # found sooner here than in the class
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -55,7 +56,7 @@ class Agent:
 
     def receive(self, sender: AgentId, message: Message) -> None:
         try:
-            handler = self._table[type(message)]
+            handler = self._handlers[type(message)]
         except KeyError:
             self.unhandled += 1
         else:

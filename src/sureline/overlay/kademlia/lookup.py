@@ -23,7 +23,7 @@ from sureline.world.protocol import AgentId
 
 NEW, ASKED, SLOW, ANSWERED, FAILED = range(5)
 LIST_MAX = 96
-"""Candidates kept, the nearest ones; more than can be asked of a healthy network."""
+"""Candidates kept, the nearest ones, besides those that have been asked."""
 
 
 class Lookup:
@@ -59,14 +59,19 @@ class Lookup:
         for contact in contacts:
             if contact in self._states:
                 continue
-            entry = (id_of(contact) ^ self.target, contact)
-            if len(self._list) >= LIST_MAX:
-                if entry >= self._list[-1] or self._states[self._list[-1][1]] != NEW:
-                    continue
-                del self._states[self._list.pop()[1]]
-            insort(self._list, entry)
+            insort(self._list, (id_of(contact) ^ self.target, contact))
             self._states[contact] = NEW
             self._steps[contact] = steps
+            if len(self._list) > LIST_MAX:
+                self._trim()
+
+    def _trim(self) -> None:
+        """Forget the farthest candidate that has not been asked."""
+        for place in range(len(self._list) - 1, -1, -1):
+            contact = self._list[place][1]
+            if self._states[contact] == NEW:
+                del self._list[place], self._states[contact], self._steps[contact]
+                return
 
     def __contains__(self, contact: object) -> bool:
         """Whether it is or was a candidate."""

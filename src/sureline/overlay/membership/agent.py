@@ -225,7 +225,7 @@ class Membership(Agent):
             return
         soon = self.exchange.differed
         self.exchange.differed = False
-        self._sync_at = now + self.settings.sync_s * (0.2 if soon else 1.0)
+        self._sync_at = now + (self.settings.probe_s if soon else self.settings.sync_s)
         for name in self._near(1):
             self.exchange.compare_with(self._agent_of(name))
 

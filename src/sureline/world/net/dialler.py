@@ -116,7 +116,7 @@ class Dialler:
         try:
             endpoint = endpoint_of(node)
         except ValueError as error:
-            raise DialError(str(error)) from None
+            raise DialError(str(error), silent=True) from None  # somebody made it up
         return self._loop.create_connection(lambda: opening.stream, endpoint.host, endpoint.port)
 
     async def close(self) -> None:

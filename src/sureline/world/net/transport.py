@@ -202,8 +202,9 @@ class Transport:
         self._refused += 1
         who = opening.identity.name if opening.identity else "somebody"
         address = opening.stream.address
+        kind = why.partition(":")[0]  # what follows differs from one broken frame to the next
         self.complain(
-            "refused", f"{who} {address} {why}", f"{who} at {address} was not let in: {why}"
+            "refused", f"{who} {address} {kind}", f"{who} at {address} was not let in: {why}"
         )
 
     def _stranger(self, opening: Opening) -> None:

@@ -12,14 +12,13 @@ then the beginning of a bucket, and the arithmetic is exact. It follows the traf
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from operator import itemgetter
 from typing import Any
 
 from sureline.world.protocol import Action, AgentId
-from sureline.world.simulated.delays import Draw
 
 BUCKET_FEW = 24
 BUCKET_AIM = 128
@@ -63,11 +62,13 @@ class Soon:
 class Calendar:
     """Also holds what every message needs beside it: the time, and the default link's ways."""
 
-    __slots__ = ("_numbers", "buckets", "delay", "now", "opened", "ordered", "per_s", "soon")
+    __slots__ = ("_numbers", "buckets", "delays", "more_delays", "now", "opened", "ordered", "per_s", "soon")
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.delay: Draw
+        self.delays: list[float] = []
+        """Draws of the default link's delay; `more_delays` makes more."""
+        self.more_delays: Callable[[], list[float]] = list
         self.ordered = True
         """Whether the default link keeps the order of messages between two agents."""
         self.per_s = 1024.0

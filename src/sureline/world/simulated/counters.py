@@ -128,7 +128,12 @@ class Counters:
         """With light detail: these entries, all of one second, are due."""
         arrived = self._arrived
         timers = arrived[SimTimer]
-        arrived.update(map(type, map(_what_of, entries)))
+        types = list(map(type, map(_what_of, entries)))
+        kinds = set(types)
+        if len(kinds) == 1:
+            arrived[types[0]] += len(types)
+        else:
+            arrived.update(types)
         self._buckets += 1
         if self._buckets % BUCKETS_PER_SAMPLE == 0 or len(arrived) != self._types_known:
             self._types_known = len(arrived)

@@ -23,10 +23,11 @@ Draw = Callable[[], float]
 class _Distribution(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
     def draw_from(self, source: np.random.RandomState) -> Draw:
         """An endless supply of independent draws; the first block is made at the first call."""
-        blocks: Iterator[list[float]] = map(self._block, repeat(source))
+        blocks: Iterator[list[float]] = map(self.block, repeat(source))
         return chain.from_iterable(blocks).__next__
 
-    def _block(self, source: np.random.RandomState) -> list[float]:
+    def block(self, source: np.random.RandomState) -> list[float]:
+        """DRAWS_PER_BLOCK draws."""
         raise NotImplementedError
 
     @property
@@ -40,8 +41,8 @@ class Constant(_Distribution, frozen=True, tag="constant"):
     def __post_init__(self) -> None:
         _must_be(self.seconds >= 0, "a constant delay must not be negative")
 
-    def draw_from(self, source: np.random.RandomState) -> Draw:
-        return repeat(self.seconds).__next__
+    def block(self, source: np.random.RandomState) -> list[float]:
+        return [self.seconds] * DRAWS_PER_BLOCK
 
     @property
     def mean_s(self) -> float:
@@ -55,7 +56,7 @@ class Uniform(_Distribution, frozen=True, tag="uniform"):
     def __post_init__(self) -> None:
         _must_be(0 <= self.low_s <= self.high_s, "a uniform delay needs 0 <= low_s <= high_s")
 
-    def _block(self, source: np.random.RandomState) -> list[float]:
+    def block(self, source: np.random.RandomState) -> list[float]:
         return _listed(source.uniform(self.low_s, self.high_s, DRAWS_PER_BLOCK))
 
     @property
@@ -72,7 +73,7 @@ class Exponential(_Distribution, frozen=True, tag="exponential"):
     def __post_init__(self) -> None:
         _must_be(self.beyond_s >= 0 and self.least_s >= 0, "a delay must not be negative")
 
-    def _block(self, source: np.random.RandomState) -> list[float]:
+    def block(self, source: np.random.RandomState) -> list[float]:
         return _listed(source.exponential(self.beyond_s, DRAWS_PER_BLOCK) + self.least_s)
 
     @property
@@ -90,7 +91,7 @@ class LogNormal(_Distribution, frozen=True, tag="lognormal"):
     def __post_init__(self) -> None:
         _must_be(self.median_s > 0 and self.sigma >= 0, "a lognormal delay needs a median above 0")
 
-    def _block(self, source: np.random.RandomState) -> list[float]:
+    def block(self, source: np.random.RandomState) -> list[float]:
         return _listed(source.lognormal(math.log(self.median_s), self.sigma, DRAWS_PER_BLOCK))
 
     @property
@@ -109,7 +110,7 @@ class Empirical(_Distribution, frozen=True, tag="empirical"):
             "an empirical delay needs at least one value, and none below 0",
         )
 
-    def _block(self, source: np.random.RandomState) -> list[float]:
+    def block(self, source: np.random.RandomState) -> list[float]:
         chosen = source.randint(0, len(self.values_s), DRAWS_PER_BLOCK)
         return _listed(np.asarray(self.values_s)[chosen])
 

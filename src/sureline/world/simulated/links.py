@@ -40,13 +40,18 @@ LAN = Link()
 class Channel:
     """A link at work: its draws, and its figures ready for use."""
 
-    __slots__ = ("draw", "duplication", "link", "loss", "reorder", "s_per_byte")
+    __slots__ = ("_source", "draw", "duplication", "link", "loss", "reorder", "s_per_byte")
 
     def __init__(self, link: Link, source: np.random.RandomState) -> None:
         self.link = link
+        self._source = source
         self.draw: Draw = link.delay.draw_from(source)
         self.loss = link.loss
         self.duplication = link.duplication
         self.reorder = link.reorder
         bandwidth = link.bandwidth_bytes_per_s
         self.s_per_byte = 1.0 / bandwidth if bandwidth else 0.0
+
+    def block(self) -> list[float]:
+        """Many draws at once."""
+        return self.link.delay.block(self._source)

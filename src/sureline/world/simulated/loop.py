@@ -89,16 +89,17 @@ def _lightly(sim: Simulation, number: int) -> None:
     bucket = calendar.open()
     heap = calendar.soon.heap
     sim.counters.arrived(number // int(calendar.per_s), bucket)
-    places = list(map(sim.places.get, map(address_of, bucket)))
+    place_at = sim.places.get
     if len(sim.places) > PLACES_TO_TOUCH:
-        deque(map(agent_of, filter(None, places)), maxlen=0)
+        deque(map(place_at, map(address_of, bucket)), maxlen=0)
     entry = bucket[0]
     try:
-        for entry, place in zip(bucket, places, strict=True):
-            time_s, _, sender, what, _ = entry
+        for entry in bucket:
+            time_s, to, sender, what, _ = entry
             if heap and heap[0][0] < time_s:
                 _hurry(sim, time_s)
             calendar.now = time_s
+            place = place_at(to)
             if place is not None and (agent := place.agent) is not None:
                 place.received += 1
                 agent.receive(sender, what)

@@ -93,7 +93,11 @@ class Place:
             return
         calendar = self._calendar
         self.sent += 1
-        arrives_s = calendar.delay() + calendar.now
+        try:
+            arrives_s = calendar.delays.pop() + calendar.now
+        except IndexError:
+            calendar.delays = calendar.more_delays()
+            arrives_s = calendar.delays.pop() + calendar.now
         if calendar.ordered:
             if self._arrives_s <= calendar.now:
                 self._arrives_s = arrives_s

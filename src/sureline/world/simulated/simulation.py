@@ -240,8 +240,9 @@ class Simulation:
 
     def network_changed(self) -> None:
         """The network's links are others from now on."""
-        self.calendar.delay = self.network.default.draw
-        self.calendar.ordered = not self.network.default.reorder
+        link = self.network.default
+        self.calendar.delays, self.calendar.more_delays = [], link.block
+        self.calendar.ordered = not link.reorder
         quick = self.network.plain and self.counters.detail == "light"
         if quick != self.quick:
             self.quick = quick
