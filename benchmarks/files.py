@@ -123,8 +123,10 @@ def warm(size: int) -> None:
             memory[start] = 1
 
 
-def plain_copy(where: Path, homes: dict[str, Path], path: Path, receivers: list[str]) -> float:
-    """Seconds from the start of the receivers' connections to the last byte written."""
+def plain_copy(
+    where: Path, homes: dict[str, Path], path: Path, receivers: list[str]
+) -> dict[str, Any]:
+    """From the start of the receivers' connections to the last byte written."""
     sender = Process("files_plain.py", "send", homes["source"], path)
     port = sender.hear(has("port"))["port"]
     copies = [where / f"copy-{name}" for name in receivers]
@@ -139,7 +141,7 @@ def plain_copy(where: Path, homes: dict[str, Path], path: Path, receivers: list[
     for process in processes:
         process.tell(do="begin")
     ended = [process.hear(has("bytes")) for process in processes]
-    sender.end()
+    cpu_s = sender.end() + sum(float(one["cpu_s"]) for one in ended)
     for process in processes:
         process.wait()
     size = path.stat().st_size
@@ -147,7 +149,7 @@ def plain_copy(where: Path, homes: dict[str, Path], path: Path, receivers: list[
         raise RuntimeError("the plain copy is not whole")
     for copy in copies:
         copy.unlink()
-    return max(float(one["at"]) for one in ended) - started
+    return {"elapsed_s": max(float(one["at"]) for one in ended) - started, "cpu_s": cpu_s}
 
 
 def swarm(
@@ -177,9 +179,9 @@ def swarm(
     ) and all("fetched" in one for one in ended)
     found["missing"] = [one["missing"] for one in ended if "missing" in one]
     found["elapsed_s"] = max(float(one.get("at", time.time())) for one in ended) - started
-    found["cpu_s"] = {}
-    for name, peer in peers.items():
-        found["cpu_s"][name] = peer.end()
+    found["cpu_s"] = sum(peer.end() for peer in peers.values())
+    if not kill_source:
+        found["cpu_s"] -= put["cpu_s"]  # hashing it first is no part of the transfer
     for cache in caches.values():
         shutil.rmtree(cache)
     return found
@@ -213,7 +215,7 @@ def measure(where: Path, size: int, receivers: int, repeat: int) -> dict[str, An
     killed = swarm(where, homes, path, names, kill_source=True)
     total_mb = size * receivers / 1e6
     rates = {
-        "plain_mb_s": total_mb / median(plain),
+        "plain_mb_s": total_mb / median(one["elapsed_s"] for one in plain),
         "ours_mb_s": total_mb / median(one["elapsed_s"] for one in ours),
     }
     return {
@@ -222,7 +224,7 @@ def measure(where: Path, size: int, receivers: int, repeat: int) -> dict[str, An
         **rates,
         "ratio": rates["ours_mb_s"] / rates["plain_mb_s"],
         "whole": all(one["whole"] for one in ours),
-        "plain_s": plain,
+        "plain": plain,
         "ours": ours,
         "source_killed_halfway": killed,
     }

@@ -69,7 +69,7 @@ class Peer:
     async def do(self, command: dict[str, Any]) -> None:
         if command["do"] == "put":
             record = await self.files.put(command["path"], "data")
-            tell(put=record.digest, size=record.size)
+            tell(put=record.digest, size=record.size, cpu_s=time.process_time())
         elif command["do"] == "fetch":
             wanted = FileRecord("data", command["digest"], command["size"])
             self._die_at = command.get("die_at", self._die_at)
@@ -93,7 +93,7 @@ async def serve(home: str, cache_path: str, size_bytes_max: int) -> None:
     transport = await Transport.listen(loop, "127.0.0.1", 0, credentials, Codec([]), bulk=answer)
     peer = Peer(transport, cache)
     peer.files.serve()
-    tell(node=transport.node, started_cpu_s=time.process_time())
+    tell(node=transport.node)
     tasks: set[asyncio.Task[None]] = set()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)

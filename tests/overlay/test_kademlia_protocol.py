@@ -485,6 +485,45 @@ def test_a_child_that_dies_after_taking_its_part_is_replaced() -> None:
     assert sorted(set(net.heard) & set(net.live)) == sorted(set(net.live) - {"n0"})
 
 
+def test_a_node_that_is_still_joining_takes_no_part() -> None:
+    """It knows hardly anybody, and would think the region empty."""
+    net = net_of(1)
+    me = "newcomer/kademlia"
+    newcomer = Kademlia(me, net.sim.place(me))
+    net.sim.join(newcomer)
+    parent = Puppet(net, "parent")
+    cast = Cast(7, "parent/kademlia", 1, simulated.TOPIC, b"", bytes(20), 0, 1.0)
+    parent.world.send(me, cast)
+    net.pass_time(1.0)
+    assert parent.of(CastTaken) == [CastTaken(7, accepted=False)]
+    done: list[int] = []
+    newcomer.join(["n0/kademlia"], done.append)
+    assert net.until(lambda: bool(done))
+    parent.world.send(me, cast)
+    net.pass_time(1.0)
+    assert parent.of(CastTaken) == [CastTaken(7, accepted=False), CastTaken(7)]
+
+
+def test_a_gap_in_a_table_is_searched_before_it_is_believed() -> None:
+    """A root that has lost all contacts in the other half would reach one half only."""
+    net = net_of(150)
+    root = net.live["n0"]
+    del root.base.table.buckets()[160]
+    net.heard = {}
+    replies: list[Aggregate] = []
+    root.broadcast(simulated.TOPIC, b"", replies.append)
+    assert net.until(lambda: bool(replies))
+    assert replies[0].reached == 149 and len(net.heard) == 149
+    assert root.broadcasts.forwards + root.broadcasts.retries <= 8
+
+
+def test_a_bucket_with_nobody_in_it_is_searched_again_before_long() -> None:
+    net = net_of(150)
+    del net.live["n0"].base.table.buckets()[160]
+    net.pass_time(60.0)
+    assert net.live["n0"].base.table.buckets()[160].contacts
+
+
 def test_the_same_cast_twice_is_delivered_once() -> None:
     net = net_of(1)
     parent = Puppet(net, "parent")

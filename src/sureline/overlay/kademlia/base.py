@@ -13,12 +13,14 @@ from sureline.world.protocol import AgentId, World
 
 
 class Base:
-    __slots__ = ("me", "my_id", "requests", "settings", "storage", "table", "world")
+    __slots__ = ("joined", "me", "my_id", "requests", "settings", "storage", "table", "world")
 
     def __init__(self, me: AgentId, world: World, settings: KademliaSettings) -> None:
         self.me = me
         self.my_id = id_of(me)
         self.world = world
+        self.joined = False
+        """Whether the table is filled, so that an empty bucket means an empty part of the space."""
         self.settings = settings
         self.table = RoutingTable(me, settings)
         self.requests = Requests(world, settings)

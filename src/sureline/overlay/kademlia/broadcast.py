@@ -34,6 +34,8 @@ CastId = tuple[AgentId, int]
 
 NODES_MAX = 1 << 32
 """Whoever counts more than this is not believed any further."""
+DOUBTED_FROM = 6.0
+"""Nodes that chance leaves out of a region once in 400 cases."""
 SPARE_LEVELS = 2
 """Levels allowed for beyond those of a perfectly even tree."""
 
@@ -150,7 +152,9 @@ class Broadcasts:
             if duty.region.length <= region.length and region.first in duty.region:
                 self._again(duty, sender, cast)
                 return
-        if len(earlier) >= self._base.settings.duties_max or not self._has_room(cast):
+        too_much = len(earlier) >= self._base.settings.duties_max or not self._has_room(cast)
+        # Whoever is still joining knows too little to be trusted with a region.
+        if too_much or not self._base.joined:
             self._base.world.send(sender, CastTaken(cast.number, accepted=False))
             return
         patience_s = cast.patience_s if cast.patience_s > 0 else 0.0  # which also settles NaN
@@ -219,10 +223,31 @@ class Broadcasts:
         told = [c for c in base.usable(cast.known) if id_of(c) in duty.region]
         contacts = [c for c in dict.fromkeys((*known, *told)) if c not in insiders]
         contacts = [c for c in contacts if c != cast.origin]
-        for part in split(duty.region, contacts, insiders, base.settings.regions):
+        doubtful = self._doubtful(duty.region, contacts)
+        parts_max = max(1, base.settings.regions - len(doubtful))
+        for part in split(duty.region, contacts, insiders, parts_max):
             self._forward(Child(duty, part))
+        for region in doubtful:
+            self._search(Child(duty, Part(region, [], [])))
         if cast.patience_s > 0 and (duty.children or duty.searching):
             duty.timer = base.world.after(cast.patience_s, lambda: self._expire(duty))
+
+    def _doubtful(self, region: Region, contacts: Sequence[AgentId]) -> list[Region]:
+        """Buckets of ours in the region where we know nobody though many should be: our table may
+        be at fault, so they are searched before they are taken to be empty."""
+        table = self._base.table
+        if table.my_id not in region:
+            return []
+        expected = table.nodes_estimated() / 2.0**region.length
+        known = {(id_of(contact) ^ table.my_id).bit_length() for contact in contacts}
+        doubtful = []
+        for length in range(region.length + 1, ID_BITS):
+            expected /= 2
+            if expected < DOUBTED_FROM:
+                break
+            if ID_BITS + 1 - length not in known:
+                doubtful.append(Region(table.my_id >> (ID_BITS - length) ^ 1, length))
+        return doubtful
 
     def _forward(self, child: Child) -> None:
         """Hand the part to the next contact. When there is none left, search for others, once;

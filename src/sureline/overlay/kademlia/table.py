@@ -208,9 +208,11 @@ class RoutingTable:
 
     def searched(self, target: int, now: float) -> None:
         """Something near the target was looked up: the bucket around it is fresh."""
-        bucket = self._buckets.get((target ^ self.my_id).bit_length())
-        if bucket is not None:
-            bucket.searched_at = now
+        order = (target ^ self.my_id).bit_length()
+        if order in self._buckets:
+            self._buckets[order].searched_at = now
+        elif order:
+            self._buckets[order] = Bucket(now)
 
     def nodes_estimated(self) -> float:
         """How many nodes the network has, judged by how near our nearest contacts are."""

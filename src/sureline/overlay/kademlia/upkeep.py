@@ -23,6 +23,9 @@ from sureline.overlay.kademlia.publishing import Publishing
 from sureline.overlay.kademlia.search import Search, Searches
 from sureline.world.protocol import AgentId, Message, Timer
 
+QUESTIONS_IF_EMPTY = 3
+EMPTY_MORE_OFTEN = 10
+"""A bucket with nobody in it is searched this many times as often as others."""
 NEWS_MAX = 3
 """Unknown neighbours that one answer makes us ask."""
 
@@ -47,6 +50,7 @@ class Upkeep:
             self._set_timer(self._base.settings.claim_s)
 
         def ready() -> None:
+            self._base.joined = True
             self.alone = not len(self._base.table)
             on_done(len(self._base.table))
 
@@ -69,9 +73,10 @@ class Upkeep:
         self._searches.start(base.my_id, on_end, width=base.settings.k, seeds=self._seeds)
 
     def _fill(self, on_done: Callable[[], None]) -> None:
-        """Ask once about every bucket beyond the nearest neighbour's."""
-        orders = [order for order, b in self._base.table.buckets().items() if b.contacts]
-        left = ID_BITS - min(orders) if orders else 0
+        """Ask about every bucket beyond the nearest neighbour's: once if somebody is known there,
+        else until somebody is, or all who were asked know of none."""
+        orders = self._far_orders()
+        left = len(orders)
         if not left:
             on_done()
             return
@@ -82,17 +87,24 @@ class Upkeep:
             if left == 0:
                 on_done()
 
-        for order in range(min(orders) + 1, ID_BITS + 1):
-            self._search_bucket(order, ended, questions_max=1)
+        buckets = self._base.table.buckets()
+        for order in orders:
+            known = order in buckets and buckets[order].contacts
+            self._search_bucket(order, ended, 1 if known else QUESTIONS_IF_EMPTY)
+
+    def _far_orders(self) -> range:
+        """The buckets beyond the nearest neighbour's, empty ones too."""
+        buckets = self._base.table.buckets()
+        nearest = min((order for order, b in buckets.items() if b.contacts), default=ID_BITS)
+        return range(nearest + 1, ID_BITS + 1)
 
     def _search_bucket(
-        self, order: int, on_end: Callable[[Search], None], questions_max: int | None = None
+        self, order: int, on_end: Callable[[Search], None], questions_max: int
     ) -> None:
         base = self._base
         distance = 1 << (order - 1) | base.world.random.getrandbits(order - 1)
-        self._searches.start(
-            base.my_id ^ distance, on_end, width=base.settings.alpha, questions_max=questions_max
-        )
+        target = base.my_id ^ distance
+        self._searches.start(target, on_end, width=1, questions_max=questions_max)
 
     def _claim(self) -> None:
         """Ask the neighbours for what we should hold."""
@@ -127,11 +139,17 @@ class Upkeep:
 
     def _refresh(self) -> None:
         base = self._base
-        stale = base.world.now() - base.settings.refresh_s
+        now, settings = base.world.now(), base.settings
         buckets = base.table.buckets()
-        due = [order for order in buckets if buckets[order].searched_at < stale]
+        due: list[tuple[float, int]] = []
+        for order in self._far_orders():
+            bucket = buckets.get(order)
+            since_s = now - bucket.searched_at if bucket is not None else settings.refresh_s
+            empty = bucket is None or not bucket.contacts
+            if since_s >= settings.refresh_s / (EMPTY_MORE_OFTEN if empty else 1):
+                due.append((since_s, order))
         if due:
-            self._search_bucket(min(due, key=lambda order: buckets[order].searched_at), _ignore)
+            self._search_bucket(max(due)[1], _ignore, settings.alpha)
 
     def _ask(self, contact: AgentId) -> None:
         base = self._base

@@ -221,13 +221,10 @@ class Membership(Agent):
             self.knowledge.hearsay[name] = now + self.settings.suspicion_s
 
     def _sync(self, now: float) -> None:
-        if now < self._sync_at:
-            return
-        soon = self.exchange.differed
-        self.exchange.differed = False
-        self._sync_at = now + (self.settings.probe_s if soon else self.settings.sync_s)
-        for name in self._near(1):
-            self.exchange.compare_with(self._agent_of(name))
+        if now >= self._sync_at:
+            self._sync_at = now + self.settings.sync_s
+            for name in self._near(1):
+                self.exchange.compare_with(self._agent_of(name))
 
     def _retry_gone(self, now: float) -> None:
         """Knock on one door behind which somebody may be again."""
@@ -436,7 +433,10 @@ class Membership(Agent):
     @handles(Differ)
     def _on_differ(self, sender: AgentId, answer: Differ) -> None:
         self._unanswered = ""
-        self.exchange.told_of_difference(sender, answer)
+        if self.exchange.told_of_difference(sender, answer):
+            # Where one thing was missed there may be more.
+            soon = self.knowledge.clock.now() + self.settings.probe_s
+            self._sync_at = min(self._sync_at, soon)
         self._hear(sender, answer)
 
     @handles(Amend)

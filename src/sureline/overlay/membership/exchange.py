@@ -52,8 +52,6 @@ class Exchange:
         self.world = world
         self.settings = settings
         self.knowledge = knowledge
-        self.differed = False
-        """Whether the last comparison found much that was different."""
         self._news = news
         self._on_joined = on_joined
         self._contacts: list[AgentId] = []
@@ -174,7 +172,8 @@ class Exchange:
         )
         self.world.send(sender, answer)
 
-    def told_of_difference(self, sender: AgentId, answer: Differ) -> None:
+    def told_of_difference(self, sender: AgentId, answer: Differ) -> bool:
+        """Whether either knew better than the other."""
         table = self.knowledge.table
         theirs = {name_of(record.node): record for record in answer.records}
         mine = [
@@ -189,7 +188,7 @@ class Exchange:
             if (their := theirs.get(name_of(record.node))) is None or their.order < record.order
         ]
         better += self._gone_among(answer.records)
-        self.differed = bool(better) or any(
+        differed = bool(better) or any(
             (known := table.records.get(name)) is None or known.order < record.order
             for name, record in theirs.items()
         )
@@ -199,6 +198,7 @@ class Exchange:
             self.world.send(sender, Fetch(tuple(names)))
         elif better:
             self._amend(sender, better)
+        return differed
 
     def amended(self, sender: AgentId, message: Amend) -> None:
         gone = self._gone_among(message.records)

@@ -37,6 +37,8 @@ LOW_WATER = 0.95
 """An eviction goes on until the cache is this full, so that not every new file needs one."""
 RESCAN_S = 30.0
 """What other processes added is noticed after so long, or when room is short."""
+FULL_S = 5.0
+"""When results exceed the bound and nothing can go, the next look is so much later."""
 PUT = "put"
 """Stands for a run in the marks on what the user put here."""
 _EVICTED_PER_LOCK = 64
@@ -71,12 +73,15 @@ class FileCache:
         self.on_evicted: Callable[[str], None] = lambda digest: None
         """Hears of each digest that is gone from here; may be called in any thread."""
         self._mutex = threading.RLock()
+        self._room = threading.RLock()
+        """Held while room is made, which takes long; never asked for under the lock."""
         self._lock = os.open(f"{self.root}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._uses = UseLog(f"{self.root}/uses")
         with self._locked():
             self._claims = Claims(self.root, self._parts_of)
         self._used_bytes = 0
         self._promised_bytes = 0
+        self._full_until = 0.0
         self._scanned_at = -RESCAN_S
         self._sweep()
 
@@ -187,8 +192,8 @@ class FileCache:
 
     def held(self) -> list[Held]:
         """All that is here, most recently used first."""
+        found = self._scan()
         with self._locked():
-            found = self._scan()
             claims: dict[str, list[Claim]] = {}
             for claim in self._claims.all():
                 for digest in (
@@ -210,7 +215,8 @@ class FileCache:
                     with contextlib.suppress(FileNotFoundError):
                         name, dot_x, _ = entry.name.partition(".x")
                         found.append((prefix + name, bool(dot_x), entry.stat()))
-        used = self._uses.read({digest for digest, _, _ in found})
+        with self._locked():
+            used = self._uses.read({digest for digest, _, _ in found})
         self._used_bytes = sum(status.st_size for _, _, status in found)
         self._used_bytes += sum(left.size for left in leftovers(self.incoming))
         self._scanned_at = time.monotonic()
@@ -266,9 +272,11 @@ class FileCache:
             self.mark_only_copy(record, run)
         self._used_bytes += record.size
         self._uses.note([record.digest])
-        if self._used_bytes > self.size_bytes_max:
-            with contextlib.suppress(CacheFullError):
+        if self._used_bytes > self.size_bytes_max and time.monotonic() > self._full_until:
+            try:
                 self.make_room(0)
+            except CacheFullError:
+                self._full_until = time.monotonic() + FULL_S
 
     # -- claims -----------------------------------------------------------------------------
 
@@ -279,10 +287,14 @@ class FileCache:
             return self._claims.pin(record, why)
 
     def mark_only_copy(self, record: FileRecord, run: str) -> None:
-        """Keep this until `release_only_copy` or `release_run`, whatever happens to this process
-        or machine."""
+        """Keep this until `release_only_copy` or `release_run`, whatever happens to this process;
+        after the next `sync`, also to the machine."""
         with self._locked():
             self._claims.mark_only_copy(record, run, f"only copy for run {run}")
+
+    def sync(self) -> None:
+        """Make the marks of only copies survive a power cut. Takes a moment."""
+        self._claims.sync()
 
     def release_only_copy(self, record: FileRecord, run: str) -> None:
         """The run has it elsewhere."""
@@ -298,19 +310,19 @@ class FileCache:
     @contextlib.contextmanager
     def reserved(self, size: int) -> Iterator[None]:
         """Make room, and keep it while the block creates the file. Raises CacheFullError."""
-        with self._mutex:
+        with self._room:
             self.make_room(size)
             self._promised_bytes += size
         try:
             yield
         finally:
-            with self._mutex:
+            with self._room:
                 self._promised_bytes -= size
                 self._used_bytes += size
 
     def make_room(self, size: int) -> None:
         """Evict until `size` more bytes fit. Raises CacheFullError if that cannot be."""
-        with self._mutex:
+        with self._room:
             self.size_bytes_max = min(self._bound_given, self.shared.bound() or self._bound_given)
             if size > self.size_bytes_max:
                 raise CacheFullError(
@@ -321,8 +333,7 @@ class FileCache:
             recent = time.monotonic() - self._scanned_at < RESCAN_S
             if recent and self._used_bytes <= limit:
                 return
-            with self._locked():
-                found = self._scan()
+            found = self._scan()
             if self._used_bytes <= limit:
                 return
             wanted_bytes = min(limit, int(self.size_bytes_max * LOW_WATER))
@@ -359,7 +370,7 @@ class FileCache:
     def _why_full(self, size: int) -> str:
         with self._locked():
             protected = self._claims.protected()
-            sizes = [(protected.get(one.digest), one.size) for one in self._scan()]
+        sizes = [(protected.get(one.digest), one.size) for one in self._scan()]
         only = sum(size for claim, size in sizes if claim is not None and claim.run)
         pinned = sum(size for claim, size in sizes if claim is not None and not claim.run)
         coming = sum(left.size for left in leftovers(self.incoming)) + self._promised_bytes
@@ -374,10 +385,12 @@ class FileCache:
         removed; the files that it names go when room is needed."""
         self._claims.release_only_copy(record, PUT)
         with self._locked():
-            claim = self._claims.protected().get(record.digest)
-            if claim is None:
+            protected = record.digest in self._claims.protected()
+            if not protected:
                 self.discard(record.digest)
-        return "" if claim is None else claim.why
+                return ""
+            reasons = [c.why for c in self._claims.all() if c.digest == record.digest]
+        return reasons[0] if reasons else "a directory that is kept holds it"
 
     def discard(self, digest: str) -> None:
         """Remove a damaged copy."""

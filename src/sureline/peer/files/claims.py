@@ -16,7 +16,7 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -70,6 +70,7 @@ class Claims:
         self._parts_of = parts_of
         self._parts: dict[str, list[str]] = {}
         self._serial = itertools.count()
+        self._unsynced = False
         self._token, self._life = self._live()
 
     def _live(self) -> tuple[str, int]:
@@ -98,13 +99,21 @@ class Claims:
         return Pin(path)
 
     def mark_only_copy(self, record: FileRecord, run: str, why: str) -> None:
-        """Durable when this returns."""
+        """Outlives this process from now on, and the machine's crash after the next `sync`."""
         path = self._mark_path(record, run)
         if _DIGEST.fullmatch(record.digest) and not os.path.exists(path):
-            temporary = f"{self._only}/.{self._token}.{next(self._serial)}"
-            _write(temporary, why, sync=True)
-            os.rename(temporary, path)
-            _sync_directory(self._only)
+            _write(path, why)
+            self._unsynced = True
+
+    def sync(self) -> None:
+        """Make the marks durable. For a worker thread; needs no lock."""
+        if self._unsynced:
+            self._unsynced = False
+            fd = os.open(self._only, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def release_only_copy(self, record: FileRecord, run: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -123,30 +132,42 @@ class Claims:
     # -- looking ----------------------------------------------------------------------------
 
     def all(self) -> list[Claim]:
-        """All claims that hold, of all processes; those of dead ones are removed."""
-        found = list(self._marks())
+        """All claims that hold, of all processes, with their reasons."""
+        found = []
+        for claim, path in self._names():
+            why = _read(path)
+            if why is not None:
+                found.append(claim._replace(why=why))
+        return found
+
+    def protected(self) -> dict[str, Claim]:
+        """What no eviction may take, parts of directories included. Without reasons: there may be
+        many, and others wait for the lock."""
+        found: dict[str, Claim] = {}
+        for claim, _ in self._names():
+            found.setdefault(claim.digest, claim)
+            if claim.directory:
+                for part in self._known_parts(claim.digest):
+                    found.setdefault(part, claim)
+        return found
+
+    def _names(self) -> list[tuple[Claim, str]]:
+        """All claims that hold, and where each lies; those of dead processes are removed."""
+        found = []
+        for name in sorted(filter(_MARK.fullmatch, os.listdir(self._only))):
+            digest, kind, run = name.split(".", 2)
+            claim = Claim(digest, kind == "d", unquote(run), "")
+            found.append((claim, f"{self._only}/{name}"))
         alive: dict[str, bool] = {self._token: True}
         for name in sorted(filter(_PIN.fullmatch, os.listdir(self._pins))):
             digest, kind, token, _ = name.split(".", 3)
             if token not in alive:
                 alive[token] = self._lives(token)
             if alive[token]:
-                why = _read(f"{self._pins}/{name}")
-                if why is not None:
-                    found.append(Claim(digest, kind == "d", "", why))
+                found.append((Claim(digest, kind == "d", "", ""), f"{self._pins}/{name}"))
         for token, lives in alive.items():
             if not lives:
                 self._forget(token)
-        return found
-
-    def protected(self) -> dict[str, Claim]:
-        """What no eviction may take, parts of directories included."""
-        found: dict[str, Claim] = {}
-        for claim in self.all():
-            found.setdefault(claim.digest, claim)
-            if claim.directory:
-                for part in self._known_parts(claim.digest):
-                    found.setdefault(part, claim)
         return found
 
     def _known_parts(self, digest: str) -> list[str]:
@@ -158,13 +179,6 @@ class Claims:
                     self._parts.clear()
                 self._parts[digest] = parts
         return parts
-
-    def _marks(self) -> Iterator[Claim]:
-        for name in sorted(filter(_MARK.fullmatch, os.listdir(self._only))):
-            digest, kind, run = name.split(".", 2)
-            why = _read(f"{self._only}/{name}")
-            if why is not None:
-                yield Claim(digest, kind == "d", unquote(run), why)
 
     def _lives(self, token: str) -> bool:
         try:
@@ -199,12 +213,10 @@ def _kind(record: FileRecord) -> str:
     return "d" if record.directory else "f"
 
 
-def _write(path: str, why: str, *, sync: bool = False) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _write(path: str, why: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, why.encode("utf-8", "replace")[:_WHY_BYTES_MAX])
-        if sync:
-            os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -215,11 +227,3 @@ def _read(path: str) -> str | None:
             return claim.read()
     except FileNotFoundError:
         return None
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -132,6 +132,7 @@ class FileService:
                 if self.cache.path(digest) is not None:
                     self._tell(digest)
             self._forget_some()
+            await self._in_thread(self.cache.sync)
             await asyncio.sleep(FRESH_S)
 
     def _tell(self, digest: str) -> None:

@@ -62,7 +62,17 @@ class Soon:
 class Calendar:
     """Also holds what every message needs beside it: the time, and the default link's ways."""
 
-    __slots__ = ("_numbers", "buckets", "delays", "more_delays", "now", "opened", "ordered", "per_s", "soon")
+    __slots__ = (
+        "_numbers",
+        "buckets",
+        "delays",
+        "more_delays",
+        "now",
+        "opened",
+        "ordered",
+        "per_s",
+        "soon",
+    )
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -128,12 +128,11 @@ class Counters:
         """With light detail: these entries, all of one second, are due."""
         arrived = self._arrived
         timers = arrived[SimTimer]
-        types = list(map(type, map(_what_of, entries)))
-        kinds = set(types)
+        kinds = set(map(type, map(_what_of, entries)))
         if len(kinds) == 1:
-            arrived[types[0]] += len(types)
+            arrived[kinds.pop()] += len(entries)
         else:
-            arrived.update(types)
+            arrived.update(map(type, map(_what_of, entries)))
         self._buckets += 1
         if self._buckets % BUCKETS_PER_SAMPLE == 0 or len(arrived) != self._types_known:
             self._types_known = len(arrived)

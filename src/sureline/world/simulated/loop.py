@@ -10,10 +10,11 @@ are taken one by one.
 from __future__ import annotations
 
 import gc
+import math
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from sureline.world.simulated.calendar import Entry, SimTimer
@@ -29,8 +30,6 @@ PLACES_TO_TOUCH = 100_000
 the processor can wait for several at once."""
 
 address_of = itemgetter(1)
-what_of = itemgetter(3)
-agent_of = attrgetter("agent")
 
 
 class Stop:
@@ -89,26 +88,33 @@ def _lightly(sim: Simulation, number: int) -> None:
     bucket = calendar.open()
     heap = calendar.soon.heap
     sim.counters.arrived(number // int(calendar.per_s), bucket)
-    place_at = sim.places.get
-    if len(sim.places) > PLACES_TO_TOUCH:
-        deque(map(place_at, map(address_of, bucket)), maxlen=0)
-    entry = bucket[0]
+    places = sim.places
+    if len(places) > PLACES_TO_TOUCH:
+        deque(map(places.get, map(address_of, bucket)), maxlen=0)
+    time_s, to, sender, what, size_bytes = bucket[0]
     try:
-        for entry in bucket:
-            time_s, to, sender, what, _ = entry
+        for time_s, to, sender, what, size_bytes in bucket:
             if heap and heap[0][0] < time_s:
                 _hurry(sim, time_s)
             calendar.now = time_s
-            place = place_at(to)
-            if place is not None and (agent := place.agent) is not None:
+            if to is None:
+                fire((time_s, None, sender, what, 0))
+                continue
+            try:
+                place = places[to]
+            except KeyError:
+                sim.perform((time_s, to, sender, what, size_bytes))
+                continue
+            agent = place.agent
+            if agent is not None:
                 place.received += 1
                 agent.receive(sender, what)
             else:
-                sim.perform(entry)
-        while heap:
-            _hurry(sim, float("inf"))
+                sim.perform((time_s, to, sender, what, size_bytes))
+        if heap:
+            _hurry(sim, math.inf)
     except Exception as error:
-        sim.fail(entry, error)
+        sim.fail((time_s, to, sender, what, size_bytes), error)
     sim.events += len(bucket)
     calendar.close(number, [])
 
@@ -125,8 +131,8 @@ def _whole(sim: Simulation, number: int) -> None:
                 _hurry(sim, entry[0])
             calendar.now = entry[0]
             sim.count_and_perform(entry)
-        while heap:
-            _hurry(sim, float("inf"))
+        if heap:
+            _hurry(sim, math.inf)
     except Exception as error:
         sim.fail(entry, error)
     sim.events += len(bucket)
