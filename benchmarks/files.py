@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -114,13 +115,58 @@ def has(key: str) -> Callable[[dict[str, Any]], bool]:
     return lambda event: key in event
 
 
-def warm(size: int) -> None:
-    """Have the kernel hold this much free memory. A virtual machine gives free memory back to its
-    host, and getting it again costs ten times what writing a file into it does: without this,
-    whoever runs first after a pause pays for it."""
-    with mmap.mmap(-1, size) as memory:
-        for start in range(0, size, mmap.PAGESIZE):
-            memory[start] = 1
+class Warmth:
+    """Memory that the kernel need not fetch from a host before it can hold what is written.
+
+    A virtual machine gives free memory back to its host within seconds, and getting a page again
+    costs ten times what writing it does; whoever is slower would be slowed down further. So memory
+    is held here, and let go of little by little, a step ahead of what the receivers write.
+    """
+
+    AHEAD_BYTES = 256 << 20
+
+    def __init__(self, size: int, written: Callable[[], int]) -> None:
+        self._memory = mmap.mmap(-1, size + self.AHEAD_BYTES)
+        for start in range(0, len(self._memory), mmap.PAGESIZE):
+            self._memory[start] = 1
+        self._written = written
+        self._released = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow)
+
+    def __enter__(self) -> None:
+        self._release(self.AHEAD_BYTES)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._memory.close()
+
+    def _follow(self) -> None:
+        while not self._over.wait(0.02):
+            self._release(self._written() + self.AHEAD_BYTES)
+
+    def _release(self, until: int) -> None:
+        until = min(len(self._memory), until // mmap.PAGESIZE * mmap.PAGESIZE)
+        if until > self._released:
+            self._memory.madvise(mmap.MADV_DONTNEED, self._released, until - self._released)
+            self._released = until
+
+
+def on_disk(where: Path, *patterns: str) -> Callable[[], int]:
+    """Looks how much the files of these names take."""
+
+    def look() -> int:
+        total = 0
+        for path in [path for pattern in patterns for path in where.glob(pattern)]:
+            try:
+                total += path.stat().st_blocks * 512
+            except FileNotFoundError:
+                pass  # it has another name by now
+        return total
+
+    return look
 
 
 def plain_copy(
@@ -136,11 +182,11 @@ def plain_copy(
     ]
     for process in processes:
         process.hear(has("ready"))
-    warm(path.stat().st_size * len(receivers))
-    started = time.time()
-    for process in processes:
-        process.tell(do="begin")
-    ended = [process.hear(has("bytes")) for process in processes]
+    with Warmth(path.stat().st_size * len(receivers), on_disk(where, "copy-*")):
+        started = time.time()
+        for process in processes:
+            process.tell(do="begin")
+        ended = [process.hear(has("bytes")) for process in processes]
     cpu_s = sender.end() + sum(float(one["cpu_s"]) for one in ended)
     for process in processes:
         process.wait()
@@ -162,18 +208,21 @@ def swarm(
     nodes = {name: peer.hear(has("node"))["node"] for name, peer in peers.items()}
     peers["source"].tell(do="put", path=str(path))
     put = peers["source"].hear(has("put"))
-    warm(put["size"] * len(receivers))
-    started = time.time()
-    for name in receivers:
-        peers[name].tell(do="fetch", digest=put["put"], size=put["size"], sources=[nodes["source"]])
     found: dict[str, Any] = {}
-    if kill_source:
-        half = put["size"] / 2
+    written = on_disk(where, "cache-peer*/incoming/*.data", "cache-peer*/blobs/*/*")
+    with Warmth(put["size"] * len(receivers), written):
+        started = time.time()
         for name in receivers:
-            peers[name].hear(lambda event: event.get("there", 0) >= half or "fetched" in event)
-        peers.pop("source").kill()
-        found["killed_after_s"] = time.time() - started
-    ended = [peers[name].hear(lambda e: "fetched" in e or "missing" in e) for name in receivers]
+            peers[name].tell(
+                do="fetch", digest=put["put"], size=put["size"], sources=[nodes["source"]]
+            )
+        if kill_source:
+            half = put["size"] / 2
+            for name in receivers:
+                peers[name].hear(lambda event: event.get("there", 0) >= half or "fetched" in event)
+            peers.pop("source").kill()
+            found["killed_after_s"] = time.time() - started
+        ended = [peers[name].hear(lambda e: "fetched" in e or "missing" in e) for name in receivers]
     found["whole"] = all(
         _digest(caches[name], put["put"]) == put["put"] for name in receivers
     ) and all("fetched" in one for one in ended)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -82,12 +83,14 @@ def unharmed(lab):
     """After every attack: all peers live, and none had more to say than a line."""
     before = lab.memory_bytes()
     lines = {name: len(lab.peers[name].log.splitlines()) for name in PEERS}
+    began = time.monotonic()
     yield
+    lines_max = 40 + (time.monotonic() - began)  # who goes on is mentioned every ten seconds
     for name in PEERS:
         peer = lab.peers[name]
         assert peer.process.poll() is None, peer.log
         assert "Traceback" not in peer.log and "Exception" not in peer.log, peer.log
-        assert len(peer.log.splitlines()) - lines[name] < 40, peer.log
+        assert len(peer.log.splitlines()) - lines[name] < lines_max, peer.log
     for name, now in lab.memory_bytes().items():
         assert now - before[name] < GROWTH_BYTES_MAX, f"{name} grew by {now - before[name]}"
 
@@ -480,4 +483,4 @@ def test_the_greedy_are_slowed_down_and_the_others_served(lab, where):
 
 @pytest.mark.soak
 def test_minutes_of_greed(lab, where):
-    greed(lab, where, 5000, 40)
+    greed(lab, where, 5000, 20)

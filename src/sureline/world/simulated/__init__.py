@@ -2,10 +2,10 @@
 
 `simulation` has the world itself; `machine` (with `work`, `disk`) and `network` (with `links`,
 `delays`, `flows`) the models; `faults` random trouble from a seed; `counters` what was said;
-`calendar` and `place` the machinery. Agents run here unchanged: see `world.protocol`.
+`calendar`, `loop` and `place` the machinery. Agents run here unchanged: see `world.protocol`.
 """
 
-from sureline.world.simulated.counters import Counters, Traffic
+from sureline.world.simulated.counters import Counters, Peak, Traffic
 from sureline.world.simulated.delays import (
     Constant,
     Delay,
@@ -14,6 +14,7 @@ from sureline.world.simulated.delays import (
     LogNormal,
     Uniform,
 )
+from sureline.world.simulated.faults import Faults, Rates
 from sureline.world.simulated.links import LAN, Link
 from sureline.world.simulated.machine import Life, Machine, MachineParts, MachineSpec
 from sureline.world.simulated.network import Network
@@ -35,6 +36,9 @@ __all__ = [
     "MachineSpec",
     "MachineParts",
     "Life",
+    "Faults",
+    "Rates",
     "Counters",
     "Traffic",
+    "Peak",
 ]

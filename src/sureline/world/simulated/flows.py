@@ -170,6 +170,7 @@ class Flows:
         if flow not in self._flows:
             return
         flow.settle(self._sim.time)
+        flow.rate = 0.0
         together = self._together([flow])
         del self._flows[flow]
         for node in (flow.source.node, flow.target.node):

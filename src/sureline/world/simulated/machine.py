@@ -157,6 +157,7 @@ class Machine:
     """One machine. Its node is its address; its life is None while it is down."""
 
     __slots__ = (
+        "_busy_left_s",
         "_disk",
         "_free_s",
         "_held",
@@ -184,6 +185,8 @@ class Machine:
         self.frozen = False
         self.slowness = 1.0
         self._free_s = 0.0
+        self._busy_left_s = 0.0
+        """What was left to do when it was frozen."""
         self._held: deque[Entry] | None = None
         self._disk: Disk | None = None
         self._processor: Processor | None = None
@@ -226,19 +229,25 @@ class Machine:
         """What it does next begins so much later (on a slower machine, longer)."""
         if seconds > 0 and self.life is not None:
             speed = self.speed
-            self._free_s = self.moment_s() + (seconds / speed if speed else seconds)
-            self._see_whether_open()
-            self.sim.schedule(self._free_s, None, self._see_whether_open)
+            self._busy_until(self.moment_s() + (seconds / speed if speed else seconds))
+
+    def _busy_until(self, free_s: float) -> None:
+        self._free_s = free_s
+        self._see_whether_open()
+        self.sim.schedule(free_s, None, self._see_whether_open)
 
     def freeze(self) -> None:
-        self.frozen = True
-        self._work_changed()
-        self._see_whether_open()
+        if not self.frozen:
+            self.frozen = True
+            self._busy_left_s = max(0.0, self._free_s - self.sim.time)
+            self._work_changed()
+            self._see_whether_open()
 
     def thaw(self) -> None:
-        self.frozen = False
-        self._work_changed()
-        self._see_whether_open()
+        if self.frozen:
+            self.frozen = False
+            self._work_changed()
+            self._busy_until(self.sim.time + self._busy_left_s)
 
     def slow(self, factor: float) -> None:
         if not factor > 0:

@@ -68,6 +68,10 @@ class Network:
         self._groups = None
         self._changed()
 
+    @property
+    def parted(self) -> bool:
+        return self._groups is not None
+
     def cut(self, a: str, b: str) -> bool:
         """Whether a partition lies between two nodes."""
         groups = self._groups
