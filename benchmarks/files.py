@@ -123,7 +123,7 @@ class Warmth:
     is held here, and let go of little by little, a step ahead of what the receivers write.
     """
 
-    AHEAD_BYTES = 256 << 20
+    AHEAD_BYTES = 32 << 20
 
     def __init__(self, size: int, written: Callable[[], int]) -> None:
         self._memory = mmap.mmap(-1, size + self.AHEAD_BYTES)
@@ -144,7 +144,7 @@ class Warmth:
         self._memory.close()
 
     def _follow(self) -> None:
-        while not self._over.wait(0.02):
+        while not self._over.wait(0.005):
             self._release(self._written() + self.AHEAD_BYTES)
 
     def _release(self, until: int) -> None:

@@ -215,18 +215,23 @@ def rounds(nodes: int, repeat: int) -> dict[str, float]:
     return row
 
 
+COLUMNS = {
+    "nodes": "nodes",
+    "sureline": "Sureline, events/CPU s",
+    "in_order": "in order",
+    "heapq": "heapq",
+    "simpy": "SimPy",
+    "against_simpy": "against SimPy",
+    "against_heapq": "against heapq",
+    "bytes_per_agent": "bytes per agent",
+}
+
+
 def table(rows: list[dict[str, float]]) -> str:
-    lines = [
-        "| nodes | Sureline, events/CPU s | in order | heapq | SimPy | against SimPy | against heapq "
-        "| bytes per agent |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for r in rows:
-        lines.append(
-            f"| {r['nodes']:,.0f} | {r['sureline']:,.0f} | {r['in_order']:,.0f} | {r['heapq']:,.0f} | {r['simpy']:,.0f} "
-            f"| {r['against_simpy']:.2f} | {r['against_heapq']:.2f} "
-            f"| {r['bytes_per_agent']:,.0f} |"
-        )
+    lines = ["| " + " | ".join(COLUMNS.values()) + " |", "|---" * len(COLUMNS) + "|"]
+    for row in rows:
+        cells = [f"{row[key]:,.{2 if 'against' in key else 0}f}" for key in COLUMNS]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -54,7 +54,9 @@ def quiet():
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("roles", [ALL, {"run"}, {"submit"}, frozenset()], ids=str)
+@pytest.mark.parametrize(
+    "roles", [ALL, {"run"}, {"submit"}, frozenset()], ids=["all", "run", "submit", "none"]
+)
 def test_absurd_messages_raise_nothing(tmp_path, roles):
     attack(tmp_path, 1, SAID, frozenset(roles))
 

@@ -154,6 +154,7 @@ class Lone:
         RevocationList.sign(9, [Revoked("me", ("1",), 1e10)], certificates.new_key()).signed,
         listed(1, "old").signed,
     ],
+    ids=["junk", "empty", "of another grid", "older"],
 )
 def test_a_forged_or_older_list_changes_nothing_and_is_not_asked_for_again(signed):
     lone = Lone()

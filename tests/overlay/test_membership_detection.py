@@ -153,7 +153,7 @@ def test_loss_of_messages_kills_nobody():
 
 @pytest.mark.soak
 def test_loss_of_messages_kills_nobody_for_hours():
-    for loss, hours in ((0.05, 2), (0.15, 1)):
+    for loss, hours in ((0.05, 2), (0.10, 1)):
         grid = Grid(6, link=Link(delay=LAN.delay, loss=loss))
         grid.add_acquainted(50)
         grid.run_for(hours * 3600)

@@ -433,7 +433,7 @@ def test_cancelled_work_gives_way():
     ],
 )
 def test_an_impossible_machine_is_refused(options):
-    with pytest.raises(ValueError, match="machine|clock"):
+    with pytest.raises(ValueError, match=r"machine|clock"):
         MachineSpec(**options)
 
 

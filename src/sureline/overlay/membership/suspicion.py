@@ -6,8 +6,8 @@ An inquiry goes through these stages; any sign of life ends it:
     direct    a probe is due                           one probe               ack_s -> helped
     helped    no answer, or nobody listens there       a probe, and probes     ack_s -> suspect
                                                        through others
-    suspect   no answer to those either: it is told    a probe, and one        suspicion_s -> dead
-              to all, and it may contradict            through another, every
+    suspect   no answer to those either: it is told    a probe, and two        suspicion_s -> dead
+              to all, and it may contradict            through others, every
                                                        ack_s
 
 A crash is quicker: if nobody listens there, twice, and all whom this node asked found the same,
@@ -36,6 +36,8 @@ from sureline.world.address import at, name_of, node_of
 from sureline.world.protocol import Message, Timer, World
 
 PART = "membership"
+INSIST_HELPERS = 2
+"""Through how many others a suspect is probed every time."""
 LATE = 5
 """A timer that comes later than this part of the time to answer is a sign of trouble."""
 
@@ -299,7 +301,7 @@ class Inquiries:
         self._insist(inquiry)
 
     def _insist(self, inquiry: Inquiry) -> None:
-        self._ask_again(inquiry, 1)
+        self._ask_again(inquiry, INSIST_HELPERS)
         left_s = inquiry.suspect_until - self.knowledge.clock.now()
         self._wait(inquiry, max(0.0, min(self.settings.ack_s * self.health.patience, left_s)))
 
