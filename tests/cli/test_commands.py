@@ -258,7 +258,7 @@ def test_one_is_not_many(bench: Bench) -> None:
         "w.yaml is valid: 1 task of 1 kind in 1 level, 0 dependencies, 0 input files, 1 output\n"
     )
     answer = bench("run", "w.yaml")
-    assert re.fullmatch(r"run sound-\w+: 1 task\n", answer.err)
+    assert re.match(r"run sound-\w+: 1 task\n", answer.err)  # a slow start adds a forecast
     assert "1 succeeded of 1 task in" in answer.out
 
 

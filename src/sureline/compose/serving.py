@@ -246,6 +246,10 @@ class ServingPeer:
         elif not self._going.done():
             self._going.set_exception(error)  # a mistake in the program: the process ends by it
 
+    def _superseded(self) -> None:
+        reason = "another process serves under the name of this peer"
+        self.go(Going(reason, error=SurelineError(f"{reason}; this one stops")))
+
     def _refused(self, reason: str) -> None:
         self.go(Going(reason, error=SurelineError(f"{reason}; this peer stops")))
 
@@ -257,6 +261,7 @@ class ServingPeer:
         runner.files = node.files
         agent = self._join_parts(node, kept)
         node.files.serve()
+        node.membership.on_superseded = self._superseded
         node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)

@@ -20,9 +20,9 @@ from typing import Any
 
 from sureline.world.protocol import Action, AgentId
 
-BUCKET_FEW = 24
-BUCKET_AIM = 128
-BUCKET_MANY = 512
+BUCKET_FEW = 32
+BUCKET_AIM = 256
+BUCKET_MANY = 1024
 """How many entries a bucket should hold. Fewer, and buckets cost more than sorting; more, and
 what belongs to one bucket does not stay in the processor's cache."""
 PER_S_MAX = 2.0**30
