@@ -18,7 +18,6 @@ from sureline.overlay.kademlia.messages import (
     Cast,
     CastReply,
     CastTaken,
-    Claim,
     Find,
     Forget,
     Found,
@@ -321,7 +320,7 @@ def test_what_a_liar_names_is_never_a_contact_and_only_this_part_is_asked() -> N
     named = ("ghost/kademlia", "n1/peer", "liar/kademlia", "n2+evil/kademlia", "")
     liar.answers = lambda m: Found(m.number, named) if isinstance(m, Find) else None
     for node in net.live:
-        liar.world.send(f"{node}/kademlia", Claim())
+        liar.world.send(f"{node}/kademlia", Find(0, KEY))
     net.pass_time(1.0)
     for _ in range(10):
         get(net, net.somebody(), key_of("nothing"))
@@ -351,7 +350,7 @@ def test_records_under_another_key_are_ignored() -> None:
     lie = Record(key_of("other"), b"lie", "liar", 100.0)
     liar.answers = lambda m: Found(m.number, (), (lie,)) if isinstance(m, Find) else None
     for node in net.live:
-        liar.world.send(f"{node}/kademlia", Claim())
+        liar.world.send(f"{node}/kademlia", Find(0, KEY))
     net.pass_time(1.0)
     assert get(net, "n0") == ()
 
@@ -431,7 +430,7 @@ def test_a_child_that_was_only_slow_is_waited_for_after_all() -> None:
     net = net_of(1, settings=KademliaSettings(regions=1))
     puppets = [Puppet(net, name) for name in ("other", "slow")]
     for puppet in puppets:
-        puppet.world.send("n0/kademlia", Claim())
+        puppet.world.send("n0/kademlia", Find(0, KEY))
     net.pass_time(1.0)
     replies: list[Aggregate] = []
     net.live["n0"].broadcast("t", b"", replies.append)
@@ -455,7 +454,7 @@ def test_replies_later_than_patience_are_dropped() -> None:
     net = net_of(1, settings=settings)
     puppet = Puppet(net, "mute")
     puppet.answers = lambda m: Found(m.number) if isinstance(m, Find) else None
-    puppet.world.send("n0/kademlia", Claim())
+    puppet.world.send("n0/kademlia", Find(0, KEY))
     net.pass_time(1.0)
     puppet.answers = lambda m: CastTaken(m.number) if isinstance(m, Cast) else None
     replies: list[Aggregate] = []
@@ -538,7 +537,7 @@ def test_the_same_cast_twice_is_delivered_once() -> None:
 def test_a_larger_region_later_means_another_duty_but_no_second_delivery() -> None:
     net = net_of(1)
     parent, neighbour = Puppet(net, "parent"), Puppet(net, "neighbour")
-    neighbour.world.send("n0/kademlia", Claim())
+    neighbour.world.send("n0/kademlia", Find(0, KEY))
     net.pass_time(1.0)
     mine = identifier("n0").to_bytes(20)
     for number, length in ((1, 160), (2, 0)):

@@ -65,19 +65,20 @@ def test_events_happen_in_order_of_time_and_then_of_being_added(data, detail, pe
     assert happened == sorted(expected)
 
 
-@given(times=st.lists(st.floats(0, 50), max_size=200), per_bucket=st.floats(0.1, 1e5))
-def test_a_calendar_keeps_everything_when_it_adapts(times, per_bucket):
+@given(times_given=st.lists(st.floats(0, 50), max_size=200), per_bucket=st.floats(0.1, 1e5))
+def test_a_calendar_keeps_everything_when_it_adapts(times_given, per_bucket):
     calendar = Calendar()
-    for number, time_s in enumerate(times):
-        calendar.add((time_s, None, None, number, 0))
+    for number, time_s in enumerate(times_given):
+        calendar.add((time_s, None, None, number))
     calendar.adapt(per_bucket)
     found = []
     while (number := calendar.next_number()) is not None:
-        bucket = calendar.open()
-        assert all(number / calendar.per_s <= e[0] < (number + 1) / calendar.per_s for e in bucket)
-        found += bucket
-        calendar.close(number, [])
-    assert [(e[0], e[3]) for e in found] == sorted((t, n) for n, t in enumerate(times))
+        entries = calendar.open()
+        first, last = number / calendar.per_s, (number + 1) / calendar.per_s
+        assert all(first <= entry[0] < last for entry in entries)
+        found += [(entry[0], entry[3]) for entry in entries]
+        calendar.close(number)
+    assert found == sorted((t, n) for n, t in enumerate(times_given))
 
 
 def test_buckets_follow_the_traffic():

@@ -16,7 +16,6 @@ from sureline.overlay.kademlia.messages import (
     Cast,
     CastReply,
     CastTaken,
-    Claim,
     Find,
     Forget,
     Found,
@@ -156,6 +155,8 @@ class Kademlia(Agent):
         nearest = self.base.table.closest(identifier(find.key), k + 1)
         contacts = tuple([c for c in nearest if c != sender][:k])
         self.world.send(sender, Found(find.number, contacts))
+        if find.claim and self.base.table.is_contact(sender):
+            self.publishing.give(sender)
 
     @handles(Store)
     def _on_store(self, sender: AgentId, store: Store) -> None:
@@ -169,11 +170,6 @@ class Kademlia(Agent):
     @handles(Forget)
     def _on_forget(self, sender: AgentId, forget: Forget) -> None:
         self.base.storage.forget(forget.key, forget.value, peer_of(sender))
-
-    @handles(Claim)
-    def _on_claim(self, sender: AgentId, claim: Claim) -> None:
-        if self.base.table.is_contact(sender):
-            self.publishing.give(sender)
 
     @handles(Leave)
     def _on_leave(self, sender: AgentId, leave: Leave) -> None:

@@ -39,6 +39,8 @@ class Find(Message, frozen=True, tag="kademlia.find"):
     number: int
     key: Key
     values: bool = False
+    claim: bool = False
+    """I am new here: send me what I should hold, too. Answered by Store, if there is anything."""
 
 
 class Found(Message, frozen=True, tag="kademlia.found"):
@@ -67,10 +69,6 @@ class Forget(Message, frozen=True, tag="kademlia.forget"):
 
     key: Key
     value: Annotated[bytes, msgspec.Meta(max_length=4096)]
-
-
-class Claim(Message, frozen=True, tag="kademlia.claim"):
-    """I am new here: give me what I should hold. Answered by Store, if there is anything."""
 
 
 class Leave(Message, frozen=True, tag="kademlia.leave"):
@@ -112,4 +110,4 @@ class CastReply(Message, frozen=True, tag="kademlia.reply"):
     value: bytes | None = None
 
 
-MESSAGES = (Find, Found, Store, Stored, Forget, Claim, Leave, Cast, CastTaken, CastReply)
+MESSAGES = (Find, Found, Store, Stored, Forget, Leave, Cast, CastTaken, CastReply)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from sureline.overlay.kademlia.base import Base
 from sureline.overlay.kademlia.ids import ID_BYTES
 from sureline.overlay.kademlia.lookup import Lookup
@@ -17,16 +19,17 @@ OnEnd = Callable[["Search"], None]
 class Search:
     """One search; when it is over, `records` or the nodes that answered say what it found."""
 
-    __slots__ = ("_base", "_on_end", "_open", "_values", "holder", "lookup", "over", "records")
+    __slots__ = ("_base", "_on_end", "_open", "_question", "holder", "lookup", "over", "records")
 
-    def __init__(self, base: Base, lookup: Lookup, values: bool, on_end: OnEnd) -> None:
+    def __init__(self, base: Base, lookup: Lookup, question: Find, on_end: OnEnd) -> None:
         self.lookup = lookup
         self.records: tuple[Record, ...] = ()
         self.holder: AgentId | None = None
         """Who had the records."""
         self.over = False
         self._base = base
-        self._values = values
+        self._question = question
+        """As it is asked, its number apart."""
         self._on_end = on_end
         self._open: dict[int, AgentId] = {}
 
@@ -43,11 +46,11 @@ class Search:
 
     def _go_on(self) -> None:
         base = self._base
-        key = self.lookup.target.to_bytes(ID_BYTES)
+        _, key, values, claim = msgspec.structs.astuple(self._question)
         for contact in self.lookup.take():
             number = base.requests.open(contact, self)
             self._open[number] = contact
-            base.world.send(contact, Find(number, key, self._values))
+            base.world.send(contact, Find(number, key, values, claim))
         if self.lookup.over:
             self.end()
 
@@ -63,8 +66,7 @@ class Search:
         self._open.pop(number, None)
         if self.over or not isinstance(answer, Found):
             return
-        key = self.lookup.target.to_bytes(ID_BYTES)
-        self.records = tuple(r for r in answer.records if r.key == key)
+        self.records = tuple(r for r in answer.records if r.key == self._question.key)
         if self.records:
             self.holder = by
             self.lookup.answered(by)
@@ -111,6 +113,7 @@ class Searches:
         *,
         width: int,
         values: bool = False,
+        claim: bool = False,
         questions_max: int | None = None,
         seeds: Sequence[AgentId] = (),
     ) -> None:
@@ -126,7 +129,8 @@ class Searches:
         settings = self._base.settings
         questions_max = questions_max or settings.questions_max
         lookup = Lookup(target, width, settings.alpha, questions_max)
-        search = Search(self._base, lookup, values, ended)
+        question = Find(0, target.to_bytes(ID_BYTES), values, claim)
+        search = Search(self._base, lookup, question, ended)
         self.started += 1
         if len(self._running) < self._base.settings.searches_max:
             self._begin(search, seeds)

@@ -41,7 +41,7 @@ class KademliaSettings(msgspec.Struct, frozen=True):
     """Every publisher renews each of its values this often ..."""
     replicate_s: float = 900.0
     """... and every holder sees to the replicas of a key that nobody has stored for this long."""
-    claim_s: float = 15.0
+    settle_s: float = 15.0
     """After joining: how long until a node looks again for neighbours that joined with it."""
 
     # Upkeep: one jittered timer per node.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from sureline.overlay.kademlia.base import Base
 from sureline.overlay.kademlia.ids import ID_BITS, ID_BYTES, id_of, is_guest
-from sureline.overlay.kademlia.messages import Claim, Find, Found
+from sureline.overlay.kademlia.messages import Find, Found
 from sureline.overlay.kademlia.publishing import Publishing
 from sureline.overlay.kademlia.search import Search, Searches
 from sureline.world.protocol import AgentId, Message, Timer
@@ -47,7 +47,7 @@ class Upkeep:
     def join(self, seeds: Sequence[AgentId], on_done: Callable[[int], None]) -> None:
         self._seeds = tuple(seeds[: self._base.settings.k])
         if self._timer is None:
-            self._set_timer(self._base.settings.claim_s)
+            self._set_timer(self._base.settings.settle_s)
 
         def ready() -> None:
             self._base.joined = True
@@ -56,10 +56,9 @@ class Upkeep:
 
         def settled(_: Search) -> None:
             self._keep_in_mind(self._seeds)
-            self._claim()
             self._fill(ready)
 
-        self._search_self(settled)
+        self._search_self(settled, claim=not is_guest(self._base.me))
 
     def _keep_in_mind(self, seeds: Sequence[AgentId]) -> None:
         """Those that gave no answer may be where most others are: we could be on an island."""
@@ -68,9 +67,11 @@ class Upkeep:
             if table.admissible(seed) and not table.is_contact(seed):
                 table.remember(seed)
 
-    def _search_self(self, on_end: Callable[[Search], None]) -> None:
+    def _search_self(self, on_end: Callable[[Search], None], *, claim: bool = False) -> None:
         base = self._base
-        self._searches.start(base.my_id, on_end, width=base.settings.k, seeds=self._seeds)
+        self._searches.start(
+            base.my_id, on_end, width=base.settings.k, claim=claim, seeds=self._seeds
+        )
 
     def _fill(self, on_done: Callable[[], None]) -> None:
         """Ask about every bucket beyond the nearest neighbour's: once if somebody is known there,
@@ -105,14 +106,6 @@ class Upkeep:
         distance = 1 << (order - 1) | base.world.random.getrandbits(order - 1)
         target = base.my_id ^ distance
         self._searches.start(target, on_end, width=1, questions_max=questions_max)
-
-    def _claim(self) -> None:
-        """Ask the neighbours for what we should hold."""
-        base = self._base
-        if is_guest(base.me):
-            return
-        for contact in base.table.closest(base.my_id, base.settings.k):
-            base.world.send(contact, Claim())
 
     # Staying.
 

@@ -5,6 +5,9 @@ it is sorted once. Only the numbers of the buckets are kept in a heap. What is a
 at work goes into a small heap of its own. Entries of the same instant keep the order in which they
 were added (sorting is stable).
 
+A bucket is one flat list, four items for each entry: an object per entry would have to be followed
+by the collector of cycles, and fetched from memory with its neighbours when its time comes.
+
 The width of a bucket is a power of two of seconds, at most one: the beginning of every second is
 then the beginning of a bucket, and the arithmetic is exact. It follows the traffic.
 """
@@ -12,9 +15,9 @@ then the beginning of a bucket, and the arithmetic is exact. It follows the traf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import chain, count
 from operator import itemgetter
 from typing import Any
 
@@ -27,11 +30,11 @@ BUCKET_MANY = 1024
 what belongs to one bucket does not stay in the processor's cache."""
 PER_S_MAX = 2.0**30
 
-Entry = tuple[float, AgentId | None, Any, Any, int]
-"""A message over the network: (arrival, to, sender, message, size in bytes or 0 if not measured).
-Anything else: (time, None, the life it belongs to or None, timer, 0)."""
+Entry = tuple[float, AgentId | None, Any, Any]
+"""A message over the network: (arrival, to, sender, message).
+Anything else: (time, None, the life it belongs to or None, timer)."""
 
-time_of = itemgetter(0)
+_time_of = itemgetter(0)
 
 
 class SimTimer:
@@ -55,7 +58,7 @@ class Soon:
         self.heap: list[tuple[float, int, Entry]] = []
         self._number = count().__next__
 
-    def append(self, entry: Entry) -> None:
+    def extend(self, entry: Entry) -> None:
         heappush(self.heap, (entry[0], self._number(), entry))
 
 
@@ -83,7 +86,7 @@ class Calendar:
         """Whether the default link keeps the order of messages between two agents."""
         self.per_s = 1024.0
         """Buckets per second."""
-        self.buckets: dict[int, list[Entry] | Soon] = {}
+        self.buckets: dict[int, list[Any] | Soon] = {}
         self.soon = Soon()
         self.opened: list[Entry] = []
         """Those entries of the opened bucket that are still to be counted."""
@@ -93,10 +96,10 @@ class Calendar:
         number = int(entry[0] * self.per_s)
         bucket = self.buckets.get(number)
         if bucket is None:
-            self.buckets[number] = [entry]
+            self.buckets[number] = list(entry)
             heappush(self._numbers, number)
         else:
-            bucket.append(entry)
+            bucket.extend(entry)
 
     def next_number(self) -> int | None:
         return self._numbers[0] if self._numbers else None
@@ -105,19 +108,18 @@ class Calendar:
         """The first bucket, sorted. From now on, until it is closed, what is added for its stretch
         of time goes to `soon`; what lies there comes before a later entry of the bucket."""
         number = heappop(self._numbers)
-        bucket = self.buckets[number]
-        assert not isinstance(bucket, Soon), "a bucket is open already"
+        entries = list(_entries(self.buckets[number]))
         self.buckets[number] = self.soon
-        bucket.sort(key=time_of)
-        return bucket
+        entries.sort(key=_time_of)
+        return entries
 
-    def close(self, number: int, left: list[Entry]) -> None:
+    def close(self, number: int, left: Iterable[Entry] = ()) -> None:
         """What is left of the opened bucket, and what was added meanwhile, comes back."""
         del self.buckets[number]
         heap = self.soon.heap
-        left += [heappop(heap)[2] for _ in range(len(heap))]
-        if left:
-            self.buckets[number] = left
+        entries = [*left, *(heappop(heap)[2] for _ in range(len(heap)))]
+        if entries:
+            self.buckets[number] = list(chain.from_iterable(entries))
             heappush(self._numbers, number)
 
     def adapt(self, per_bucket: float) -> None:
@@ -128,21 +130,22 @@ class Calendar:
         per_s = min(PER_S_MAX, max(1.0, self.per_s * times))
         if per_s == self.per_s:
             return
-        entries = [entry for number in sorted(self.buckets) for entry in self._bucket(number)]
+        old, self.buckets = self.buckets, {}
         self.per_s = per_s
-        again: dict[int, list[Entry] | Soon] = {}
-        for entry in entries:
-            again.setdefault(int(entry[0] * per_s), []).append(entry)
-        self.buckets = again
-        self._numbers = list(again)
+        for number in sorted(old):
+            for entry in _entries(old.pop(number)):
+                self.buckets.setdefault(int(entry[0] * per_s), []).extend(entry)
+        self._numbers = list(self.buckets)
         heapify(self._numbers)
-
-    def _bucket(self, number: int) -> list[Entry]:
-        found = self.buckets[number]
-        return [entry for _, _, entry in found.heap] if isinstance(found, Soon) else found
 
     def __iter__(self) -> Iterator[Entry]:
         """All that is to happen, in no particular order."""
         yield from self.opened
-        for number in self.buckets:
-            yield from self._bucket(number)
+        for bucket in self.buckets.values():
+            yield from _entries(bucket)
+
+
+def _entries(bucket: list[Any] | Soon) -> Iterator[Entry]:
+    if isinstance(bucket, Soon):
+        return (entry for _, _, entry in bucket.heap)
+    return zip(bucket[0::4], bucket[1::4], bucket[2::4], bucket[3::4], strict=True)

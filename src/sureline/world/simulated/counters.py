@@ -15,7 +15,6 @@ as long as these on average.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -139,16 +138,17 @@ class Counters:
             self._measure(entries)
         self._seconds.count(second, len(entries) - (arrived[SimTimer] - timers), 0)
 
-    def _measure(self, entries: Iterable[Entry]) -> None:
-        for _, to, sender, message, _ in entries:
+    def _measure(self, entries: list[Entry]) -> None:
+        for _, to, sender, message in entries:
             if to is not None:
                 count, size_bytes = self._measured.get(type(message), (0, 0))
                 size_bytes += size_of(message, sender, to)
                 self._measured[type(message)] = (count + 1, size_bytes)
 
-    def received(self, place: Place, message: Message, size_bytes: int) -> None:
+    def received(self, place: Place, message: Message, sender: AgentId) -> None:
         place.received += 1
         if self.detail == "full":
+            size_bytes = size_of(message, sender, place.me)
             for traffic in self._traffic(place.machine.node, message):
                 traffic.received += 1
                 traffic.received_bytes += size_bytes

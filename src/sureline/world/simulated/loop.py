@@ -76,47 +76,46 @@ def run(sim: Simulation, stop: Stop, progress: Callable[[Simulation], None] | No
 
 def _lightly(sim: Simulation, number: int) -> None:
     """A whole bucket; messages are counted by the bucket."""
-    calendar = sim.calendar
-    bucket = calendar.open()
+    calendar, places = sim.calendar, sim.places
+    entries = calendar.open()
     heap = calendar.soon.heap
-    sim.counters.arrived(number // int(calendar.per_s), bucket)
-    places = sim.places
-    time_s, to, sender, what, size_bytes = bucket[0]
+    sim.counters.arrived(number // int(calendar.per_s), entries)
+    time_s, to, sender, what = entries[0]
     try:
-        for time_s, to, sender, what, size_bytes in bucket:
+        for time_s, to, sender, what in entries:
             if heap and heap[0][0] < time_s:
                 _hurry(sim, time_s)
             calendar.now = time_s
             if to is None:
-                fire((time_s, None, sender, what, 0))
+                fire((time_s, None, sender, what))
                 continue
             try:
                 place = places[to]
             except KeyError:
-                sim.perform((time_s, to, sender, what, size_bytes))
+                sim.perform((time_s, to, sender, what))
                 continue
             agent = place.agent
             if agent is not None:
                 place.received += 1
                 agent.receive(sender, what)
             else:
-                sim.perform((time_s, to, sender, what, size_bytes))
+                sim.perform((time_s, to, sender, what))
         if heap:
             _hurry(sim, math.inf)
     except Exception as error:
-        sim.fail((time_s, to, sender, what, size_bytes), error)
-    sim.events += len(bucket)
-    calendar.close(number, [])
+        sim.fail((time_s, to, sender, what), error)
+    sim.events += len(entries)
+    calendar.close(number)
 
 
 def _whole(sim: Simulation, number: int) -> None:
     """A whole bucket, every message counted for itself."""
     calendar = sim.calendar
-    bucket = calendar.open()
+    entries = calendar.open()
     heap = calendar.soon.heap
-    entry = bucket[0]
+    entry = entries[0]
     try:
-        for entry in bucket:
+        for entry in entries:
             if heap and heap[0][0] < entry[0]:
                 _hurry(sim, entry[0])
             calendar.now = entry[0]
@@ -125,8 +124,8 @@ def _whole(sim: Simulation, number: int) -> None:
             _hurry(sim, math.inf)
     except Exception as error:
         sim.fail(entry, error)
-    sim.events += len(bucket)
-    calendar.close(number, [])
+    sim.events += len(entries)
+    calendar.close(number)
 
 
 def _hurry(sim: Simulation, before_s: float) -> None:

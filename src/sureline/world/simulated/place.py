@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 from sureline.world.address import node_of
@@ -23,6 +24,7 @@ from sureline.world.protocol import (
 from sureline.world.simulated.counters import size_of
 
 if TYPE_CHECKING:
+    from sureline.world.simulated.calendar import Calendar
     from sureline.world.simulated.machine import Life, Machine
     from sureline.world.simulated.simulation import Simulation
 
@@ -30,44 +32,42 @@ ARRIVALS_TO_PRUNE = 64
 """At this size, and whenever it has doubled, a table of arrivals forgets those that are over."""
 
 
-class Place:
-    """Belongs to one life of its machine; when that is over, nothing it is asked for happens."""
+class _Used:
+    """What every message makes use of. A class of its own, so that it lies together in memory."""
 
-    __slots__ = (
-        "_arrivals",
-        "_arrives_s",
-        "_arrives_to",
-        "_calendar",
-        "agent",
-        "joined",
-        "life",
-        "machine",
-        "me",
-        "quick",
-        "random",
-        "received",
-        "sent",
-    )
+    __slots__ = ("_calendar", "agent", "me", "quick", "received", "sent")
 
-    def __init__(self, sim: Simulation, machine: Machine, life: Life, me: AgentId) -> None:
-        self.machine = machine
-        self.life = life
+    def __init__(self, calendar: Calendar, me: AgentId) -> None:
+        self._calendar = calendar
         self.me = me
-        self.random = sim.random
-        self.joined: Agent | None = None
         self.agent: Agent | None = None
-        """The same while its machine is open: what is for it can be delivered at once."""
+        """The agent here while its machine is open: what is for it can be delivered at once."""
         self.quick = False
         """Whether a message from here needs nothing but the default link's delay."""
         self.sent = 0
         self.received = 0
-        self._calendar = sim.calendar
+
+
+class Place(_Used):
+    """Belongs to one life of its machine; when that is over, nothing it is asked for happens."""
+
+    __slots__ = ("_arrivals", "_arrives_s", "_arrives_to", "joined", "life", "machine")
+
+    def __init__(self, sim: Simulation, machine: Machine, life: Life, me: AgentId) -> None:
+        super().__init__(sim.calendar, me)
+        self.machine = machine
+        self.life = life
+        self.joined: Agent | None = None
         self._arrives_s = 0.0
         """When the last of the messages under way from here arrives."""
         self._arrives_to: AgentId = ""
         """To whom they are, while all are to one agent."""
         self._arrivals: dict[AgentId, float] | None = None
         """If not: when the last to each agent arrives."""
+
+    @property
+    def random(self) -> Random:
+        return self.machine.sim.random
 
     def join(self, agent: Agent) -> None:
         self.joined = agent
@@ -113,9 +113,9 @@ class Place:
             # int() would do the same and take five times as long.
             bucket = calendar.buckets[(arrives_s * calendar.per_s).__trunc__()]
         except KeyError:
-            calendar.add((arrives_s, to, me, message, 0))
+            calendar.add((arrives_s, to, me, message))
         else:
-            bucket.append((arrives_s, to, me, message, 0))
+            bucket.extend((arrives_s, to, me, message))
 
     def _send_with_care(self, to: AgentId, message: Message) -> None:
         """A message that may cost time, get lost, be doubled, or cross no network at all."""
@@ -140,11 +140,11 @@ class Place:
         arrives_s = leaves_s + channel.draw() + wire_s
         if not channel.reorder:
             arrives_s = self._in_order(to, arrives_s, wire_s)
-        self._calendar.add((arrives_s, to, self.me, message, size_bytes))
+        self._calendar.add((arrives_s, to, self.me, message))
         if channel.duplication and network.random.random() < channel.duplication:
             counters.duplicated(message)
             again_s = max(arrives_s, leaves_s + channel.draw() + wire_s)
-            self._calendar.add((again_s, to, self.me, message, size_bytes))
+            self._calendar.add((again_s, to, self.me, message))
 
     def _in_order(self, to: AgentId, arrives_s: float, wire_s: float) -> float:
         """No earlier than the one before it to the same agent, which is on the wire first."""

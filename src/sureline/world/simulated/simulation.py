@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from random import Random
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from sureline.world.address import node_of
 from sureline.world.agent import Agent
@@ -110,7 +110,7 @@ class Simulation:
         made = Place(self, machine, machine.life, me)
         self.places[me] = made
         machine.add(made)
-        return made
+        return cast(World, made)  # its `random` is a property: nobody sets it
 
     def join(self, agent: Agent) -> None:
         """From now on messages to `agent.me` reach it."""
@@ -198,13 +198,13 @@ class Simulation:
 
     def perform(self, entry: Entry) -> None:
         """Let one entry happen, or wait, or come to nothing."""
-        _, to, sender, what, size_bytes = entry
+        _, to, sender, what = entry
         if to is None:
             loop.fire(entry)
             return
         place = self.places.get(to)
         if place is not None and place.agent is not None:
-            self.counters.received(place, what, size_bytes)
+            self.counters.received(place, what, sender)
             place.agent.receive(sender, what)
         elif place is not None and place.joined is not None:
             place.machine.hold(entry)
@@ -235,7 +235,7 @@ class Simulation:
     def schedule(self, time_s: float, life: Life | None, action: Action) -> SimTimer:
         """Run the action at a moment of true time, in this life only; with None, in any case."""
         timer = SimTimer(action)
-        self.calendar.add((time_s, None, life, timer, 0))
+        self.calendar.add((time_s, None, life, timer))
         return timer
 
     def network_changed(self) -> None:
