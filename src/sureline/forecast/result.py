@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Literal
 
 import msgspec
 
 _UNITS = ((1.0, "s", 90.0), (60.0, "min", 5400.0), (3600.0, "h", 172800.0), (86400.0, "d", 0.0))
 """Seconds in a unit, its name, and the length up to which it is used (0: always)."""
+
+
+Method = Literal["montecarlo", "pert", "cpm"]
+QUANTILE_SHARES = (0.01, 0.05, *(n / 20 for n in range(2, 19)), 0.95, 0.99)
+CRITICAL_MAX = 20
 
 
 class Basis(msgspec.Struct, frozen=True):
@@ -45,6 +51,16 @@ class Forecast(msgspec.Struct, frozen=True):
     samples: int
     cost_s: float
     """Processor time that this forecast took."""
+    method: Method = "montecarlo"
+    quantiles_s: tuple[float, ...] = ()
+    """The finish time at QUANTILE_SHARES."""
+    surety: float | None = None
+    """The chance of being done by the deadline, if the forecast was asked about one."""
+    surety_error: float = 0.0
+    """Its standard error."""
+    critical: tuple[tuple[str, float], ...] = ()
+    """The tasks that decide when the run ends, and in which share of the simulated runs each did;
+    the most decisive first, CRITICAL_MAX at most."""
 
 
 def describe(forecast: Forecast, now: float) -> str:

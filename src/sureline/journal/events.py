@@ -154,6 +154,83 @@ class FileFetched(Event, frozen=True, tag="file fetched"):
     peer: str = ""
 
 
+class Foreseen(Event, frozen=True, tag="foreseen"):
+    """The forecast changed so much that it is worth keeping. Times are seconds since the epoch."""
+
+    early_at: float
+    """Done by then with a chance of 5 %, of 50 % (`middle_at`), of 95 % (`late_at`)."""
+    middle_at: float
+    late_at: float
+    surety: float | None = None
+    """The chance of being done by the deadline, if there is one; `surety_error` is its standard
+    error."""
+    surety_error: float = 0.0
+    open_tasks: int = 0
+    basis: str = ""
+    """Where the durations come from, in words."""
+
+
+class Planned(Event, frozen=True, tag="planned"):
+    """What was promised when the run began, or after a repair changed the plan."""
+
+    method: str
+    deadline_at: float | None = None
+    budget: float | None = None
+    surety_wanted: float = 0.0
+    cost: float = 0.0
+    middle_at: float = 0.0
+    late_at: float = 0.0
+    surety: float | None = None
+    providers: dict[str, int] = {}  # noqa: RUF012 - msgspec copies an empty default
+    """How many tasks each provider is to get."""
+
+
+class Contracted(Event, frozen=True, tag="contracted"):
+    """A provider took an attempt on under these terms; times in seconds."""
+
+    task: str
+    attempt: int
+    provider: str
+    contract: str
+    cost: float
+    time_s: float
+    early_s: float
+    late_s: float
+    late_fee: float = 0.0
+    cancel_fee: float = 0.0
+    reserve_fee: float = 0.0
+
+
+class Settled(Event, frozen=True, tag="settled"):
+    """A contract is over: `paid` is what it cost in the end, `refunded` what of that came back as
+    late or cancellation fees."""
+
+    provider: str
+    contract: str
+    paid: float
+    refunded: float = 0.0
+    reason: str = ""
+
+
+Repair = Literal["duplicate", "substitute", "swap", "none"]
+
+
+class Repaired(Event, frozen=True, tag="repaired"):
+    """Surety fell below what was wanted, and this was done about it.
+
+    'none': nothing that is allowed would restore it; `surety_after` is the best achievable."""
+
+    action: Repair
+    reason: str
+    surety_before: float
+    surety_after: float
+    task: str = ""
+    attempt: int = 0
+    from_peer: str = ""
+    to_peer: str = ""
+    cost: float = 0.0
+
+
 class CancelAsked(Event, frozen=True, tag="cancel asked"):
     """The run is to end early. `drain`: running tasks may finish first."""
 
@@ -181,6 +258,11 @@ AnyEvent = (
     | TaskRetried
     | TaskRevoked
     | FileFetched
+    | Foreseen
+    | Planned
+    | Contracted
+    | Settled
+    | Repaired
     | CancelAsked
     | RunEnded
 )

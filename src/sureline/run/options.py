@@ -7,10 +7,11 @@ from typing import ClassVar
 import msgspec
 
 from sureline.journal.events import TaskEnded
+from sureline.workflow.terms import SURETY_WANTED, Terms
 from sureline.world.protocol import Message
 
 
-class Options(msgspec.Struct, frozen=True):
+class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a run behaves. All of it is kept in the journal, so that `resume` behaves alike."""
 
     fresh: bool = False
@@ -23,6 +24,18 @@ class Options(msgspec.Struct, frozen=True):
     """Hash the stored files of committed tasks again before relying on them."""
     grid: str = ""
     """The grid whose peers run the tasks; '' for this machine."""
+    deadline_at: float | None = None
+    """When the run is to be done, in seconds since the epoch."""
+    budget: float | None = None
+    """What it may cost; None for no limit."""
+    surety: float = SURETY_WANTED
+    """The chance of being done by the deadline below which something is done about it."""
+    repair: bool = True
+    """Whether anything is done about it."""
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.deadline_at, self.budget, self.surety)
 
 
 class CancelRun(Message, frozen=True, tag="run.cancel"):

@@ -8,6 +8,7 @@ search, a placement, a broadcast, the upkeep of what is published.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sureline.overlay.kademlia.base import Base
 from sureline.overlay.kademlia.broadcast import Aggregate, Broadcasts, Handler, Merge
@@ -33,6 +34,9 @@ from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Unreachable, World
 
 DEFAULT = KademliaSettings()
+DOUBTS_MAX = 2
+DOUBT_S = 1.0
+"""A search in vain that met silent nodes is repeated so often, about so much later."""
 LEAVE_TOLD_MAX = 64
 """Contacts told of a departure: the nearest, who would miss us."""
 
@@ -67,6 +71,9 @@ class Kademlia(Agent):
     def find(self, key: bytes, on_done: Callable[[tuple[bytes, ...]], None]) -> None:
         """Look up the values under a key: none, or those of the first node found to have any.
 
+        Nothing found is believed only if all who were asked had answered. Otherwise those who were
+        silent are asked again, a little later: they may have been busy.
+
         Raises ValueError if the key has not 20 bytes.
         """
         _check(key)
@@ -76,12 +83,28 @@ class Kademlia(Agent):
             self.world.after(0.0, lambda: on_done(values))
             return
 
+        self._find(key, on_done, (), DOUBTS_MAX)
+
+    def _find(
+        self,
+        key: bytes,
+        on_done: Callable[[tuple[bytes, ...]], None],
+        seeds: Sequence[AgentId],
+        doubts: int,
+    ) -> None:
+        k = self.base.settings.k
+
         def found(search: Search) -> None:
+            silent = search.lookup.silent(k)
             if search.records:
                 self._repair(search)
+            elif silent and doubts and not self._left:
+                again = partial(self._find, key, on_done, silent, doubts - 1)
+                self.world.after(DOUBT_S * (0.5 + self.world.random.random()), again)
+                return
             on_done(tuple(record.value for record in search.records))
 
-        self.searches.start(identifier(key), found, width=self.base.settings.k, values=True)
+        self.searches.start(identifier(key), found, width=k, values=True, seeds=seeds)
 
     def _repair(self, search: Search) -> None:
         """Give the records to the nearest node, if it lies nearer than who had them: a newcomer,

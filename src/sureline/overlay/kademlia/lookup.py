@@ -125,3 +125,8 @@ class Lookup:
         """Those who answered, nearest first."""
         found = [contact for _, contact in self._list if self._states[contact] == ANSWERED]
         return found[:count]
+
+    def silent(self, count: int) -> list[AgentId]:
+        """Those who were asked in vain, nearest first."""
+        failed = [contact for contact, state in self._states.items() if state == FAILED]
+        return sorted(failed, key=lambda contact: id_of(contact) ^ self.target)[:count]
