@@ -157,5 +157,9 @@ class Searches:
         self._running.clear()
         self._waiting = None
 
+    @property
+    def running(self) -> tuple[Search, ...]:
+        return tuple(self._running)
+
     def __len__(self) -> int:
         return len(self._running) + len(self._waiting or ())
