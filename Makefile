@@ -15,6 +15,7 @@ $(READY): constraints.txt pyproject.toml
 	@echo "installing the pinned packages into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m sureline.forecast.warm
 	@touch $@
 
 demo: $(READY)
@@ -25,6 +26,9 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# The tests start hundreds of processes: without its bytecode, each would compile what it imports.
+test soak: export PYTHONDONTWRITEBYTECODE =
 
 test: check
 	$(BIN)/pytest -n 2 -m 'not soak'

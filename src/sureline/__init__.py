@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from sureline.executor import Executor
     from sureline.flow import Results, RunFailedError, Workflow
     from sureline.peer.calls import Handle
+    from sureline.peer.saying import progress
 
 __version__ = "0.1.0"
-__all__ = ["Executor", "Handle", "Results", "RunFailedError", "Workflow"]
+__all__ = ["Executor", "Handle", "Results", "RunFailedError", "Workflow", "progress"]
 
 _HOMES = {
     "Executor": "sureline.executor",
@@ -26,6 +27,7 @@ _HOMES = {
     "Results": "sureline.flow",
     "RunFailedError": "sureline.flow",
     "Workflow": "sureline.flow",
+    "progress": "sureline.peer.saying",
 }
 
 

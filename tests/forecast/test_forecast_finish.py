@@ -28,7 +28,6 @@ from sureline.forecast.pools import pools_for
 from sureline.forecast.progress import DONE, FAILED, OPEN, RUNNING, Progress
 from sureline.forecast.result import Basis, Forecast
 from sureline.forecast.shape import Shape
-from sureline.forecast.simulate import Draws, finish_times
 from sureline.journal.history import Observed
 from sureline.peer.capacity import Capacity
 from sureline.workflow.model import Graph, Needs, Takes, Task
@@ -75,19 +74,6 @@ def test_the_urgent_task_goes_first_and_the_hole_before_it_is_used() -> None:
     assert forecast(Graph("g", short + long), 2, samples=20).p90_s == pytest.approx(10)
 
 
-def test_an_older_hole_is_left_to_others_even_if_the_order_is_unlucky() -> None:
-    """The child takes the lane that became free last: the idle one stays for the task after it."""
-    graph = Graph("g", [task("a", takes=exactly(5)), task("b", ["a"], exactly(1)),
-                        task("c", takes=exactly(5))])  # fmt: skip
-    shape = Shape(graph)
-    durations, pools = durations_of(shape, {}, {}), pools_for(shape.needs, Capacity(2, GB))
-    none = np.array([], dtype=np.int64)
-    units = folding.units_of(shape, durations, pools, np.ones(3, dtype=bool), none, np.zeros(3))
-    draws = Draws(units, durations, [], 4, seed=0)
-    times = finish_times(units, [0, 1, 2], pools.taking * 3, pools, draws, 4)
-    assert times.tolist() == [6.0] * 4
-
-
 NEEDS = {
     "plain": (Needs(),),
     "cores": (Needs(), Needs(cores=2)),
@@ -120,8 +106,8 @@ def test_folding_a_large_graph_hardly_changes_the_forecast(
     assert (folded.p90_s - folded.p50_s) == pytest.approx(whole.p90_s - whole.p50_s, rel=0.6)
 
 
-def test_a_hundred_thousand_tasks_are_simulated_as_few_units() -> None:
-    graph = layered(10, 10_000)
+def test_forty_thousand_tasks_are_simulated_as_few_units() -> None:
+    graph = layered(10, 4_000)
     shape, count = Shape(graph), len(graph)
     durations = durations_of(shape, {}, {})
     for cores, most in ((2, 2_000), (64, folding.UNITS_MAX)):
@@ -233,7 +219,7 @@ def test_counted_tags_and_gpus_limit_too() -> None:
 
 
 def test_the_promise_of_ninety_percent_is_kept() -> None:
-    """300 small runs, each forecast from a history of its own: five earlier runs of the same
+    """300 small runs, each forecast from a history of its own: ten earlier runs of the same
     workflow, with durations from the same distribution and a shift per run."""
     draw = random.Random(11)
     graphs = []
@@ -250,7 +236,7 @@ def test_the_promise_of_ninety_percent_is_kept() -> None:
     kept = {0.5: 0, 0.9: 0}
     for number in range(300):
         history: dict[str, list[Observed]] = {"a": [], "b": []}
-        for run in range(5):
+        for run in range(10):
             for kind, middle in middles().items():
                 history[kind] += [
                     Observed(duration_s(middle), 0, float(run), str(run)) for _ in range(5)

@@ -25,9 +25,11 @@ from sureline.forecast.result import Basis, Forecast, describe, interval
 from sureline.journal.events import (
     CancelAsked,
     Opened,
+    Outcome,
     RunEnded,
     TaskBound,
     TaskEnded,
+    TaskProgressed,
     TaskReady,
     TaskRetried,
     TaskRevoked,
@@ -40,8 +42,8 @@ from sureline.workflow.model import Graph, Pause, Task
 MACHINE = Capacity(2, 8 * GB)
 
 
-def ended(task: str, at: float, outcome: str = "succeeded", elapsed_s: float = 2.0) -> TaskEnded:
-    return TaskEnded(at, task, outcome, 1, elapsed_s=elapsed_s, kind="t")  # type: ignore[arg-type] # one of the outcomes
+def ended(task: str, at: float, outcome: Outcome = "succeeded", attempt: int = 1) -> TaskEnded:
+    return TaskEnded(at, task, outcome, attempt, elapsed_s=2.0, kind="t")
 
 
 def test_the_tracker_follows_a_task_through_its_states() -> None:
@@ -61,12 +63,42 @@ def test_the_tracker_follows_a_task_through_its_states() -> None:
     assert (retried.states[0], dict(retried.retrying)) == (OPEN, {0: 8.0})
     again = after(TaskBound(9.0, "t_0", 2, "here"))
     assert (again.states[0], dict(again.retrying)) == (RUNNING, {})
-    done = after(ended("t_0", 13.0), TaskReady(13.0, "t_0"))
+    done = after(ended("t_0", 13.0, attempt=2), TaskReady(13.0, "t_0"))
     assert (done.states[0], dict(done.started)) == (DONE, {})
     assert done.observed_s == {"t": (4.0,)}  # it held its slot for longer than it ran
     assert after(TaskRevoked(14.0, "t_0", "gone")).states[0] == OPEN
     assert after(CancelAsked(15.0, True)).draining
     assert running.states[0] == RUNNING, "a snapshot never changes"
+
+
+def test_the_tracker_keeps_several_attempts_of_a_task_apart() -> None:
+    tracker = Tracker(independent(1, None))
+    for event in (
+        TaskBound(1.0, "t_0", 1, "a"),
+        TaskStarted(1.0, "t_0", 1, "a"),
+        TaskProgressed(2.0, "t_0", 1, 0.25),
+        TaskBound(5.0, "t_0", 2, "b"),
+        TaskProgressed(6.0, "t_0", 2, 0.5),
+        TaskProgressed(6.0, "t_0", 7, 0.9),
+    ):
+        tracker.apply(event)
+    both = tracker.snapshot(9.0)
+    assert (dict(both.started), dict(both.peers)) == ({0: 1.0}, {0: "a"})
+    assert both.fractions == {0: 0.25}
+    assert [(one.at, one.peer, one.fraction) for one in both.copies[0]] == [(5.0, "b", 0.5)]
+    tracker.apply(ended("t_0", 10.0, "lost"))
+    left = tracker.snapshot(10.0)
+    assert (left.states[0], dict(left.started), dict(left.copies)) == (RUNNING, {0: 5.0}, {})
+    tracker.apply(ended("t_0", 12.0, attempt=2))
+    assert tracker.snapshot(12.0).observed_s == {"t": (7.0,)}
+
+
+def test_an_attempt_that_never_started_does_not_run_on() -> None:
+    tracker = Tracker(independent(1, None))
+    tracker.apply(TaskBound(1.0, "t_0", 1, "a"))
+    tracker.apply(TaskBound(5.0, "t_0", 2, "b"))
+    found = tracker.snapshot(9.0)
+    assert (dict(found.started), dict(found.copies)) == ({0: 5.0}, {})
 
 
 def test_reused_and_pretended_tasks_teach_nothing() -> None:
@@ -133,7 +165,7 @@ def test_forecasts_come_no_sooner_than_their_cost_allows() -> None:
     forecaster = Forecaster(graph, MACHINE, {})
     first = forecaster.forecast(untouched(graph, 100.0))
     due_at = forecaster.due_at(first)
-    assert due_at - 100.0 == max(EVERY_S_MIN, first.cost_s / SHARE_OF_CORE)
+    assert due_at == 100.0 + max(EVERY_S_MIN, first.cost_s / SHARE_OF_CORE)
     dear = msgspec.structs.replace(first, cost_s=1.0)
     assert forecaster.due_at(dear) == 100.0 + 1.0 / SHARE_OF_CORE
     assert forecaster.forecast(untouched(graph, due_at - 0.01)) is first
@@ -227,6 +259,6 @@ def test_an_interval_never_collapses_and_holds_both_ends(one: float, other: floa
 def test_looking_at_forecasts_does_not_load_numpy() -> None:
     code = (
         "import sys, sureline.forecast.follow, sureline.forecast.result, sureline.cli.main;"
-        "sys.exit('numpy' in sys.modules)"
+        "sys.exit('numpy' in sys.modules or 'numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

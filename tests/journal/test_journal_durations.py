@@ -9,7 +9,7 @@ from journal_histories import new_run, succeeded, take
 from sureline.journal import schema
 from sureline.journal.errors import JournalError
 from sureline.journal.events import TaskEnded, TaskRevoked
-from sureline.journal.history import Observed
+from sureline.journal.history import OBSERVED_OF_RUN_MAX, Observed, chosen
 from sureline.journal.store import Journal
 from sureline.workflow.files import FileRecord
 
@@ -98,7 +98,7 @@ def former_layout(directory: Path) -> str:
 def test_a_journal_of_the_former_layout_is_brought_up_to_date(tmp_path: Path) -> None:
     run = former_layout(tmp_path)
     with Journal.open(tmp_path, create=False) as journal:
-        assert journal.connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert journal.connection.execute("PRAGMA user_version").fetchone() == (3,)
         assert journal.summary(run).succeeded == 1
         assert journal.result("k1") is not None
         assert journal.durations(["k"]) == {}
@@ -152,3 +152,56 @@ def test_reading_a_journal_of_the_former_layout_changes_nothing(tmp_path: Path) 
         assert journal.durations(["k"]) == {}
         assert journal.summary(run).succeeded == 1
         assert journal.connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_large_run_does_not_crowd_the_others_out(journal: Journal) -> None:
+    """Of each run some, whether they ended first or last in it."""
+    for run_number in range(3):
+        writer = take(journal, new_run(journal))
+        for i in range(200):
+            writer.record(took(f"t_{i}", float(i), 1000.0 * run_number + i))
+        writer.flush()
+    found = journal.durations(["k"])["k"]
+    by_run: dict[str, list[float]] = {}
+    for one in found:
+        by_run.setdefault(one.run, []).append(one.elapsed_s)
+    assert [len(seconds) for seconds in by_run.values()] == [OBSERVED_OF_RUN_MAX] * 3
+    for seconds in by_run.values():
+        assert 70 < sum(seconds) / len(seconds) < 130, "neither the first nor the last"
+    assert [one.at for one in found] == sorted((one.at for one in found), reverse=True)
+
+
+def test_a_full_list_is_thinned_alike() -> None:
+    everything = [Observed(float(i), 0, float(i), str(i // 500)) for i in range(1000)]
+    found = chosen(everything)
+    assert [sum(one.run == run for one in found) for run in ("0", "1")] == [OBSERVED_OF_RUN_MAX] * 2
+    assert 200 < sum(one.elapsed_s for one in found if one.run == "0") / OBSERVED_OF_RUN_MAX < 300
+
+
+def test_what_is_remembered_is_summed_up_by_kind(journal: Journal) -> None:
+    for run_number, seconds in enumerate((10.0, 10.0, 20.0, 20.0)):
+        writer = take(journal, new_run(journal))
+        for i in range(3):
+            writer.record(took(f"t_{i}", seconds + i, 1000.0 * run_number + i))
+        writer.flush()
+    (kind,) = journal.kinds()
+    assert (kind.kind, kind.n, kind.runs, kind.newest) == ("k", 12, 4, 3002.0)
+    assert kind.median_s == 16.0 and kind.drift == pytest.approx(21 / 11)
+    assert 10 <= kind.p10_s <= 11 and 21 <= kind.p90_s <= 22
+
+
+def test_the_machine_is_remembered_and_older_layouts_are_read_without_it(tmp_path: Path) -> None:
+    with Journal.open(tmp_path) as journal:
+        writer = take(journal, new_run(journal))
+        writer.record(TaskEnded(1.0, "t", "succeeded", 1, "here", elapsed_s=2.0, kind="k"))
+        writer.close()
+        assert [one.peer for one in journal.durations(["k"])["k"]] == ["here"]
+    connection = sqlite3.connect(tmp_path / "journal.db")
+    connection.execute("ALTER TABLE durations DROP COLUMN peer")
+    connection.execute("PRAGMA user_version=2")
+    connection.commit()
+    connection.close()
+    with Journal.open(tmp_path, read_only=True) as journal:
+        assert [one.peer for one in journal.durations(["k"])["k"]] == [""]
+    with Journal.open(tmp_path) as journal:
+        assert [one.elapsed_s for one in journal.durations(["k"])["k"]] == [2.0]

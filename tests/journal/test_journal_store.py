@@ -279,18 +279,20 @@ def _create(directory: Path, number: int, barrier: threading.Barrier) -> None:
             writer.flush()
 
 
-def test_eight_processes_create_and_write_one_journal_at_once(tmp_path: Path) -> None:
-    directory, barrier = tmp_path / "new" / ".sureline", _processes.Barrier(8)
+@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.soak)])
+def test_several_processes_create_and_write_one_journal_at_once(tmp_path: Path, count: int) -> None:
+    directory, barrier = tmp_path / "new" / ".sureline", _processes.Barrier(count)
     children = [
-        _processes.Process(target=_create, args=(directory, number, barrier)) for number in range(8)
+        _processes.Process(target=_create, args=(directory, number, barrier))
+        for number in range(count)
     ]
     for child in children:
         child.start()
     for child in children:
         child.join()
-    assert [child.exitcode for child in children] == [0] * 8
+    assert [child.exitcode for child in children] == [0] * count
     with Journal.open(directory, create=False) as journal:
-        assert {summary.name for summary in journal.runs()} == {f"p{number}" for number in range(8)}
+        assert {one.name for one in journal.runs()} == {f"p{number}" for number in range(count)}
         assert all(summary.succeeded == 20 for summary in journal.runs())
         assert journal.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert journal.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -1,26 +1,45 @@
-"""The finish time of a graph on limited slots, by Monte-Carlo."""
+"""The finish time of a graph on limited machines, by Monte-Carlo."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
-from sureline.forecast.durations import GUESS, HISTORY, TAKES, Durations
+from sureline.forecast.change import Change
+from sureline.forecast.durations import BID, GUESS, HISTORY, TAKES, Durations
 from sureline.forecast.folding import Units, units_of
-from sureline.forecast.pools import Offers, Pools, pools_for
-from sureline.forecast.progress import DONE, FAILED, RUNNING, Progress
-from sureline.forecast.result import Basis, Forecast
+from sureline.forecast.kernel import COUNTED_MAX
+from sureline.forecast.pools import Offers, pools_for
+from sureline.forecast.progress import DONE, FAILED, RUNNING, Attempt, Progress
+from sureline.forecast.remaining import Projection, total_s
+from sureline.forecast.result import CRITICAL_MAX, QUANTILE_SHARES, Basis, Forecast
+from sureline.forecast.rooms import Rooms, rooms_for
 from sureline.forecast.shape import Flags, Floats, Ints, Shape
-from sureline.forecast.simulate import Draws, finish_times, start_order
+from sureline.forecast.simulate import Copy, Running, Simulated, simulated
 
-SAMPLES = 200
-SAMPLES_MIN = 40
-ELEMENTS_MAX = 100_000_000
-"""Units * (lanes + LANES_OF_UNIT) * samples: above this, samples are reduced to bound the cost."""
-LANES_OF_UNIT = 24
-"""What a unit costs besides its lanes, in lanes."""
+SAMPLES = 1000
+SAMPLES_MIN = 200
+STARTS_MAX = 500_000
+"""Units * samples: above this, samples are reduced to bound the cost (about 50 ms)."""
+
+BYTES_PER_S = 50e6
+"""What files travel at between machines, where nothing is known of it."""
+
+
+class Outside(NamedTuple):
+    """What else is known, beside the graph, its durations and its progress."""
+
+    speeds: Mapping[str, float] = MappingProxyType({})
+    """Of the machines, by peer; 1 if it is not known."""
+    projection: Projection = "linear"
+
+
+NOTHING = Outside()
 
 
 def finish_forecast(
@@ -30,37 +49,120 @@ def finish_forecast(
     machine: Offers,
     samples: int = SAMPLES,
     seed: int = 0,
+    deadline_s: float | None = None,
+    changes: Sequence[Change] = (),
+    outside: Outside = NOTHING,
 ) -> Forecast:
     """When the open tasks will be done. Equal arguments give equal forecasts, but for their cost.
 
     Tasks that wait for a failed one never run and do not count. That an attempt may fail, or that
-    a past result may be reused, is not foreseen.
+    a past result may be reused, is not foreseen. `deadline_s` counts from `progress.at`.
     """
     began = time.thread_time()
-    is_open = open_tasks(shape, progress)
-    running = np.array(sorted(progress.started), dtype=np.int64)
-    running = running[is_open[running]]
-    pools = pools_for(shape.needs, machine)
-    not_before_s = np.zeros(len(is_open))
-    for task, at in progress.retrying.items():
-        not_before_s[task] = max(0.0, at - progress.at)
-    units = units_of(shape, durations, pools, is_open, running, not_before_s)
-    samples = max(min(samples, SAMPLES_MIN), min(samples, _affordable(units, pools)))
-    elapsed_s = [max(0.0, progress.at - progress.started[task]) for task in running.tolist()]
-    times = _simulated(shape, durations, units, pools, elapsed_s, samples, seed)
+    units, found = _simulated(shape, progress, durations, machine, samples, seed, changes, outside)
+    times = found.ends_s
+    surety = None if deadline_s is None else float((times <= deadline_s).mean())
+    quantiles = _quantiles(times, QUANTILE_SHARES)
+    p50_s, p90_s = _quantiles(times, (0.5, 0.9))
     return Forecast(
         progress.at,
-        float(np.quantile(times, 0.5)),
-        float(np.quantile(times, 0.9)),
+        p50_s,
+        p90_s,
         float(times.min()),
         float(times.max()),
         standard_error(times, 0.5),
         standard_error(times, 0.9),
-        int(is_open.sum()),
-        _basis(durations, np.flatnonzero(is_open)),
-        samples,
+        int(units.size.sum()),
+        basis_of(durations, np.flatnonzero(units.unit_of >= 0)),
+        len(times),
         time.thread_time() - began,
+        "montecarlo",
+        tuple(quantiles),
+        surety,
+        0.0 if surety is None else error_of_share(surety, len(times)),
+        _critical(shape, units, found),
     )
+
+
+def finish_times(
+    shape: Shape,
+    progress: Progress,
+    durations: Durations,
+    machine: Offers,
+    samples: int,
+    seed: int = 0,
+    changes: Sequence[Change] = (),
+    outside: Outside = NOTHING,
+) -> Floats:
+    """The simulated finish times themselves, in seconds from `progress.at`: exactly `samples`."""
+    _, found = _simulated(
+        shape, progress, durations, machine, samples, seed, changes, outside, exactly=True
+    )
+    return found.ends_s
+
+
+def _simulated(
+    shape: Shape,
+    progress: Progress,
+    durations: Durations,
+    machine: Offers,
+    samples: int,
+    seed: int,
+    changes: Sequence[Change],
+    outside: Outside,
+    *,
+    exactly: bool = False,
+) -> tuple[Units, Simulated]:
+    is_open = open_tasks(shape, progress)
+    rooms = rooms_for(shape.needs, machine, outside.speeds)
+    running, copies = _running(progress, durations, is_open, rooms, outside)
+    changes = [change for change in changes if is_open[change.task]]
+    alone = {*running, *(change.task for change in changes)}
+    not_before_s = np.zeros(len(is_open))
+    for task, at in progress.retrying.items():
+        not_before_s[task] = max(0.0, at - progress.at)
+    units = units_of(
+        shape,
+        durations,
+        pools_for(shape.needs, machine),
+        is_open,
+        np.array(sorted(alone), dtype=np.int64),
+        not_before_s,
+    )
+    if not exactly:
+        affordable = STARTS_MAX // max(1, len(units))
+        samples = max(min(samples, SAMPLES_MIN), min(samples, affordable))
+    extra_s = shape.input_bytes / BYTES_PER_S if rooms.several else np.zeros(len(is_open))
+    return units, simulated(
+        shape, durations, units, rooms.room, running, copies, extra_s, changes, samples, seed
+    )
+
+
+def _running(
+    progress: Progress, durations: Durations, is_open: Flags, rooms: Rooms, outside: Outside
+) -> tuple[dict[int, Running], list[Copy]]:
+    """What runs, and the further attempts of it."""
+
+    def known(task: int, attempt: Attempt) -> Running:
+        elapsed_s = max(0.0, progress.at - attempt.at)
+        speed = outside.speeds.get(attempt.peer, 1.0)
+        total = None
+        if attempt.fraction is not None:
+            total = total_s(durations, task, elapsed_s, attempt.fraction, speed, outside.projection)
+        return Running(elapsed_s, speed, rooms.group_of.get(attempt.peer, 0), total)
+
+    running = {}
+    for task, at in sorted(progress.started.items()):
+        if is_open[task]:
+            first = Attempt(at, progress.peers.get(task, ""), progress.fractions.get(task))
+            running[task] = known(task, first)
+    copies = [
+        Copy(task, known(task, attempt))
+        for task, attempts in sorted(progress.copies.items())
+        for attempt in attempts
+        if task in running
+    ]
+    return running, copies
 
 
 def open_tasks(shape: Shape, progress: Progress) -> Flags:
@@ -80,6 +182,12 @@ def open_tasks(shape: Shape, progress: Progress) -> Flags:
     return is_open
 
 
+def _quantiles(times: Floats, shares: Sequence[float]) -> list[float]:
+    """At k / (samples + 1), which is right on average however few samples there are."""
+    found: list[float] = np.quantile(times, shares, method="weibull").tolist()
+    return found
+
+
 def standard_error(times: Floats, share: float) -> float:
     """Of a quantile, from the order of the samples: no form of distribution is assumed."""
     margin = math.sqrt(share * (1 - share) / len(times))
@@ -87,46 +195,29 @@ def standard_error(times: Floats, share: float) -> float:
     return float(high - low) / 2
 
 
-def _simulated(
-    shape: Shape,
-    durations: Durations,
-    units: Units,
-    pools: Pools,
-    elapsed_s: list[float],
-    samples: int,
-    seed: int,
-) -> Floats:
-    # With a lane for everybody, nobody ever waits for one.
-    tight = [
-        pool
-        for pool, lanes in enumerate(pools.lanes)
-        if lanes < _sum_of_lanes(pools, pool, shape.needs_class[units.task])
-    ]
-    taking = [
-        tuple((pool, lanes) for pool, lanes in of_need if pool in tight) for of_need in pools.taking
-    ]
-    of_unit = [taking[need] for need in shape.needs_class[units.task].tolist()]
-    order = start_order(units, of_unit, pools, len(elapsed_s))
-    draws = Draws(units, durations, elapsed_s, samples, seed)
-    return finish_times(units, order, of_unit, pools, draws, samples)
+def error_of_share(share: float, samples: int) -> float:
+    """The standard error of a share that was counted; Laplace's estimate, so that a share of all
+    or none is not held to be certain."""
+    smoothed = (share * samples + 1) / (samples + 2)
+    return math.sqrt(smoothed * (1 - smoothed) / samples)
 
 
-def _sum_of_lanes(pools: Pools, pool: int, needs: Ints) -> int:
-    """How many lanes of a pool tasks of these needs would take together."""
-    per_need = [dict(taking).get(pool, 0) for taking in pools.taking]
-    return int(np.array(per_need, dtype=np.int64)[needs].sum())
+def _critical(shape: Shape, units: Units, found: Simulated) -> tuple[tuple[str, float], ...]:
+    counted = min(len(found.ends_s), COUNTED_MAX)
+    order = np.argsort(-found.decided, kind="stable")[:CRITICAL_MAX]
+    return tuple(
+        (shape.graph.tasks[units.task[unit]].name, float(found.decided[unit] / counted))
+        for unit in order.tolist()
+        if found.decided[unit]
+    )
 
 
-def _affordable(units: Units, pools: Pools) -> int:
-    return ELEMENTS_MAX // max(1, len(units) * (sum(pools.lanes) + LANES_OF_UNIT))
-
-
-def _basis(durations: Durations, tasks: Ints) -> Basis:
+def basis_of(durations: Durations, tasks: Ints) -> Basis:
     source = durations.source[tasks]
     kinds = np.unique(durations.kind[tasks[source == HISTORY]]).tolist()
     runs = set().union(*(durations.earlier_runs_of_kind[kind] for kind in kinds))
     return Basis(
-        int((source == TAKES).sum()),
+        int((source == TAKES).sum() + (source == BID).sum()),
         int((source == HISTORY).sum()),
         int((source == GUESS).sum()),
         len(runs),

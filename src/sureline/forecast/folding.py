@@ -33,8 +33,11 @@ class Units(NamedTuple):
     variance_s2: Floats
     urgency: Floats
     not_before_s: Floats
-    parents: list[list[int]]
-    children: list[list[int]]
+    level: Ints
+    edges: Ints
+    """(parent, child), without repetition."""
+    unit_of: Ints
+    """By task; -1 for one that is not open."""
 
     def __len__(self) -> int:
         return len(self.task)
@@ -45,16 +48,17 @@ def units_of(
     durations: Durations,
     pools: Pools,
     is_open: Flags,
-    running: Ints,
+    alone: Ints,
     not_before_s: Floats,
 ) -> Units:
-    """`is_open` includes the running tasks. `not_before_s` is by task."""
+    """`alone` are open tasks that stay units of their own: those that run, or are otherwise
+    special. `not_before_s` is by task."""
     tasks = np.flatnonzero(is_open)
     unit_of = np.full(len(is_open), -1, dtype=np.int64)
     if len(tasks) <= UNITS_MAX:
         unit_of[tasks] = np.arange(len(tasks))
         return _gathered(shape, durations, unit_of, tasks, not_before_s)
-    unit_of[running] = np.arange(len(running))
+    unit_of[alone] = np.arange(len(alone))
     waiting = tasks[unit_of[tasks] < 0]
     for by_kind in (True, False):
         for fineness in FINENESS:
@@ -64,7 +68,7 @@ def units_of(
         else:
             continue
         break
-    unit_of[waiting] = numbers + len(running)
+    unit_of[waiting] = numbers + len(alone)
     return _gathered(shape, durations, unit_of, tasks, not_before_s)
 
 
@@ -106,14 +110,12 @@ def _gathered(
     np.maximum.at(urgency, unit, shape.urgency[tasks])
     start = np.zeros(count)
     np.maximum.at(start, unit, not_before_s[tasks])
-    parents: list[list[int]] = [[] for _ in range(count)]
-    children: list[list[int]] = [[] for _ in range(count)]
+    level = np.zeros(count, dtype=np.int64)
+    level[unit] = shape.level[tasks]
     ends = unit_of[shape.edges]
     ends = ends[(ends >= 0).all(axis=1)]
-    for code in np.unique(ends[:, 0] * count + ends[:, 1]).tolist():
-        parent, child = divmod(code, count)
-        parents[child].append(parent)
-        children[parent].append(child)
+    codes = np.unique(ends[:, 0] * count + ends[:, 1])
+    edges = np.stack(np.divmod(codes, max(1, count)), axis=1)
     return Units(
         task,
         np.bincount(unit, minlength=count),
@@ -121,8 +123,9 @@ def _gathered(
         _sums(unit, durations.variances_s2[tasks], count),
         urgency,
         start,
-        parents,
-        children,
+        level,
+        edges,
+        unit_of,
     )
 
 

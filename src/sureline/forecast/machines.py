@@ -1,15 +1,25 @@
 """What the machines of a run offer together, as its events tell: they come and go.
 
-A forecast sees the machines of a grid as one large one. That is exact for tasks that fit any of
-them, and hopeful for a task so large that only a few machines can take it.
+A forecast sees machines that are equally fast as one large one. That is exact for tasks that fit
+any of them, and hopeful for a task so large that only a few of them can take it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from sureline.journal.events import Event, Opened, PeerJoined, PeerLeft
+
+
+class Part(NamedTuple):
+    """One machine; an `Offers` for `pools`."""
+
+    peer: str
+    cores: float
+    memory_bytes: int
+    gpus: int
+    tags: Mapping[str, int | None]
 
 
 class Together(NamedTuple):
@@ -19,6 +29,25 @@ class Together(NamedTuple):
     memory_bytes: int
     gpus: int
     tags: Mapping[str, int | None]
+    parts: tuple[Part, ...] = ()
+    """The machines that it is made of, if it is known."""
+
+
+def together(parts: Iterable[Part]) -> Together:
+    """All of them as one."""
+    known = tuple(parts)
+    tags: dict[str, int | None] = {}
+    for part in known:
+        for tag, count in part.tags.items():
+            before = tags.get(tag, 0)
+            tags[tag] = None if count is None or before is None else before + count
+    return Together(
+        sum(part.cores for part in known),
+        sum(part.memory_bytes for part in known),
+        sum(part.gpus for part in known),
+        tags,
+        known,
+    )
 
 
 class Machines:
@@ -43,19 +72,18 @@ class Machines:
     def __len__(self) -> int:
         return len(self._present)
 
-    def together(self) -> Together | None:
-        """All of it; None if there is no machine."""
-        if not self._present:
+    def together(self, only: Collection[str] | None = None) -> Together | None:
+        """All of it, or what these machines offer; None if there is no machine."""
+        machines = [m for m in self._present.values() if only is None or m.peer in only]
+        if not machines:
             return None
-        tags: dict[str, int | None] = {}
-        for machine in self._present.values():
-            for tag, count in machine.tags.items():
-                known = tags.get(tag, 0)
-                tags[tag] = None if count < 0 or known is None else known + count
-        machines = self._present.values()
-        return Together(
-            sum(m.cores for m in machines),
-            sum(m.memory_bytes for m in machines),
-            sum(m.gpus for m in machines),
-            tags,
+        return together(
+            Part(
+                one.peer,
+                one.cores,
+                one.memory_bytes,
+                one.gpus,
+                {tag: None if count < 0 else count for tag, count in one.tags.items()},
+            )
+            for one in machines
         )

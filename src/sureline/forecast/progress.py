@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,7 @@ from sureline.journal.events import (
     TaskBound,
     TaskEnded,
     TaskEvent,
+    TaskProgressed,
     TaskRetried,
     TaskRevoked,
     TaskStarted,
@@ -28,6 +30,17 @@ from sureline.journal.history import OBSERVED_MAX
 from sureline.workflow.model import Graph
 
 OPEN, RUNNING, DONE, FAILED = range(4)
+
+
+class Attempt(NamedTuple):
+    """An attempt that holds its part of a machine."""
+
+    at: float
+    """Since when."""
+    peer: str = ""
+    fraction: float | None = None
+    """How much of it is done, if it says so."""
+    started: bool = False
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -44,6 +57,12 @@ class Progress(msgspec.Struct, frozen=True):
     """For how long tasks held their part of the machine in this run, by kind."""
     draining: bool = False
     """Only what runs now will still finish."""
+    fractions: Mapping[int, float] = {}
+    """How much of the running tasks is done, of those that say so."""
+    peers: Mapping[int, str] = {}
+    """Who runs them."""
+    copies: Mapping[int, tuple[Attempt, ...]] = {}
+    """Further attempts of running tasks, begun while the first one ran on."""
 
 
 def untouched(graph: Graph, at: float) -> Progress:
@@ -57,7 +76,8 @@ class Tracker:
     def __init__(self, graph: Graph) -> None:
         self._index = graph.index
         self._states = bytearray(len(graph))
-        self._started: dict[int, float] = {}
+        self._attempts: dict[int, dict[int, Attempt]] = {}
+        """Of running tasks, by number, the oldest first."""
         self._retrying: dict[int, float] = {}
         self._observed_s: dict[str, deque[float]] = {}
         self._draining = False
@@ -75,53 +95,79 @@ class Tracker:
             elif isinstance(event, CancelAsked):
                 self._draining = True
 
+    def committed(self, task: str, kind: str, held_s: float | None) -> None:
+        """The task got its result, whatever came before; `held_s` is for how long it held its part
+        of the machine, None if nothing ran. For those who take in many events at once."""
+        with self._lock:
+            index = self._index[task]
+            self._attempts.pop(index, None)
+            self._retrying.pop(index, None)
+            self._states[index] = DONE
+            if held_s is not None and kind:
+                self._observed_s.setdefault(kind, deque(maxlen=OBSERVED_MAX)).append(held_s)
+
     def snapshot(self, at: float) -> Progress:
         with self._lock:
+            firsts = {task: next(iter(of.values())) for task, of in self._attempts.items()}
             return Progress(
                 at,
                 bytes(self._states),
-                dict(self._started),
+                {task: first.at for task, first in firsts.items()},
                 dict(self._retrying),
                 {kind: tuple(seconds) for kind, seconds in self._observed_s.items()},
                 self._draining,
+                {t: one.fraction for t, one in firsts.items() if one.fraction is not None},
+                {task: first.peer for task, first in firsts.items()},
+                {t: tuple(of.values())[1:] for t, of in self._attempts.items() if len(of) > 1},
             )
 
     def _opened(self) -> None:
         """Another process begins: whatever has no result is to be done again."""
         self._states = bytearray([DONE if state == DONE else OPEN for state in self._states])
-        self._started.clear()
+        self._attempts.clear()
         self._retrying.clear()
         self._draining = False
-
-    def _holds_from(self, task: int, event: TaskBound | TaskStarted) -> bool:
-        """Whether the task begins to hold its part of the machine with this event."""
-        if isinstance(event, TaskBound):
-            return not event.ahead
-        return self._states[task] != RUNNING
 
     def _apply_to_task(self, task: int, event: TaskEvent) -> None:
         if self._states[task] == DONE:
             if isinstance(event, TaskRevoked):
                 self._states[task] = OPEN
             return
-        if isinstance(event, TaskBound | TaskStarted) and self._holds_from(task, event):
-            # From now on it holds its part of the machine: the time until it starts counts too.
-            self._states[task] = RUNNING
-            self._started[task] = event.at
-            self._retrying.pop(task, None)
+        if isinstance(event, TaskStarted) or (isinstance(event, TaskBound) and not event.ahead):
+            self._holds(task, event)
+        elif isinstance(event, TaskProgressed):
+            of_task = self._attempts.get(task, {})
+            if event.attempt in of_task:
+                told = of_task[event.attempt]._replace(fraction=event.fraction)
+                of_task[event.attempt] = told
         elif isinstance(event, TaskEnded):
             self._ended(task, event)
         elif isinstance(event, TaskRetried):
-            self._states[task] = OPEN
+            if task not in self._attempts:
+                self._states[task] = OPEN
             self._retrying[task] = event.at + event.delay_s
 
+    def _holds(self, task: int, event: TaskBound | TaskStarted) -> None:
+        """An attempt holds its part of a machine, from when it is bound: the time until it starts
+        counts too. One that never started does not run on when the next one is bound."""
+        known = self._attempts.get(task, {})
+        since = known[event.attempt].at if event.attempt in known else event.at
+        now = Attempt(since, event.peer, started=isinstance(event, TaskStarted))
+        going_on = {n: one for n, one in known.items() if one.started and n != event.attempt}
+        self._attempts[task] = {**going_on, event.attempt: now}
+        self._states[task] = RUNNING
+        self._retrying.pop(task, None)
+
     def _ended(self, task: int, event: TaskEnded) -> None:
-        began_at = self._started.pop(task, event.at)
+        of_task = self._attempts.get(task, {})
+        ended = of_task.pop(event.attempt, None)
         self._retrying.pop(task, None)
         if event.outcome in COMMITS:
+            self._attempts.pop(task, None)
             self._states[task] = DONE
-        else:
+        elif not of_task or not event.attempt:
+            self._attempts.pop(task, None)
             self._states[task] = OPEN if event.outcome == "cancelled" else FAILED
         if event.outcome == "succeeded" and event.kind:
             seen = self._observed_s.setdefault(event.kind, deque(maxlen=OBSERVED_MAX))
-            seen.append(max(event.elapsed_s, event.at - began_at))
+            seen.append(max(event.elapsed_s, event.at - ended.at if ended else 0.0))

@@ -69,13 +69,27 @@ def describe(forecast: Forecast, now: float) -> str:
         return "nothing left to do"
     passed_s = now - forecast.at
     p50_s, p90_s = max(0.0, forecast.p50_s - passed_s), forecast.p90_s - passed_s
-    source = _source(forecast.basis)
+    source = basis_words(forecast.basis)
     if p90_s < 0:
         return f"later than foreseen; a new forecast is due ({source})"
     if p90_s < 1:
-        return f"done within a second ({source})"
+        return f"done within a second{_in_time(forecast)} ({source})"
     clock = _clock(now, now + p50_s, now + p90_s)
-    return f"done in {interval(p50_s, p90_s)} (50 % by {clock[0]}, 90 % by {clock[1]}; {source})"
+    when = f"done in {interval(p50_s, p90_s)}{_in_time(forecast)}"
+    return f"{when} (50 % by {clock[0]}, 90 % by {clock[1]}; {source})"
+
+
+def _in_time(forecast: Forecast) -> str:
+    """How surely it is done by the deadline, if there is one; never more exactly than is known."""
+    surety = forecast.surety
+    if surety is None:
+        return ""
+    most, least = 1 - 1 / forecast.samples, 1 / forecast.samples
+    if surety > most:
+        return f", more than {math.floor(100 * most)} % surely in time"
+    if surety < least:
+        return f", less than {max(1, math.ceil(100 * least))} % surely in time"
+    return f", {100 * surety:.0f} % surely in time"
 
 
 def interval(low_s: float, high_s: float) -> str:
@@ -100,7 +114,7 @@ def _clock(now: float, *ats: float) -> list[str]:
     ]
 
 
-def _source(basis: Basis) -> str:
+def basis_words(basis: Basis) -> str:
     known = basis.takes + basis.history
     if not known:
         return "a guess: nothing is known of these tasks"

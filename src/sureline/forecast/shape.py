@@ -36,12 +36,21 @@ class Shape:
         pairs = [(p, i) for i, parents in enumerate(graph.parents) for p in parents]
         self.edges: Ints = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
         """(parent, child)."""
+        self.input_bytes = _input_bytes(graph)
+        """What each task reads, as far as the description says how large its files are."""
         self.level, self.urgency = _levels_and_ranks(graph)
 
 
 def _levels_and_ranks(graph: Graph) -> tuple[Ints, Floats]:
     """The longest way from an entry, and the rank by which the engine orders what is ready."""
     return _ints(levels(graph)), np.array(urgencies(graph), dtype=np.float64)
+
+
+def _input_bytes(graph: Graph) -> Floats:
+    sizes = graph.file_sizes
+    if not sizes:
+        return np.zeros(len(graph))
+    return np.array([float(sum(sizes.get(path, 0) for path in t.inputs)) for t in graph.tasks])
 
 
 def _kind(task: Task) -> str:

@@ -1,182 +1,233 @@
-"""Simulated runs of units on limited pools: list scheduling, many runs side by side in arrays.
+"""Simulated runs of units on limited machines: the arrays for the kernel, and which kernel it is.
 
-The engine starts the most urgent ready task that fits, whenever something ends. `start_order` does
-just that once, with every task taking its mean. `finish_times` then places the tasks in that order
-in all samples at once: each starts when its parents have ended and the lanes it takes are free; of
-the lanes free by then it takes those that became free last, which leaves older holes to others.
-
-Where this differs from the engine: in a sample in which the order of ends differs much from that
-of the means, a task may wait for one that stands before it in the order though it could overtake
-it. Bounded patience with large tasks and the time between tasks are not modelled.
+The engine starts the most urgent ready task that fits, whenever something ends; the kernel does
+just that in every sample. Bounded patience with large tasks and the time between tasks are not
+modelled.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sureline.forecast.durations import Durations
+from sureline.forecast.change import Change
+from sureline.forecast.durations import NORMAL_FORM, Durations
 from sureline.forecast.folding import Units
-from sureline.forecast.pools import Pools, Taking
-from sureline.forecast.shape import Floats
+from sureline.forecast.kernel import (
+    EVENT,
+    STATE,
+    UNIT,
+    Book,
+    Keys,
+    Room,
+    Scene,
+    factors,
+    keys_of,
+    loose_ends,
+    tight_ends,
+)
+from sureline.forecast.shape import Floats, Ints, Shape
+from sureline.forecast.tables import NORMAL
 
-BLOCK = 256
-"""Durations are drawn for so many units at a time."""
+Records = NDArray[np.void]
 
-
-def start_order(units: Units, taking: Sequence[Taking], pools: Pools, running: int) -> list[int]:
-    """The units in the order in which the engine would start them, if all took their means.
-
-    The first `running` units hold their lanes already."""
-    free = list(pools.lanes)
-    missing = [len(parents) for parents in units.parents]
-    urgency, mean_s = units.urgency.tolist(), units.mean_s.tolist()
-    not_before_s = units.not_before_s.tolist()
-    ready: dict[Taking, list[tuple[float, int]]] = {}
-    events: list[tuple[float, int, int]] = []  # (when, 0 = ended or 1 = may start, unit)
-    order: list[int] = []
-
-    def begin(unit: int, now: float) -> None:
-        for pool, lanes in taking[unit]:
-            free[pool] -= lanes
-        order.append(unit)
-        heapq.heappush(events, (now + mean_s[unit], 0, unit))
-
-    for unit in range(len(units)):
-        if unit < running:
-            begin(unit, 0.0)
-        elif not missing[unit]:
-            heapq.heappush(events, (not_before_s[unit], 1, unit))
-    while events:
-        now = events[0][0]
-        while events and events[0][0] <= now:
-            _, what, unit = heapq.heappop(events)
-            if what == 1:
-                heapq.heappush(ready.setdefault(taking[unit], []), (-urgency[unit], unit))
-                continue
-            for pool, lanes in taking[unit]:
-                free[pool] += lanes
-            for child in units.children[unit]:
-                missing[child] -= 1
-                if not missing[child]:
-                    heapq.heappush(events, (max(now, not_before_s[child]), 1, child))
-        while (chosen := _most_urgent(ready, free)) is not None:
-            begin(chosen, now)
-    return order
+_TASKS, _KINDS, _RUNS, _COPIES = range(1, 5)
+"""Salts: what a key is for."""
 
 
-def _most_urgent(ready: dict[Taking, list[tuple[float, int]]], free: list[int]) -> int | None:
-    best: Taking | None = None
-    for taking, heap in ready.items():
-        if all(free[pool] >= lanes for pool, lanes in taking) and (
-            best is None or heap[0] < ready[best][0]
-        ):
-            best = taking
-    if best is None:
-        return None
-    heap = ready[best]
-    _, unit = heapq.heappop(heap)
-    if not heap:
-        del ready[best]
-    return unit
+class Running(NamedTuple):
+    """What is known of a running task."""
+
+    elapsed_s: float
+    speed: float = 1.0
+    """Of the machine it runs on."""
+    group: int = 0
+    total_s: Floats | None = None
+    """Quantiles of its whole duration, if more is known than how long it ran."""
 
 
-class Draws:
-    """Durations of units, block by block in the order of simulation."""
+class Copy(NamedTuple):
+    """Another attempt of a task: one that runs, or one that would be made."""
 
-    def __init__(
-        self,
-        units: Units,
-        durations: Durations,
-        elapsed_s: Sequence[float],
-        samples: int,
-        seed: int,
-    ) -> None:
-        self._units = units
-        self._durations = durations
-        self._elapsed_s = elapsed_s  # of the first units, which run
-        self._samples = samples
-        self._random = np.random.default_rng(seed)
-        kinds, self._row = np.unique(durations.kind[units.task], return_inverse=True)
-        self._normals = self._random.standard_normal((len(kinds), samples))
-
-    def block(self, numbers: Sequence[int]) -> Floats:
-        """A row per unit, a column per sample."""
-        units = self._units
-        chosen = np.array(numbers, dtype=np.int64)
-        tasks = units.task[chosen]
-        drawn = self._durations.draw(tasks, self._samples, self._random)
-        for row in np.flatnonzero(units.size[chosen] > 1):
-            drawn[row] = self._sum(chosen[row])
-        shift = self._durations.shift[tasks]
-        shifts = np.ones_like(drawn)
-        moved = np.flatnonzero(shift)
-        shifts[moved] = np.exp(shift[moved, None] * self._normals[self._row[chosen[moved]]])
-        drawn *= shifts
-        for row in np.flatnonzero(chosen < len(self._elapsed_s)):
-            elapsed_s = self._elapsed_s[chosen[row]]
-            drawn[row] = self._durations.draw_remaining(
-                int(tasks[row]), elapsed_s, shifts[row], self._random
-            )
-        return drawn
-
-    def _sum(self, unit: int) -> Floats | float:
-        """Many tasks in a row: the gamma distribution of their mean and variance."""
-        mean_s, variance_s2 = self._units.mean_s[unit], self._units.variance_s2[unit]
-        if variance_s2 <= 0 or mean_s <= 0:
-            return float(mean_s)
-        scale = variance_s2 / mean_s
-        return self._random.gamma(mean_s / scale, scale, self._samples)
+    task: int
+    known: Running | None = None
+    change: Change | None = None
 
 
-def finish_times(
-    units: Units, order: Sequence[int], taking: Sequence[Taking], pools: Pools, draws: Draws, n: int
-) -> Floats:
-    """When the last unit ends, in each of `n` samples. Seconds from now."""
-    ends = np.zeros((len(units), n))
-    lanes = [np.zeros((n, count)) for count in pools.lanes]
-    rows = np.arange(n)
-    parents, not_before_s = units.parents, units.not_before_s
-    for begin in range(0, len(order), BLOCK):
-        numbers = order[begin : begin + BLOCK]
-        for unit, duration in zip(numbers, draws.block(numbers), strict=True):
-            above = parents[unit]
-            if not above:
-                start = np.full(n, not_before_s[unit])
-            elif len(above) == 1:
-                start = np.maximum(ends[above[0]], not_before_s[unit])
-            else:
-                start = np.maximum(ends[above].max(axis=0), not_before_s[unit])
-            for pool, count in taking[unit]:
-                np.maximum(start, _free_at(lanes[pool], count), out=start)
-            end = np.add(start, duration, out=ends[unit])
-            for pool, count in taking[unit]:
-                _hold(lanes[pool], count, start, end, rows)
-    last: Floats = ends.max(axis=0, initial=0.0)
-    return last
+class Simulated(NamedTuple):
+    ends_s: Floats
+    """When the last unit ended, by sample."""
+    decided: Ints
+    """By unit: in how many samples it decided that."""
 
 
-def _free_at(lanes: Floats, count: int) -> Floats:
-    """When `count` lanes are free."""
-    few = lanes if count == 1 else np.partition(lanes, count - 1, axis=1)[:, count - 1 :]
-    free: Floats = few.min(axis=1)
-    return free
+def sample_keys(samples: int, seed: int) -> Keys:
+    return keys_of(np.arange(samples, dtype=np.int64), seed & 0xFFFFFFFF)
 
 
-def _hold(
-    lanes: Floats,
-    count: int,
-    start: Floats,
-    end: Floats,
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> None:
-    """Take the lanes that became free last before `start`."""
-    idle = start[:, None] - lanes
-    idle[idle < 0] = np.inf
-    if count == 1:
-        lanes[rows, idle.argmin(axis=1)] = end
+def simulated(
+    shape: Shape,
+    durations: Durations,
+    units: Units,
+    room: Room,
+    running: Mapping[int, Running],
+    copies: Sequence[Copy],
+    extra_s: Floats,
+    changes: Sequence[Change],
+    samples: int,
+    seed: int,
+) -> Simulated:
+    """The tasks of `running`, `copies` and `changes` are open, and units of their own. `extra_s`
+    is by task: what bringing in its files takes."""
+    copies = [*copies, *(Copy(c.task, change=c) for c in changes if c.how == "duplicate")]
+    replaced = {c.task: c for c in changes if c.how == "replace"}
+    running = {task: known for task, known in running.items() if task not in replaced}
+    scene = scene_of(shape, durations, units, running, copies, replaced, extra_s)
+    keys = sample_keys(samples, seed)
+    factor = factors(
+        keys_of(np.arange(durations.kinds, dtype=np.int64), _KINDS),
+        keys_of(np.arange(durations.common_of_kind.shape[1], dtype=np.int64), _RUNS),
+        keys,
+        durations.common_of_kind,
+        durations.shift_of_kind,
+        NORMAL,
+        durations.stretch,
+    )
+    ends_s, decided = np.zeros(samples), np.zeros(len(scene.order), dtype=np.int64)
+    if nobody_waits(scene, room):
+        loose_ends(scene, factor, keys, ends_s, decided)
     else:
-        chosen = np.argpartition(idle, count - 1, axis=1)[:, :count]
-        np.put_along_axis(lanes, chosen, end[:, None], axis=1)
+        tight_ends(scene, room, _book(scene, room), factor, keys, ends_s, decided)
+    return Simulated(ends_s, decided[: len(units)])
+
+
+def _book(scene: Scene, room: Room) -> Book:
+    units, needs = len(scene.order), room.taking.shape[1]
+    per_need = np.bincount(scene.unit["need"][:-1], minlength=needs)
+    return Book(
+        of=np.zeros(units, dtype=STATE),
+        event=np.zeros(2 * units + 1, dtype=EVENT),
+        ready=np.zeros(units + 1, dtype=np.int64),
+        begin=np.cumsum(per_need) - per_need,
+        waiting=np.zeros(needs, dtype=np.int64),
+        free=np.zeros_like(room.lanes),
+    )
+
+
+def nobody_waits(scene: Scene, room: Room) -> bool:
+    """Whether there are lanes for all units at once, on machines that are all alike."""
+    unit = scene.unit[:-1]
+    if len(room.speed) > 1 or room.speed[0] != 1 or (unit["original"] != unit["ring"]).any():
+        return False
+    per_need = np.bincount(unit["need"], minlength=room.taking.shape[1])
+    return bool((per_need @ room.taking[0] <= room.lanes[0]).all())
+
+
+def scene_of(
+    shape: Shape,
+    durations: Durations,
+    units: Units,
+    running: Mapping[int, Running],
+    copies: Sequence[Copy],
+    replaced: Mapping[int, Change],
+    extra_s: Floats,
+) -> Scene:
+    """The records of all units, and of all copies after them."""
+    copied = np.array([units.unit_of[copy.task] for copy in copies], dtype=np.int64)
+    original = np.concatenate([np.arange(len(units)), copied])
+    count = len(original)
+    task = units.task[original]
+    unit = np.zeros(count + 1, dtype=UNIT)
+    own = unit[:-1]
+    own["key"] = keys_of(task, _TASKS)
+    own["key"][len(units) :] ^= keys_of(np.arange(len(copies), dtype=np.int64), _COPIES)
+    own["mood"] = np.where(durations.moody[task], durations.kind[task] + 1, 0)
+    own["elapsed_s"] = -1.0
+    own["extra_s"] = extra_s[task] * units.size[original]
+    own["not_before_s"] = units.not_before_s[original]
+    own["need"] = shape.needs_class[task]
+    own["original"] = original
+    own["ring"] = _rings(original, len(units))
+    _set_durations(own, units, durations, original)
+    unit_at = np.lexsort((np.arange(count), -units.urgency[original]))
+    own["place"][unit_at] = np.arange(count)
+    edges = _with_copies(units.edges, original, len(units))
+    unit["parents"], parent = _rows(edges[:, 1], edges[:, 0], count)
+    unit["children"], child = _rows(edges[:, 0], edges[:, 1], count)
+    order = np.argsort(units.level[original], kind="stable")
+    known = [(own[units.unit_of[task]], one) for task, one in running.items()]
+    for number, copy in enumerate(copies):
+        if copy.known is not None:
+            known.append((own[len(units) + number], copy.known))
+        if copy.change is not None:
+            _set_change(own[len(units) + number], copy.change, durations)
+    for task, change in replaced.items():
+        _set_change(own[units.unit_of[task]], change, durations)
+    tables = _set_running(known, durations.tables)
+    return Scene(unit, order, unit_at, parent, child, tables)
+
+
+def _set_durations(own: Records, units: Units, durations: Durations, original: Ints) -> None:
+    """Of single tasks by their tables; of many in a row by mean and variance."""
+    task, folded = units.task[original], units.size[original] > 1
+    mean_s, variance_s2 = units.mean_s[original], units.variance_s2[original]
+    gamma = folded & (variance_s2 > 0) & (mean_s > 0)
+    steady = folded & ~gamma
+    own["form"] = np.where(folded, NORMAL_FORM, durations.form[task])
+    own["offset_s"] = np.where(folded, np.where(steady, mean_s, 0.0), durations.offset_s[task])
+    own["scale_s"] = np.where(folded, np.where(steady, 0.0, mean_s), durations.scale_s[task])
+    own["shape"][gamma] = mean_s[gamma] ** 2 / variance_s2[gamma]
+
+
+def _set_running(running: Sequence[tuple[np.void, Running]], tables: Floats) -> Floats:
+    """Set what runs. All tables: whatever tells its progress gets one of its own."""
+    more: list[Floats] = []
+    for unit, known in running:
+        unit["elapsed_s"], unit["group"], unit["extra_s"] = known.elapsed_s, known.group, 0.0
+        if known.total_s is None:
+            unit["offset_s"] /= known.speed
+            unit["scale_s"] /= known.speed
+        else:
+            unit["form"], unit["mood"] = len(tables) + len(more), 0
+            unit["offset_s"], unit["scale_s"] = 0.0, 1.0
+            more.append(known.total_s)
+    return np.concatenate([tables, np.array(more)]) if more else tables
+
+
+def _set_change(unit: np.void, change: Change, durations: Durations) -> None:
+    if change.takes is not None:
+        unit["form"], unit["offset_s"], unit["scale_s"] = durations.promised(change.takes)
+        unit["mood"] = 0
+    else:
+        unit["offset_s"] /= change.speed
+        unit["scale_s"] /= change.speed
+    unit["not_before_s"] = change.delay_s
+
+
+def _with_copies(edges: Ints, original: Ints, units: int) -> Ints:
+    """A copy waits for what its original waits for; who waits for it waits for the original."""
+    more = [
+        np.stack([parents, np.full(len(parents), units + number)], axis=1)
+        for number, unit in enumerate(original[units:].tolist())
+        for parents in (edges[edges[:, 1] == unit, 0],)
+    ]
+    return np.concatenate([edges, *more]) if more else edges
+
+
+def _rings(original: Ints, units: int) -> Ints:
+    """Each unit's next copy, around to itself."""
+    ring = np.arange(len(original))
+    for copy in range(units, len(original)):
+        ring[copy], ring[original[copy]] = ring[original[copy]], copy
+    return ring
+
+
+def _rows(by: Ints, values: Ints, count: int) -> tuple[Ints, Ints]:
+    """The values in rows, one per number: where each row begins, and all of them in a row."""
+    order = np.argsort(by, kind="stable")
+    start = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(by, minlength=count), out=start[1:])
+    return start, np.ascontiguousarray(values[order])

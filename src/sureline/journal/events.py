@@ -268,6 +268,15 @@ AnyEvent = (
 )
 
 
+def task_of(event: Event) -> str | None:
+    """The task that an event is about, if it is about one."""
+    if isinstance(event, TaskEvent):
+        return event.task
+    if isinstance(event, Repaired | Contracted):
+        return event.task or None
+    return None
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 

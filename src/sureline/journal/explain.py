@@ -24,6 +24,7 @@ from sureline.journal.explain_waits import (
     waits_for,
     waits_in_words,
 )
+from sureline.journal.story import in_words
 from sureline.journal.words import counted, duration, listed
 from sureline.workflow.model import Graph, Pause
 
@@ -117,6 +118,9 @@ class _Telling:
             "cancelled": self._cancelled,
         }[e.state]
         tell()
+        for repair in case.repairs:
+            sentence = in_words(repair)
+            self._say(f"{sentence[0].upper()}{sentence[1:]}.")
         if case.revoked:
             self._say(f"An earlier result of it in this run was given up: {case.revoked}.")
         return e

@@ -11,6 +11,7 @@ from sureline.journal.events import (
     CancelAsked,
     Event,
     Opened,
+    Repaired,
     Submitted,
     TaskBound,
     TaskEnded,
@@ -52,6 +53,8 @@ class Case:
         self.books = Books(lambda name: graph.tasks[graph.index[name]].needs)
         self.files = Files()
         self.attempts: list[AttemptTold] = []
+        self.repairs: list[Repaired] = []
+        """What was done about this task because the deadline was in danger."""
         self.revoked = ""
         self.fresh = False
         self.drained = False
@@ -79,6 +82,8 @@ class Case:
                     self.taken_over_at.append(event.at)
             case CancelAsked():
                 self.drained = event.drain
+            case Repaired() if event.task == self.task:
+                self.repairs.append(event)
             case TaskEvent() if event.task == self.task:
                 self._apply_own(event)
             case TaskEnded() if event.task in self._parents and event.outcome in COMMITS:
@@ -100,14 +105,23 @@ class Case:
             case TaskBound():
                 self.attempts.append(AttemptTold(event.attempt, event.peer, event.at))
             case TaskStarted() if self.attempts:
-                self.attempts[-1].started_at = event.at
+                self._attempt(event.attempt).started_at = event.at
             case TaskEnded():
-                self.ended = event
+                if self.ended is None or self.ended.outcome not in COMMITS:
+                    self.ended = event
                 if event.attempt and self.attempts:
-                    last = self.attempts[-1]
-                    last.ended_at, last.outcome = event.at, event.outcome
-                    last.reason, last.elapsed_s = event.reason, event.elapsed_s
+                    one = self._attempt(event.attempt)
+                    one.ended_at, one.outcome = event.at, event.outcome
+                    one.reason, one.elapsed_s = event.reason, event.elapsed_s
             case TaskRetried() if self.attempts:
                 self.attempts[-1].delay_s = event.delay_s
             case TaskRevoked():
                 self.revoked = event.reason
+                self.ended = None
+
+    def _attempt(self, number: int) -> AttemptTold:
+        """The one of this number, which may be older than the latest: several may be under way."""
+        for one in reversed(self.attempts):
+            if one.attempt == number:
+                return one
+        return self.attempts[-1]

@@ -10,10 +10,10 @@ from sureline.journal.events import (
     COMMITS,
     AnyEvent,
     TaskEnded,
-    TaskEvent,
     TaskRevoked,
     decode,
     encode,
+    task_of,
 )
 from sureline.journal.history import INSERT_DURATION, duration_row
 from sureline.journal.schema import POSITIONS_PER_EPOCH
@@ -62,7 +62,7 @@ def _add(
             number = position % POSITIONS_PER_EPOCH
             raise UserError(f"event {number} of run {run} differs from the one recorded here")
         return
-    task = event.task if isinstance(event, TaskEvent) else None
+    task = task_of(event)
     connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (run_id, position, task, body))
     if isinstance(event, TaskEnded) and event.kind and event.outcome == "succeeded":
         connection.execute(INSERT_DURATION, duration_row(event, run_id, position))

@@ -100,7 +100,9 @@ CREATE TABLE durations (
     PRIMARY KEY (kind, at, run, position)
 ) WITHOUT ROWID
 """
-_LAYOUTS = (_TABLES, _DURATIONS)
+# Who took so long; '' of what was written down before.
+_PEERS = "ALTER TABLE durations ADD COLUMN peer TEXT NOT NULL DEFAULT ''"
+_LAYOUTS = (_TABLES, _DURATIONS, _PEERS)
 """What each version of the layout adds to the one before it."""
 VERSION = len(_LAYOUTS)
 

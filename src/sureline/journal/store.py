@@ -22,7 +22,15 @@ from sureline.journal import durable, schema
 from sureline.journal.durable import Action, CallSoon, Fsync, Syncer
 from sureline.journal.errors import JournalError, explained
 from sureline.journal.events import AnyEvent, Opened, Submitted, TaskEnded, decode, encode
-from sureline.journal.history import DURATIONS_SINCE, OBSERVED_MAX, SELECT_DURATIONS, Observed
+from sureline.journal.history import (
+    DURATIONS_SINCE,
+    OBSERVED_MAX,
+    SELECT_KINDS,
+    KindSummary,
+    Observed,
+    select_durations,
+    summarise,
+)
 from sureline.journal.merge import merge_run
 from sureline.journal.places import MOUNTINFO
 from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
@@ -282,7 +290,8 @@ class Journal:
     def durations(
         self, kinds: Iterable[str], newest: int = OBSERVED_MAX
     ) -> dict[str, list[Observed]]:
-        """What succeeded tasks of these kinds took in all runs: per kind, the newest first.
+        """What succeeded tasks of these kinds took, per kind: the newest first, and of each run
+        not so many that others are crowded out.
 
         Kinds of which nothing is known are left out."""
         ((version,),) = self._rows("PRAGMA user_version")
@@ -290,10 +299,20 @@ class Journal:
             return {}  # opened read-only, so the table could not be added
         found: dict[str, list[Observed]] = {}
         for kind in kinds:
-            rows = self._rows(SELECT_DURATIONS, kind, newest)
+            rows = self._rows(select_durations(version), kind, newest)
             if rows:
                 found[kind] = [Observed(*row) for row in rows]
         return found
+
+    def kinds(self) -> list[KindSummary]:
+        """What is remembered of every kind, by name."""
+        ((version,),) = self._rows("PRAGMA user_version")
+        if version < DURATIONS_SINCE:
+            return []
+        return [
+            summarise(kind, n, runs, newest, self.durations([kind])[kind])
+            for kind, n, runs, newest in self._rows(SELECT_KINDS)
+        ]
 
     def merge(self, run: str, graph: bytes, entries: Iterable[Entry]) -> None:
         """Add events that were recorded elsewhere, all or nothing. See `merge.merge_run`."""

@@ -6,21 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from sureline.journal.events import (
+    Contracted,
+    Event,
+    Foreseen,
+    Planned,
+    Repaired,
     TaskBound,
     TaskEnded,
-    TaskEvent,
     TaskProgressed,
     TaskReady,
     TaskRetried,
     TaskRevoked,
     TaskStarted,
 )
-from sureline.journal.words import counted, duration, listed, size
+from sureline.journal.words import counted, duration, listed, percent, size
 from sureline.workflow.files import FileRecord
 
 
-def in_words(event: TaskEvent) -> str:
-    """One event of a task, in one line."""
+def in_words(event: Event) -> str:
+    """One event of a task, or of the terms of its run, in one line."""
     tell = _WORDS.get(type(event))
     return tell(event) if tell is not None else type(event).__name__
 
@@ -74,6 +78,42 @@ def _files(files: tuple[FileRecord, ...]) -> str:
     return f"{counted(len(files), 'file')} ({size(sum(file.size for file in files))})"
 
 
+def _contracted(event: Contracted) -> str:
+    return (
+        f"{event.provider} took attempt {event.attempt} on for {event.cost:g}, to take "
+        f"{duration(event.early_s)} to {duration(event.late_s)}"
+    )
+
+
+def _planned(event: Planned) -> str:
+    promised = "" if event.surety is None else f"in time with a surety of {percent(event.surety)}"
+    wanted = f"{percent(event.surety_wanted)} is wanted"
+    cost = f", for {event.cost:g}" if event.cost else ""
+    return f"planned: {promised}, {wanted}{cost}"
+
+
+def _foreseen(event: Foreseen) -> str:
+    surety = "" if event.surety is None else f", in time with a surety of {percent(event.surety)}"
+    early_s, late_s = event.early_at - event.at, event.late_at - event.at
+    return f"done in {duration(max(0.0, early_s))} to {duration(max(0.0, late_s))}{surety}"
+
+
+def _repaired(event: Repaired) -> str:
+    if event.action == "none":
+        return f"{event.reason}: {percent(event.surety_after)} is the best that can be had"
+    where = f" on {event.to_peer}" if event.to_peer else ""
+    here = event.to_peer == event.from_peer
+    done = {
+        "duplicate": f"attempt {event.attempt} of {event.task} was started{where}, beside the one "
+        + ("there" if here else f"on {event.from_peer}"),
+        "swap": f"{event.task} was stopped{f' on {event.from_peer}' if event.from_peer else ''} "
+        f"and is started anew{'' if here else where}",
+        "substitute": f"{event.task or 'later tasks'} will run elsewhere{where and ','}{where}",
+    }[event.action]
+    cost = f", for {event.cost:g}" if event.cost else ""
+    return f"{event.reason}: {done}{cost}; that makes {percent(event.surety_after)}"
+
+
 _WORDS: dict[type, Callable[[Any], str]] = {
     TaskReady: _ready,
     TaskBound: _bound,
@@ -82,4 +122,8 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     TaskEnded: _ended,
     TaskRetried: _retried,
     TaskRevoked: _revoked,
+    Contracted: _contracted,
+    Planned: _planned,
+    Foreseen: _foreseen,
+    Repaired: _repaired,
 }

@@ -20,11 +20,15 @@ from sureline.journal.events import (
     COMMITS,
     CancelAsked,
     Event,
+    Foreseen,
     Opened,
     PeerJoined,
     PeerLeft,
+    Planned,
+    Repaired,
     RunEnded,
     RunState,
+    Settled,
     Submitted,
     TaskBound,
     TaskEnded,
@@ -36,6 +40,7 @@ from sureline.journal.events import (
     TaskStarted,
 )
 from sureline.workflow.files import FileRecord
+from sureline.workflow.terms import Terms
 
 TaskState = Literal[
     "waiting",
@@ -111,6 +116,16 @@ class RunView(msgspec.Struct):
     """How many tasks of `tasks` are in each state; no entry for none."""
     peers: dict[str, float] = {}
     """The cores of the peers that are here, by name."""
+    terms: Terms = Terms()
+    """What was asked for."""
+    planned: Planned | None = None
+    """What was promised at the beginning."""
+    foreseen: Foreseen | None = None
+    """The newest forecast that is on record."""
+    repairs: list[Repaired] = []
+    """What was done about a deadline in danger, in order."""
+    spent: float = 0.0
+    """Money: what settled contracts cost in the end."""
     elapsed_earlier_s: float = 0.0
     session_began_at: float | None = None
     last_at: float = 0.0
@@ -185,6 +200,20 @@ class RunView(msgspec.Struct):
     def _submitted(self, event: Submitted) -> None:
         self.run, self.name, self.source = event.run, event.name, event.source
         self.submitted_at, self.total = event.at, event.total
+        if "deadline_at" in event.options or "budget" in event.options:
+            self.terms = msgspec.convert(event.options, Terms)
+
+    def _planned(self, event: Planned) -> None:
+        self.planned = self.planned or event
+
+    def _foreseen(self, event: Foreseen) -> None:
+        self.foreseen = event
+
+    def _repaired(self, event: Repaired) -> None:
+        self.repairs.append(event)
+
+    def _settled(self, event: Settled) -> None:
+        self.spent += event.paid
 
     def _opened(self, event: Opened) -> None:
         self.elapsed_earlier_s += self._session_s()
@@ -275,5 +304,9 @@ _RUN_HANDLERS: dict[type, Callable[[RunView, Any], None]] = {
     PeerJoined: RunView._peer_joined,
     PeerLeft: RunView._peer_left,
     CancelAsked: RunView._cancel_asked,
+    Planned: RunView._planned,
+    Foreseen: RunView._foreseen,
+    Repaired: RunView._repaired,
+    Settled: RunView._settled,
     RunEnded: RunView._run_ended,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 
 
@@ -26,6 +27,14 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def percent(share: float) -> str:
+    """
+    >>> percent(0.871), percent(1.0)
+    ('87 %', '100 %')
+    """
+    return f"{100 * share:.0f} %"
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """
     >>> counted(1, "task"), counted(6, "task"), counted(0, "dependency", "dependencies")
@@ -45,3 +54,8 @@ def listed(names: Sequence[str], most: int = 3, total: int | None = None) -> str
     if total > len(shown):
         shown.append(f"{total - len(shown)} more")
     return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
+
+
+def moment(at: float) -> str:
+    """A time for programs: ISO 8601 with an offset, to the second."""
+    return datetime.datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")

@@ -26,6 +26,7 @@ from sureline.journal.events import (
     TaskEvent,
     TaskProgressed,
     TaskRevoked,
+    task_of,
 )
 from sureline.journal.history import INSERT_DURATION, DurationRow, duration_row
 from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
@@ -123,9 +124,8 @@ class RunWriter:
         """
         body = _encode(event)
         position = self.epoch * POSITIONS_PER_EPOCH + self._sequence + 1
-        task = None
+        task = task_of(event)
         if isinstance(event, TaskEvent):
-            task = event.task
             self._note_task(event, position)
         elif isinstance(event, RunEnded):
             self._state, self._ended = event.state, event.at

@@ -23,6 +23,7 @@ from sureline.peer.jobs import (
     FileMissing,
     FileReady,
     JobEnded,
+    JobProgressed,
     JobStarted,
     PublishJob,
     UserFile,
@@ -65,7 +66,11 @@ class Slot:
             if isinstance(job, CommandJob):
                 report = self._commands.run(order.serial, job)
             elif isinstance(job, CallJob):
-                report = self._calls_ready().run(job, order.function)
+                report = self._calls_ready().run(
+                    job,
+                    order.function,
+                    lambda fraction: self._channel.say(order.serial, JobProgressed(fraction)),
+                )
             elif isinstance(job, PublishJob):
                 report = self._publish(job.files)
             elif isinstance(job, VerifyJob):

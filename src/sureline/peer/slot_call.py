@@ -8,6 +8,7 @@ import resource
 import time
 from collections.abc import Callable
 
+from sureline.peer import saying
 from sureline.peer.calls import describe, dump_error, dump_value, load_arguments
 from sureline.peer.frames import MAX_FUNCTIONS
 from sureline.peer.jobs import CallJob, JobEnded
@@ -26,8 +27,9 @@ class Calls:
         self._packed: dict[str, bytes] = {}
         self._loaded: dict[str, Callable[..., object]] = {}
 
-    def run(self, job: CallJob, function: bytes | None) -> JobEnded:
-        """Call; whatever the call raises is its result, not this slot's end."""
+    def run(self, job: CallJob, function: bytes | None, say: Callable[[float], None]) -> JobEnded:
+        """Call; whatever the call raises is its result, not this slot's end. `say` hears of its
+        progress."""
         if function is not None:
             if len(self._packed) >= MAX_FUNCTIONS:
                 self._packed.clear()
@@ -46,6 +48,7 @@ class Calls:
             environ["SURELINE_CORES"] = f"{job.cores:g}"
             if saved is not None:
                 environ.update(job.env)
+            saying.listen(say)
             result = self._call(job)
             if len(result) > job.inline_bytes:
                 outputs = (self._store.put(result, result_path(job.task)),)
@@ -53,6 +56,7 @@ class Calls:
         except BaseException as caught:
             error = caught
         finally:
+            saying.listen(None)
             if saved is not None:
                 _restore(saved)
         flush_python()

@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from sureline.peer import orphans
+from sureline.peer import orphans, saying
 from sureline.peer.commands import SHELL, argv_of, find_program
-from sureline.peer.jobs import CommandJob, JobEnded, JobStarted
+from sureline.peer.jobs import CommandJob, JobEnded, JobProgressed, JobStarted
 from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture
 from sureline.peer.slot_channel import Channel, Lifeline
 from sureline.peer.slot_sandbox import Sandbox
@@ -64,6 +64,7 @@ class Commands:
         self._lifeline = lifeline
         self._place = place
         self._sandbox = Sandbox(store, place.work, place.name)
+        self._progress = f"{place.work}/{place.name}.progress"
         self._environment = dict(os.environ)
         self._children = Children()
         self._memory = Memory()
@@ -95,10 +96,17 @@ class Commands:
                 self._lifeline.arm()
             usable = self._children.none_left()
         finally:
+            self._forget_progress()
             self._sandbox.clean(reusable=usable)
             if not usable:
                 self._capture.renew()
         return ended
+
+    def _forget_progress(self) -> None:
+        try:
+            os.unlink(self._progress)
+        except OSError:
+            pass  # most jobs say nothing
 
     def _watch_children(self) -> None:
         """Have SIGCHLD wake the poll."""
@@ -114,6 +122,7 @@ class Commands:
             "SURELINE_TASK": job.task,
             "SURELINE_ATTEMPT": str(job.attempt),
             "SURELINE_CORES": f"{job.cores:g}",
+            saying.VARIABLE: self._progress,
             orphans.TOKEN: token,
         }
         try:
@@ -188,10 +197,10 @@ class Commands:
         how: How = "ended"
         announce_at: float | None = started + _ANNOUNCE_AFTER_S
         act_at = None if job.timeout_s is None else started + job.timeout_s
+        listener, look_at = saying.Listener((1, 2), self._progress), started + saying.EVERY_S
         while not _has_ended(pid):
-            soonest = min((t for t in (announce_at, act_at) if t is not None), default=None)
-            now = time.monotonic()
-            wait_ms = None if soonest is None else max(0.0, soonest - now) * 1000
+            soonest = min(t for t in (announce_at, act_at, look_at) if t is not None)
+            wait_ms = max(0.0, soonest - time.monotonic()) * 1000
             # Until it is announced, only its end matters: an order for the next job would wake us
             # for nothing, and a request to stop can wait those few milliseconds.
             poller = self._poller if announce_at is None else self._end_poller
@@ -205,6 +214,11 @@ class Commands:
             if announce_at is not None and now >= announce_at:
                 self._channel.say(serial, JobStarted(pid))
                 announce_at = None
+            if now >= look_at:
+                look_at = now + saying.EVERY_S
+                fraction = listener.news()
+                if fraction is not None:
+                    self._channel.say(serial, JobProgressed(fraction))
             if stop is not None:
                 orphans.kill_group(pid, signal.SIGKILL if stop.force else signal.SIGTERM)
                 if how == "ended":
