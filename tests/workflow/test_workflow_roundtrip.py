@@ -105,7 +105,7 @@ def _is_name(text: str) -> bool:
 _params = st.dictionaries(block_names.filter(lambda n: n != "task"), texts, max_size=2)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_a_graph_written_as_yaml_is_read_as_the_same(graph: Graph) -> None:
     text = write_yaml(graph)
@@ -196,7 +196,7 @@ instances = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(instances)
 def test_an_instance_written_is_read_as_the_same(instance: wfformat.Instance) -> None:
     assert wfformat.decode(wfformat.encode(instance)) == instance

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sureline.workflow.check import Capacity, Reading
+from sureline.workflow.composition import is_composition, read_composition
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import QuantityError, parse_speed
 from sureline.workflow.wfformat_reader import read_wfformat
@@ -25,10 +26,12 @@ def read_workflow(
     pretend: bool = False,
     speed: float = 1.0,
     capacity: Capacity | None = None,
+    to_run: bool = True,
 ) -> Reading:
     """Read and check a workflow file, to be run in `directory` on a machine of this capacity.
 
     `.json` is WfFormat, `.yaml` and `.yml` are YAML; of another file the content decides.
+    Composition text is read only if it is not `to_run`: its services need providers.
     Raises UserError if there is no file to read or an option does not suit it, and WorkflowError
     with all mistakes that are in it.
     """
@@ -47,6 +50,7 @@ def read_workflow(
             speed=speed,
             beside=path.parent,
             capacity=capacity,
+            to_run=to_run,
         )
 
 
@@ -60,6 +64,7 @@ def read_text(
     speed: float = 1.0,
     beside: Path | None = None,
     capacity: Capacity | None = None,
+    to_run: bool = True,
 ) -> Reading:
     """The same for the content of a file, such as one read from the standard input."""
     if _is_json(file, data):
@@ -74,6 +79,16 @@ def read_text(
             beside=beside,
             capacity=capacity,
         )
+    if _is_composition(file, data):
+        if to_run:
+            raise UserError(
+                f"{file} composes services, which need providers to run them; "
+                f"see what they could do with: sureline plan {file} --bids BIDS.csv"
+            )
+        if overrides or pretend:
+            option = "--set" if overrides else "--pretend"
+            raise UserError(f"{file} is composition text; leave out {option}")
+        return read_composition(data, file=file)
     if pretend:
         raise UserError(
             f"{file} is not a WfFormat trace, so there are no runtimes to pretend; "
@@ -117,6 +132,11 @@ def _is_json(file: str, data: bytes) -> bool:
     if suffix in (".yaml", ".yml"):
         return False
     return suffix == ".json" or data[:1000].lstrip().startswith(b"{")
+
+
+def _is_composition(file: str, data: bytes) -> bool:
+    suffix = os.path.splitext(file)[1].lower()
+    return suffix not in (".yaml", ".yml") and is_composition(file, data)
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class Extract(Call, frozen=True, tag="surety.extract"):
 
 
 class Terminate(Call, frozen=True, tag="surety.terminate"):
-    """End one contract (and its attempt, if it runs), or with contract '' the deal and all of it."""
+    """End one contract (and its attempt, if it runs), or with contract '' the whole deal."""
 
     contract: str = ""
 

@@ -1,0 +1,568 @@
+"""A ready task goes where its cost, and its time at a price, are least.
+
+Of the providers that the plan uses, and all that are free, the score for a task is
+
+    cost + price_of_time * (wait + duration - time saved by the inputs that it holds)
+
+with cost and duration from its bid (corrected by how it kept its promises so far, `trust`), and the
+wait as the bid says, or, where our own tasks fill it, until the first of them is expected to end.
+If the best provider is full, the task waits for it only where that does the run no harm: it would
+be done there no later than anywhere else, or all that hangs on it would be done in a part of the
+time that is left until the deadline. Else it goes to the best that has room. So a forecast that
+lets every task start as soon as one of the plan's machines has room is right.
+
+A provider without a price, and one that was not asked for a bid, costs nothing; others need a
+contract first. While it is being agreed on the task's place is booked, and if there is none in time
+the task is decided on again, without that provider for a while. Money is only spent on a task as
+long as enough is left for the cheapest way of all others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from sureline.peer.capacity import Capacity, Ledger
+from sureline.run.strategy import Placement
+from sureline.strategies.spread import Books
+from sureline.strategies.surety.assignment import Market, Terms
+from sureline.strategies.surety.broker import Broker, mean_s
+from sureline.strategies.surety.contract import Bid
+from sureline.strategies.surety.invocation import Offered
+from sureline.strategies.surety.money import Money
+from sureline.strategies.surety.services import Services
+from sureline.strategies.surety.trust import Trust
+from sureline.workflow.model import Needs, Takes
+from sureline.world.protocol import AgentId
+
+AVOID_S = 30.0
+"""For how long a task is not offered to a provider again that would not take it."""
+DEFERRED_MAX = 32
+"""Tasks of one service that are looked at and left waiting, in one pass."""
+DECIDED_MAX = 256
+"""Tasks that are looked at in one pass and not placed."""
+BANDWIDTH_BYTES_S = 50e6
+"""What fetching inputs is reckoned with."""
+UNKNOWN_S = 10.0
+"""A duration of which nothing is known."""
+DRIFT = 0.1
+"""By how much bids may rise during the run: so much more than all others cost is kept back."""
+UNASKED = ""
+"""In plans: all free peers that were not asked for bids."""
+MARGIN = 1.2
+SLACK = 2.0
+"""A provider is in time if what is left until the deadline is MARGIN times what is needed; a task
+may wait for a cheaper one if it is SLACK times that."""
+OVERDUE_SHARE = 0.25
+"""An attempt that is overdue is expected to go on for this share of its age."""
+
+
+class Chosen(NamedTuple):
+    provider: AgentId
+    cost: float
+    seconds: float
+    wait_s: float
+    bid: Bid | None
+    """None where nobody bid: a free peer that was not asked."""
+    has_room: bool
+
+    @property
+    def took_s(self) -> float:
+        """Until it would be done."""
+        return self.wait_s + self.seconds
+
+
+class Plan(NamedTuple):
+    """What a plan says to the placer."""
+
+    price_of_time: float = 0.0
+    """Money per second."""
+    providers: frozenset[AgentId] | None = None
+    """Those that ask a price and are used; None for all of them."""
+    ranks_s: Sequence[float] = ()
+    """Of each task: how long it, and what hangs on it, is expected to take."""
+    deadline_at: float | None = None
+
+
+class Mind(Protocol):
+    """What the placer asks of the submitter it belongs to."""
+
+    def now(self) -> float: ...
+
+    def wanted(self, task: int) -> bool:
+        """Whether the task still is to be placed."""
+
+    def next_attempt(self, task: int) -> int: ...
+
+    def name(self, task: int) -> str: ...
+
+    def wake(self) -> None:
+        """There is something to place."""
+
+
+class _Busy(msgspec.Struct):
+    """One of our attempts on a provider."""
+
+    task: int
+    service: int
+    since: float
+    seconds: float
+
+    def left_s(self, now: float) -> float:
+        return max(self.since + self.seconds - now, OVERDUE_SHARE * (now - self.since))
+
+
+class SuretyPlacer:
+    """Deals through `broker` and `money` once `attach` was called."""
+
+    def __init__(self, salt: str, services: Services) -> None:
+        self._services = services
+        self._books = Books(salt)
+        self._free = Books(salt)
+        """The same of the peers that ask no price: the best of very many is found at once."""
+        self._whole: dict[AgentId, Ledger] = {}
+        self._queues: dict[int, list[tuple[float, int]]] = {}
+        self._urgency: dict[int, float] = {}
+        self._busy: dict[AgentId, list[_Busy]] = {}
+        self._ours_then: dict[tuple[int, AgentId], tuple[Offered, int]] = {}
+        """How many of our tasks a provider had when it made an offer."""
+        self._agreed: deque[tuple[int, AgentId]] = deque()
+        self._agreeing: dict[int, AgentId] = {}
+        self._avoid: dict[int, dict[AgentId, float]] = {}
+        self._held: Callable[[int], Mapping[AgentId, int]] | None = None
+        self._open_tasks = [service.tasks for service in services.all]
+        self._least = [0.0] * len(services)
+        """What one task of a service costs at least."""
+        self._reserve = 0.0
+        """What all open tasks cost at least."""
+        self._changed = False
+        self._plan = Plan()
+
+    def attach(self, broker: Broker, money: Money, trust: Trust, mind: Mind) -> None:
+        self._broker, self._money, self._trust, self._mind = broker, money, trust, mind
+
+    # -- the port ------------------------------------------------------------------------------
+
+    def peer_joined(self, peer: AgentId, capacity: Capacity) -> None:
+        self._books.join(peer, capacity)
+        if self._broker.price(peer) == 0:
+            self._free.join(peer, capacity)
+        self._whole[peer] = Ledger(capacity)
+        self.bids_changed()
+
+    def peer_left(self, peer: AgentId) -> None:
+        self._books.leave(peer)
+        self._free.leave(peer)
+        self._whole.pop(peer, None)
+        self._busy.pop(peer, None)
+        self.bids_changed()
+
+    def peer_load(self, peer: AgentId, load: float) -> None:
+        self._books.report(peer, load)
+        self._free.report(peer, load)
+
+    def held_by(self, held: Callable[[int], Mapping[AgentId, int]]) -> None:
+        self._held = held
+
+    def ready(self, task: int, needs: Needs, urgency: float) -> None:
+        service = self._services.of[task]
+        self._urgency[task] = urgency
+        heapq.heappush(self._queues.setdefault(service, []), (-urgency, task))
+        self._broker.deal_in(service)
+        self._changed = True
+
+    def adopted(self, needs: Needs, peer: AgentId) -> None:
+        self._take(peer, needs)
+
+    def released(self, task: int, needs: Needs, peer: AgentId) -> None:
+        if peer in self._books:
+            self._books.give_back(peer, needs)
+            if peer in self._free:
+                self._free.give_back(peer, needs)
+            busy = self._busy.get(peer, [])
+            self._busy[peer] = [b for b in busy if b.task != task]
+        self._changed = True
+
+    def spare(self, needs: Needs, but: Sequence[AgentId]) -> AgentId | None:
+        """A free one: what costs money is chosen by the repairer."""
+        for peer in self._whole:
+            free = peer in self._free and peer not in but
+            if free and self._books.fits_on(peer, needs) is not None:
+                return peer
+        return None
+
+    def place(self, ahead: bool = False) -> Iterator[Placement]:
+        while self._agreed:
+            yield Placement(*self._agreed.popleft())
+        if self._changed:
+            self._changed = False
+            yield from self._decide()
+
+    # -- what the submitter tells --------------------------------------------------------------
+
+    def follow(self, plan: Plan) -> None:
+        self._plan = plan
+        self._changed = True
+
+    def look_again(self) -> None:
+        """Time has passed: what was worth waiting for may not be any more."""
+        self._changed = True
+
+    def bids_changed(self) -> None:
+        self._changed = True
+        for number in range(len(self._services)):
+            for offered in self._broker.offers(number):
+                self._since_offer(number, offered)
+        self._least = [self._cheapest(number) for number in range(len(self._services))]
+        self._reserve = sum(
+            least * count for least, count in zip(self._least, self._open_tasks, strict=True)
+        )
+
+    def done(self, task: int) -> None:
+        """It has a result."""
+        self._count(task, -1)
+        self._avoid.pop(task, None)
+
+    def undone(self, task: int) -> None:
+        """Its result is gone."""
+        self._count(task, +1)
+
+    def _count(self, task: int, change: int) -> None:
+        service = self._services.of[task]
+        self._open_tasks[service] += change
+        self._reserve += change * self._least[service]
+        if not self._open_tasks[service]:
+            self._broker.done_with(service)
+
+    def started_also(self, task: int, peer: AgentId) -> None:
+        """A second attempt of it was adopted there."""
+        found = self.expected(self._services.of[task], peer)
+        self._note_busy(task, peer, found)
+
+    def spendable(self, task: int = -1) -> float:
+        """What may be spent, on this task or beyond what all need, so that enough is left for the
+        cheapest way of all others."""
+        mine = self._least[self._services.of[task]] if task >= 0 else 0.0
+        others = max(0.0, self._reserve - self._on_order() - mine)
+        left = self._money.left
+        if task >= 0 and others + mine <= left * (1 + DRIFT):
+            return max(min(left, mine), left - others * (1 + DRIFT))  # the cheapest way, at least
+        return left - others * (1 + DRIFT)
+
+    def _on_order(self) -> float:
+        """What is counted as still needed, but is bound by contracts already."""
+        tasks = {busy.task for running in self._busy.values() for busy in running}
+        return sum([self._least[self._services.of[task]] for task in sorted(tasks)])
+
+    # -- what a plan is made on ----------------------------------------------------------------
+
+    @property
+    def spent(self) -> float:
+        """What was paid, or is bound by contracts."""
+        return self._money.ledger.spent + self._money.ledger.committed
+
+    @property
+    def spendable_in_all(self) -> float:
+        """What all open tasks together may cost."""
+        return self._money.left
+
+    @property
+    def needed(self) -> float:
+        """What all open tasks cost at least."""
+        return self._reserve
+
+    @property
+    def is_agreeing(self) -> bool:
+        return bool(self._agreeing or self._agreed)
+
+    def is_agreed(self, task: int, provider: AgentId) -> bool:
+        """Whether a contract was made for it there, and it is about to be bound."""
+        return (task, provider) in self._agreed
+
+    def is_open(self, service: int) -> bool:
+        return self._open_tasks[service] > 0
+
+    def least_cost(self, task: int) -> float | None:
+        """What the task costs at least; None if nobody offers to do it."""
+        service = self._services.of[task]
+        offers = self._broker.offers(service)
+        return self._least[service] if offers else None
+
+    def market(self) -> Market:
+        """Who offers what; free peers that were not asked for bids are one provider, ''."""
+        offers = [self._broker.offers(number) for number in range(len(self._services))]
+        asked = {offered.bid.provider for found in offers for offered in found}
+        lanes = {name: _lanes(self._whole[name]) for name in self._whole if name in asked}
+        lanes[UNASKED] = sum(_lanes(self._whole[name]) for name in self._unasked(asked))
+        terms = [self._terms(number, found, lanes) for number, found in enumerate(offers)]
+        return Market(terms, lanes, [service.needs.cores for service in self._services.all])
+
+    def _terms(
+        self, service: int, offers: Sequence[Offered], lanes: Mapping[str, int]
+    ) -> list[Terms]:
+        found = [
+            Terms(o.bid.provider, o.bid.cost, self.expected(service, o.bid.provider))
+            for o in offers
+            if o.bid.provider in lanes
+        ]
+        if lanes[UNASKED]:
+            found.append(Terms(UNASKED, 0.0, self.usual_s(service)))
+        return found
+
+    def _unasked(self, asked: Collection[str]) -> list[str]:
+        return [name for name in self._whole if name in self._free and name not in asked]
+
+    def peers_of(self, used: Collection[str]) -> list[str]:
+        """These providers, and all that are free."""
+        return [name for name in self._whole if name in used or name in self._free]
+
+    def takes(self, service: int, provider: str) -> Takes | None:
+        """What the provider promises of a task, corrected by how it kept its promises; None if it
+        promised nothing."""
+        offered = self._broker.offer(service, provider)
+        if offered is None:
+            return None
+        factor, bid = self._trust.factor(provider), offered.bid
+        return Takes(bid.early * factor, bid.time * factor, bid.late * factor)
+
+    def promised(self, service: int, provider: str) -> float:
+        """How long it takes there, by the provider's word alone."""
+        offered = self._broker.offer(service, provider)
+        return self.usual_s(service) if offered is None else mean_s(offered.bid)
+
+    def under_way(self) -> list[tuple[int, AgentId]]:
+        """(task, peer) of every attempt that was placed and is not over."""
+        return [(busy.task, peer) for peer, found in self._busy.items() for busy in found]
+
+    def running_since(self, task: int, peer: AgentId) -> float | None:
+        """When the task was given to the peer, if it is there."""
+        for busy in self._busy.get(peer, ()):
+            if busy.task == task:
+                return busy.since
+        return None
+
+    # -- choosing ------------------------------------------------------------------------------
+
+    def expected(self, service: int, provider: AgentId) -> float:
+        """How long a task of the service takes there."""
+        slower = self._trust.factor(provider) * self._overdue(provider)
+        return self.promised(service, provider) * slower
+
+    def _overdue(self, provider: AgentId) -> float:
+        """How many times longer than expected what runs there has been taking; 1 at least."""
+        now = self._mind.now()
+        longer = [(now - b.since) / max(1e-3, b.seconds) for b in self._busy.get(provider, ())]
+        return max([1.0, *longer])
+
+    def usual_s(self, service: int) -> float:
+        """How long it takes wherever."""
+        offers = self._broker.offers(service)
+        if offers:
+            means = sorted(mean_s(offered.bid) for offered in offers)
+            return means[len(means) // 2]
+        takes = self._services.all[service].takes
+        if takes is None:
+            return UNKNOWN_S
+        return (takes.optimistic_s + 4 * takes.likely_s + takes.pessimistic_s) / 6
+
+    def options(self, task: int, backlog: Mapping[AgentId, int] | None = None) -> list[Chosen]:
+        """All that the task could be given to, the best first; those too that have no room now.
+        Nobody beyond the plan, unless the plan has nobody for it."""
+        found = self.anywhere(task, backlog)
+        used = self._plan.providers
+        if used is None:
+            return found
+        planned = [o for o in found if o.provider in used or o.provider in self._free]
+        return planned or found
+
+    def anywhere(self, task: int, backlog: Mapping[AgentId, int] | None = None) -> list[Chosen]:
+        """As `options`, whatever the plan says."""
+        service = self._services.of[task]
+        needs = self._services.all[service].needs
+        now, may_spend = self._mind.now(), self.spendable(task)
+        avoid = self._avoid.get(task, {})
+        found = []
+        for offered in self._broker.offers(service):
+            provider = offered.bid.provider
+            whole = self._whole.get(provider)
+            if whole is None or not whole.fits(needs) or avoid.get(provider, 0.0) > now:
+                continue
+            if offered.bid.cost > may_spend:
+                continue
+            seconds = self.expected(service, provider)
+            fits = self._books.fits_on(provider, needs) is not None
+            has_room = fits and self._since_offer(service, offered) < offered.slots
+            wait_s = offered.wait_s if has_room else self._wait_s(provider, seconds, backlog, now)
+            found.append(Chosen(provider, offered.bid.cost, seconds, wait_s, offered.bid, has_room))
+        free = self._free.best(needs)
+        asked = {option.provider for option in found}
+        if free is not None and free[0] not in asked and avoid.get(free[0], 0.0) <= now:
+            seconds = self.expected(service, free[0])
+            found.append(Chosen(free[0], 0.0, seconds, 0.0, None, True))
+        saved_s = self._saved_s(task)
+        found.sort(key=lambda c: self._score(c, saved_s.get(c.provider, 0.0)))
+        return found
+
+    def _since_offer(self, service: int, offered: Offered) -> int:
+        """How many more of our tasks are there than when it told its free places."""
+        provider = offered.bid.provider
+        ours = len(self._busy.get(provider, ()))
+        before = self._ours_then.get((service, provider))
+        if before is None or before[0] is not offered:
+            before = self._ours_then[service, provider] = (offered, ours)
+        return ours - before[1]
+
+    def _score(self, option: Chosen, saved_s: float) -> tuple[float, bool, float]:
+        took_s = option.wait_s + option.seconds - saved_s
+        return option.cost + self._plan.price_of_time * took_s, not option.has_room, took_s
+
+    def _saved_s(self, task: int) -> dict[AgentId, float]:
+        if self._held is None:
+            return {}
+        return {peer: held / BANDWIDTH_BYTES_S for peer, held in self._held(task).items()}
+
+    def _wait_s(
+        self,
+        provider: AgentId,
+        seconds: float,
+        backlog: Mapping[AgentId, int] | None,
+        now: float,
+    ) -> float:
+        """Until a place is free there, after those that wait for it already."""
+        before = (backlog or {}).get(provider, 0)
+        left = sorted(busy.left_s(now) for busy in self._busy.get(provider, ()))
+        if not left:
+            return seconds * (1 + before)  # others fill it, or it takes nothing
+        rounds, place = divmod(before, len(left))
+        return left[place] + rounds * seconds
+
+    def _decide(self) -> Iterator[Placement]:
+        backlog: dict[AgentId, int] = {}
+        heads = [
+            (*queue[0], service)
+            for service, queue in self._queues.items()
+            if queue and self._has_room(service)
+        ]
+        heapq.heapify(heads)
+        waiting: list[tuple[float, int, int]] = []
+        deferred = dict.fromkeys(self._queues, 0)
+        while heads and len(waiting) < DECIDED_MAX:
+            urgency, task, service = heapq.heappop(heads)
+            queue = self._queues[service]
+            heapq.heappop(queue)
+            placed = self._decide_one(task, service, backlog)
+            if placed is None:
+                waiting.append((urgency, task, service))
+                deferred[service] += 1
+            elif placed:
+                yield Placement(task, placed)
+            if queue and deferred[service] < DEFERRED_MAX:
+                heapq.heappush(heads, (*queue[0], service))
+        for urgency, task, service in waiting:
+            heapq.heappush(self._queues[service], (urgency, task))
+
+    def _has_room(self, service: int) -> bool:
+        """Whether a task of it could be placed anywhere now: most often, when many wait, not."""
+        needs = self._services.all[service].needs
+        if self._free.best(needs) is not None:
+            return True
+        offers, used = self._broker.offers(service), self._plan.providers
+        planned = [o for o in offers if used is None or o.bid.provider in used]
+        return any(
+            self._books.fits_on(o.bid.provider, needs) is not None
+            and self._since_offer(service, o) < o.slots
+            for o in planned or offers
+        )
+
+    def _decide_one(self, task: int, service: int, backlog: dict[AgentId, int]) -> AgentId | None:
+        """The peer to place it on now; '' if it is dealt with, or not wanted; None if it waits."""
+        if not self._mind.wanted(task):
+            return ""
+        options = self.options(task, backlog)
+        if not options:
+            return None
+        best = self._without_harm(task, options)
+        if not best.has_room:
+            backlog[best.provider] = backlog.get(best.provider, 0) + 1
+            return None
+        needs = self._services.all[service].needs
+        if not self._money.needs_contract(best.provider, best.bid):
+            self._take(best.provider, needs)
+            self._free.placed(needs)
+            self._note_busy(task, best.provider, best.seconds)
+            return best.provider
+        assert best.bid is not None, "who asks a price was asked for a bid"
+        return "" if self._contract(task, service, best) else None
+
+    def _without_harm(self, task: int, options: Sequence[Chosen]) -> Chosen:
+        """The best that is in time, if it has room or is worth waiting for; else the best of those
+        with room. If none is surely in time, the quickest, as long as that may be."""
+        timely = [option for option in options if self._is_timely(task, option, MARGIN)]
+        if not timely:
+            quickest = min(options, key=lambda option: option.took_s)
+            timely = [quickest] if self._is_timely(task, quickest, 1.0) else list(options)
+        best = timely[0]
+        now = next((option for option in timely if option.has_room), best)
+        if now is best or best.took_s <= now.took_s or self._is_timely(task, best, SLACK):
+            return best
+        return now
+
+    def _is_timely(self, task: int, option: Chosen, times: float) -> bool:
+        """Whether all that hangs on the task would be done by the deadline, given to this one, if
+        everything took so many times longer than expected."""
+        plan = self._plan
+        if plan.deadline_at is None or not plan.ranks_s:
+            return times < SLACK  # whoever is in no hurry is in time, and does not idle
+        after_s = plan.ranks_s[task] - self.usual_s(self._services.of[task])
+        needs_s = option.took_s + max(0.0, after_s)
+        return times * needs_s <= plan.deadline_at - self._mind.now()
+
+    def _contract(self, task: int, service: int, option: Chosen) -> bool:
+        provider, needs, bid = option.provider, self._services.all[service].needs, option.bid
+        assert bid is not None
+
+        def agreed(why: str) -> None:
+            del self._agreeing[task]
+            if provider not in self._whole:
+                why = why or f"{provider} is gone"
+            if why:
+                self._avoid.setdefault(task, {})[provider] = self._mind.now() + AVOID_S
+                self.released(task, needs, provider)
+                self.ready(task, needs, self._urgency[task])
+            else:
+                self._agreed.append((task, provider))
+            self._mind.wake()
+
+        attempted = (provider, self._mind.name(task), self._mind.next_attempt(task))
+        if not self._money.agree(service, attempted, bid, agreed):
+            return False
+        self._agreeing[task] = provider
+        self._take(provider, needs)
+        self._note_busy(task, provider, option.seconds)
+        return True
+
+    # -- books ---------------------------------------------------------------------------------
+
+    def _cheapest(self, service: int) -> float:
+        needs = self._services.all[service].needs
+        if any(peer in self._free and whole.fits(needs) for peer, whole in self._whole.items()):
+            return 0.0
+        return min((o.bid.cost for o in self._broker.offers(service)), default=0.0)
+
+    def _take(self, peer: AgentId, needs: Needs) -> None:
+        self._books.take(peer, needs)
+        if peer in self._free:
+            self._free.take(peer, needs)
+
+    def _note_busy(self, task: int, peer: AgentId, seconds: float) -> None:
+        service = self._services.of[task]
+        self._busy.setdefault(peer, []).append(_Busy(task, service, self._mind.now(), seconds))
+
+
+def _lanes(whole: Ledger) -> int:
+    """How many tasks of one core fit at once."""
+    return max(1, whole.millicores // 1000)
