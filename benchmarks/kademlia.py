@@ -53,8 +53,8 @@ def main() -> None:
         figures["simulated"].append(found)
         tell("simulated", found)
     if chosen.churn:
-        for share in (0.0, 0.05):
-            found = simulated.under_churn(chosen.churn, chosen.seed, share)
+        for share, silent in ((0.0, False), (0.05, False), (0.05, True)):
+            found = simulated.under_churn(chosen.churn, chosen.seed, share, silent=silent)
             figures["churn"].append(found)
             tell("churn", found)
     kill = round(0.3 * chosen.processes)

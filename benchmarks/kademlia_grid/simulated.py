@@ -15,6 +15,8 @@ from sureline.world.simulated import Network, Simulation
 
 PART = "kademlia"
 TOPIC = "count"
+WITHOUT_ORIGIN_S = 15.0
+"""How long a broadcast may take whose origin has died: about as long as one would wait for it."""
 
 
 class Net:
@@ -65,6 +67,11 @@ class Net:
 
     def crash(self, node: str) -> None:
         self.sim.crash(node)
+        self._gone(node)
+
+    def cut_off(self, node: str) -> None:
+        """Nobody hears of it again, nor is told that it is gone."""
+        self.sim.freeze(node)
         self._gone(node)
 
     def restart(self, node: str) -> None:
@@ -165,6 +172,8 @@ class Net:
             TOPIC, b"hello", lambda aggregate: replies.append((self.sim.time - began_s, aggregate))
         )
         self.until(lambda: bool(replies) or root not in self.live)
+        if not replies:  # its origin died, and the broadcast goes on
+            self.pass_time(WITHOUT_ORIGIN_S)
         stayed = [node for node in there if node in self.live]
         reached = sum(node in self.heard for node in stayed)
         children = [a.broadcasts.forwards - before.get(n, 0) for n, a in self.live.items()]
@@ -205,13 +214,15 @@ class Net:
 
     # Churn.
 
-    def churn(self, share_per_minute: float, minutes: float) -> None:
-        """From now on nodes crash, and as many new ones join, evenly over the time."""
+    def churn(self, share_per_minute: float, minutes: float, *, silent: bool = False) -> None:
+        """From now on nodes crash, or are cut off without a sign, and as many new ones join,
+        evenly over the time."""
+        lose = self.cut_off if silent else self.crash
         began_s = self.sim.time
         count = round(share_per_minute * minutes * len(self.live))
         for number in range(count):
             moment_s = began_s + 60 * minutes * (number + self.random.random()) / count
-            self.sim.at(moment_s, lambda: self.crash(self.somebody()))
+            self.sim.at(moment_s, lambda: lose(self.somebody()))
             self.sim.at(moment_s, lambda: void(self.add()))
 
 
@@ -278,9 +289,14 @@ def outcome(found: dict[bytes, tuple[bool, float]]) -> dict[str, Any]:
 
 
 def under_churn(
-    count: int, seed: int = 1, share_per_minute: float = 0.05, minutes: float = 6.0
+    count: int,
+    seed: int = 1,
+    share_per_minute: float = 0.05,
+    minutes: float = 6.0,
+    *,
+    silent: bool = False,
 ) -> dict[str, Any]:
-    """Broadcasts and gets while nodes crash and join all the time."""
+    """Broadcasts and gets while nodes crash (or are cut off) and join all the time."""
     net = Net(seed)
     net.grow(count)
     net.pass_time(20.0)
@@ -288,7 +304,7 @@ def under_churn(
     net.store(wanted)
     sent = net.messages()
     began_s = net.sim.time
-    net.churn(share_per_minute, minutes)
+    net.churn(share_per_minute, minutes, silent=silent)
     casts = []
     while net.sim.time < began_s + 60 * minutes:
         net.pass_time(20.0)
@@ -301,6 +317,7 @@ def under_churn(
         "nodes": count,
         "share_per_minute": share_per_minute,
         "minutes": minutes,
+        "silent": silent,
         "broadcasts": len(casts),
         "coverage": round(reached / sum(cast["nodes"] for cast in casts), 5),
         "coverage_min": round(min(cast["coverage"] for cast in casts), 5),

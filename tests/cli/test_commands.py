@@ -126,7 +126,7 @@ def test_json_of_run_and_resume(bench: Bench) -> None:
 
 
 def check_outcome(outcome: dict[str, object], state: str, **counts: int) -> None:
-    assert set(outcome) == {"run", "state", "tasks", "elapsed_s", "reason"}
+    assert set(outcome) == {"run", "state", "tasks", "elapsed_s", "reason", "deadline", "late_s"}
     assert outcome["state"] == state
     assert isinstance(outcome["run"], str)
     assert isinstance(outcome["elapsed_s"], float)
@@ -172,6 +172,8 @@ def test_json_of_show(failed: Bench) -> None:
         "elapsed_s",
         "tasks",
         "by_state",
+        "repairs",
+        "terms",
         "listed",
     }
     assert (data["name"], data["state"], data["source"]) == ("pair", "failed", "w.yaml")

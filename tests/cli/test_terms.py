@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import os
 
 import pytest
 from surely import sureline, write
 
 from sureline.cli.terms import moment_of, terms
+from sureline.compose.terms import before
 from sureline.forecast.result import QUANTILE_SHARES, Basis, Forecast
 from sureline.run.feasible import quantile_s, refusal
 from sureline.workflow.mistakes import UserError
+from sureline.workflow.read import read_workflow
 from sureline.workflow.terms import Terms
 
 NOON = datetime.datetime(2030, 5, 17, 12, 0).timestamp()
@@ -127,6 +130,31 @@ def test_a_run_that_ends_late_keeps_its_results_and_says_so(tmp_path):
     shown = sureline(tmp_path, "show", "--json").json
     assert shown["terms"]["late_s"] == said.json["late_s"]
     assert shown["terms"]["surety_wanted"] == 0.9
+
+
+MADE = """
+tasks:
+  first: {run: cat in.txt > a.txt, inputs: in.txt, outputs: a.txt, takes: 1h}
+  second: {run: cat a.txt > b.txt, inputs: a.txt, outputs: b.txt, takes: 1h}
+"""
+
+
+def test_what_was_made_already_counts_as_done_before_the_start(tmp_path):
+    write(tmp_path, "flow.yaml", MADE)
+    source = write(tmp_path, "in.txt", "a\n")
+    os.utime(source, (1, 1))  # older than a file that may still be written to
+    assert sureline(tmp_path, "run", "flow.yaml").code == 0
+    said = sureline(tmp_path, "run", "flow.yaml", "--within", "20min", "--json")
+    assert said.code == 0, said
+    assert said.json["tasks"]["reused"] == 2
+    graph = read_workflow(tmp_path / "flow.yaml", directory=tmp_path).graph
+    home = tmp_path / ".sureline"
+    assert before(graph, home, fresh=False).reused == (0, 1)
+    assert before(graph, home, fresh=True).reused == ()
+    (tmp_path / "a.txt").unlink()  # the store has it still
+    assert before(graph, home, fresh=False).reused == (0, 1)
+    source.write_text("another\n")
+    assert before(graph, home, fresh=False).reused == ()
 
 
 HANGS = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from command_list import COMMANDS, GROUPS
 from surely import sureline
 
 import sureline as sureline_package
+from sureline.cli.main import run_command
 from sureline.workflow.yaml_blocks import DEFAULT_KEYS, TASK_KEYS
 from sureline.workflow.yaml_needs import NEEDS_KEYS
 from sureline.workflow.yaml_reader import TOP_KEYS, read_yaml
@@ -59,14 +62,13 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def options() -> dict[str, set[str]]:
     """The options of every command, as its --help has them; '' is the command itself."""
-    where = tmp_path_factory.mktemp("help")
     found = {}
     for command in ["", *COMMANDS]:
-        said = sureline(where, *command.split(), "--help")
-        assert said.code == 0
-        listed = said.out[said.out.index("╭") :]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert run_command([*command.split(), "--help"]) == 0
+        listed = out.getvalue()[out.getvalue().index("╭") :]
         found[command] = set(FLAG.findall(listed)) | {"--help"}
     return found
 

@@ -34,10 +34,10 @@ def sweep(name, seeds):
 
 
 def test_eight_peers_two_killed():
-    outcomes = sweep(KILLED, range(1, 16))
+    outcomes = sweep(KILLED, range(1, 9))
     assert all(outcome.faults == {"crash": 2} for outcome in outcomes)
     # the faults must hurt, or nothing is shown
-    assert sum('"outcome":"lost"' in "".join(o.journals[0]) for o in outcomes) >= 5
+    assert sum('"outcome":"lost"' in "".join(o.journals[0]) for o in outcomes) >= 3
 
 
 def test_a_storm():
@@ -46,8 +46,8 @@ def test_a_storm():
 
 
 def test_eight_peers_in_rough_weather():
-    outcomes = sweep(ROUGH, range(1, 16))
-    assert sum(run.epochs > 1 for o in outcomes for run in o.runs) >= 10
+    outcomes = sweep(ROUGH, range(1, 9))
+    assert sum(run.epochs > 1 for o in outcomes for run in o.runs) >= 5
     assert {"crash", "kill", "freeze", "restart", "thaw"} <= set().union(
         *(o.faults for o in outcomes)
     )
@@ -60,7 +60,7 @@ def test_thousands_of_seeds(name, seeds):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", ["lab-churn", "two-sites", "partition", "quiet-lab"])
+@pytest.mark.parametrize("name", ["lab-churn", "market", "two-sites", "partition", "quiet-lab"])
 def test_other_shipped_scenarios_over_many_seeds(name):
     sweep(name, range(1000, 1010))
 

@@ -50,8 +50,8 @@ def seed() -> int:
     return int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1_000_000)))
 
 
-def test_fifteen_kills(tmp_path: Path, seed: int) -> None:
-    crash(tmp_path, seed, int(os.environ.get("CRASH_KILLS", "15")))
+def test_eight_kills(tmp_path: Path, seed: int) -> None:
+    crash(tmp_path, seed, int(os.environ.get("CRASH_KILLS", "8")))
 
 
 @pytest.mark.soak
@@ -143,7 +143,7 @@ class Victim:
             self._resumes += 1
             arguments = ("resume", self.run)
         with started(
-            self._where, *arguments, "--quiet", env={EXECUTIONS: str(self._log)}
+            self._where, *arguments, "--quiet", env={EXECUTIONS: str(self._log)}, cold=True
         ) as process:
             if not spare:
                 self._wait_for_an_instant(process)

@@ -284,16 +284,17 @@ def test_losing_the_terminal_stops_the_run_cleanly(where: Path, marks: Marks) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_at_any_instant_does_no_harm(where: Path, number: int) -> None:
+@pytest.mark.parametrize("instants", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_signal_at_any_instant_does_no_harm(where: Path, number: int, instants: int) -> None:
     """From the first moment to the last; whatever came of it, the run can be completed."""
     tasks = {
         f"t{k}": {"run": f"sleep 0.02; echo {k} > out.{k}", "outputs": [f"out.{k}"]}
         for k in range(10)
     }
     write_flow(where, tasks)
-    for k in range(6):
-        with started(where, "run", "flow.yaml", "--fresh") as run:
-            time.sleep(0.1 + 0.15 * k)  # the instant is what this test varies
+    for k in range(instants):
+        with started(where, "run", "flow.yaml", "--fresh", cold=True) as run:
+            time.sleep(0.1 + 0.8 * k / (instants - 1))  # the instant is what this test varies
             run.signal(number)
             said = run.end()
         assert said.code in (0, 130, -number), said

@@ -252,7 +252,9 @@ def test_a_disk_that_fills_up_during_the_run(small_disk: Path, leave_bytes: int)
     check_hungry(small_disk)
 
 
-@pytest.mark.parametrize("inodes", [7, 8, 9, 10, 12, 16, 30])
+@pytest.mark.parametrize(
+    "inodes", [7, *(pytest.param(n, marks=pytest.mark.soak) for n in (8, 10, 16)), 9, 12, 30]
+)
 def test_a_disk_without_room_for_more_files(tmp_path: Path, inodes: int) -> None:
     """Space is left, but no file can be made: each count stops the run at another step."""
     if not IS_ROOT:
@@ -310,7 +312,7 @@ def test_a_full_disk_in_the_users_directory_only(where: Path, small_disk: Path) 
 # -- company ---------------------------------------------------------------------------------
 
 
-def busy(where: Path, name: str, tasks: int = 20) -> None:
+def busy(where: Path, name: str, tasks: int) -> None:
     flow = {
         f"t:{k}": {"run": f"sleep 0.01; echo {name} {k} > {name}.{k}", "outputs": [f"{name}.{k}"]}
         for k in range(tasks)
@@ -330,41 +332,41 @@ def together(where: Path, *commands: tuple[str, ...]) -> list[Said]:
         return [one.end() for one in going]
 
 
-def all_good(where: Path, name: str, tasks: int = 20) -> None:
+def all_good(where: Path, name: str, tasks: int) -> None:
     wanted = "".join(f"{name} {k}\n" for k in range(tasks))
     assert (where / f"{name}.all").read_text() == wanted
 
 
 def test_different_workflows_at_once(where: Path) -> None:
-    names = ("one", "two", "three", "four")
+    names = ("one", "two", "three")
     for name in names:
-        busy(where, name)
+        busy(where, name, 8)
     said = together(where, *(("run", f"{name}.yaml", "--json") for name in names))
     for one in said:
         assert one.code == 0, one
         assert one.json["state"] == "succeeded"
         assert set(commits_per_task(where, one.json["run"]).values()) == {1}
-        assert len(commits_per_task(where, one.json["run"])) == 21
+        assert len(commits_per_task(where, one.json["run"])) == 9
     for name in names:
-        all_good(where, name)
+        all_good(where, name, 8)
     assert leftovers(where) == []
 
 
 @pytest.mark.parametrize("fresh", [(), ("--fresh",)])
 def test_the_same_workflow_at_once(where: Path, fresh: tuple[str, ...]) -> None:
-    busy(where, "one")
-    said = together(where, *((("run", "one.yaml", "--json", *fresh),) * 4))
-    assert len({one.json["run"] for one in said}) == 4
+    busy(where, "one", 8)
+    said = together(where, *((("run", "one.yaml", "--json", *fresh),) * 3))
+    assert len({one.json["run"] for one in said}) == 3
     for one in said:
         assert one.code == 0, one
         assert set(commits_per_task(where, one.json["run"]).values()) == {1}
-        assert len(commits_per_task(where, one.json["run"])) == 21
-    all_good(where, "one")
+        assert len(commits_per_task(where, one.json["run"])) == 9
+    all_good(where, "one", 8)
     assert leftovers(where) == []
 
 
 def test_readers_disturb_nothing(where: Path) -> None:
-    busy(where, "one", 60)
+    busy(where, "one", 30)
     stop = threading.Event()
     seen: list[Said] = []
 
@@ -380,10 +382,10 @@ def test_readers_disturb_nothing(where: Path) -> None:
         stop.set()
         reader.join()
     assert said.code == 0, said
-    all_good(where, "one", 60)
+    all_good(where, "one", 30)
     for one in seen:
         no_traceback(one)
-        assert one.code == 0 or "no journal" in one.err or "there is no run" in one.err, one
+        assert one.code == 0 or "no journal" in one.err or "there are no runs" in one.err, one
 
 
 @pytest.mark.parametrize("lock", ['{"host": "here", "pid": 1, "boot": "earlier"}', "", None])

@@ -240,8 +240,9 @@ def test_large_results_go_from_call_to_call(tmp_path: Path) -> None:
 # -- Executor ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def executor() -> Iterator[sureline.Executor]:
+    """One for all: whatever a test does to its workers, it serves the next."""
     with sureline.Executor(2) as made:
         yield made
 
@@ -257,7 +258,7 @@ def test_a_dead_worker_loses_its_call_alone(executor: sureline.Executor, death: 
 
 
 def test_many_deaths_in_a_row(executor: sureline.Executor) -> None:
-    lost = [executor.submit(kill_self) for _ in range(8)]
+    lost = [executor.submit(kill_self) for _ in range(4)]
     good = [executor.submit(square, k) for k in range(8)]
     assert all(isinstance(f.exception(PATIENCE_S), WorkerLostError) for f in lost)
     assert [f.result(PATIENCE_S) for f in good] == [k * k for k in range(8)]

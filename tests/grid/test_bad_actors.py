@@ -358,7 +358,7 @@ def test_absurd_messages_of_one_who_may_do_everything_harm_nobody(lab):
 
     attack(test())
     assert lab.lines("was dropped") == 0, "a handler raised"
-    until(lambda: set(lab.present("p2")) >= set(PEERS))
+    lab.until(lambda: set(lab.present("p2")) >= set(PEERS), "all to be there")
 
 
 # -- those who want too much ----------------------------------------------------------------------

@@ -157,7 +157,7 @@ def test_a_run_is_seen_cancelled_and_taken_over_from_another_peer(lab, where, tm
         told = lab.do("p5", "status", name, "--grid", GRID, "--json", where=elsewhere)
         return told.code == 0 and told.json["tasks"]["succeeded"] >= 5
 
-    until(seen, "the run to be seen from another peer")
+    lab.until(seen, "the run to be seen from another peer")
     assert name in {r["run"] for r in lab.do("p4", "runs", "--grid", GRID, "--json").json["runs"]}
     assert lab.do("p4", "resume", name, "--grid", GRID, where=elsewhere).code == 2, "it is driven"
     said = lab.do("p5", "cancel", name, "--grid", GRID, "--json", where=elsewhere)
@@ -210,21 +210,21 @@ def test_a_peer_that_may_not_submit_is_told_so(lab, where):
     assert "may not submit" in said.err
     assert not (where / ".sureline").exists()
     assert lab.do("worker", "leave").code == 0
-    until(lambda: "worker" not in lab.present())
+    lab.until(lambda: "worker" not in lab.present(), "it to be gone")
 
 
 def test_a_revoked_peer_is_refused_everywhere_also_after_restarts(lab):
     bad = lab.join("bad")
     bad.ready()
-    until(lambda: "bad" in lab.present("p5"))
+    lab.until(lambda: "bad" in lab.present("p5"), "it to be there")
     assert lab.do("p0", "revoke", "bad").code == 0
-    until(lambda: "bad" not in lab.present("p5"), "the others to drop it")
+    lab.until(lambda: "bad" not in lab.present("p5"), "the others to drop it")
     until(lambda: "refuse" in bad.log, "it to be told why")
     bad.kill()
     lab.peers["p5"].kill()
     lab.serve("p5").ready()
     lab.serve("bad").ready()
-    until(lambda: "p5" in lab.present())
+    lab.until(lambda: "p5" in lab.present(), "p5 to be back")
     said = lab.do("bad", "peers", "--json")
     met = {one["peer"] for one in said.json["peers"]} if said.code == 0 else set()
     assert met <= {"bad"}, "somebody speaks with it"
@@ -234,7 +234,7 @@ def test_a_revoked_peer_is_refused_everywhere_also_after_restarts(lab):
 def test_a_stopped_peer_is_noticed_and_welcome_again(lab):
     lab.peers["p3"].stop()
     try:
-        until(lambda: "p3" not in lab.present("p1"), "a stopped peer to be missed")
+        lab.until(lambda: "p3" not in lab.present("p1"), "a stopped peer to be missed")
     finally:
         lab.peers["p3"].go_on()
-    until(lambda: "p3" in lab.present("p1"), "a peer that goes on to be there again")
+    lab.until(lambda: "p3" in lab.present("p1"), "a peer that goes on to be there again")

@@ -47,13 +47,13 @@ def picture(s: Snapshot, outlook: Known, width: int = 100, rows: int = 24) -> li
 
 
 def test_the_frame() -> None:
-    tasks = (RunningTask("a", 148.0), RunningTask("longer", 158.0))
+    tasks = (RunningTask("a", 148.0, 0.4), RunningTask("longer", 158.0))
     s = snapshot(done=4, reused=1, failed=1, running=2, longest=tasks)
     assert picture(s, Known(FORECAST, 15.0), width=90) == [
         "demo-1  " + "━" * 30 + "─" * 30 + " 4/10 (40 %)",
         "  2 running · 1 failed · 1 reused · 3 waiting · 1 min 00 s so far",
         "  " + FORECAST,
-        "    a       12 s of about 15 s",
+        "    a       12 s of about 15 s, 40 % done",
         "    longer  2.0 s of about 15 s",
     ]
 

@@ -207,9 +207,9 @@ def test_modes(where: Path) -> None:
     assert lines.code == 0 and ": 3 tasks" in lines.err and "\x1b" not in lines.err
     live = sureline(where, "run", "flow.yaml", "--fresh", "--progress", "live")
     assert live.code == 0 and "\x1b[J" in live.err
-    none = sureline(where, "run", "flow.yaml", "--fresh", "--progress", "none")
+    none = sureline(where, "run", "flow.yaml", "--progress", "none")
     assert (none.code, none.err) == (0, "")
-    quiet = sureline(where, "run", "flow.yaml", "--fresh", "--quiet")
+    quiet = sureline(where, "run", "flow.yaml", "--quiet")
     assert (quiet.code, quiet.err) == (0, "")
     wrong = sureline(where, "run", "flow.yaml", "--progress", "loud")
     assert wrong.code == 2

@@ -13,13 +13,14 @@ import pytest
 from kademlia_bench import simulated
 from kademlia_invariants import (
     MESSAGES_PER_NODE_AND_S,
-    check_nothing_hangs,
     check_bounds,
+    check_nothing_hangs,
     check_replicas_are_near,
     check_tables,
 )
 
 from sureline.overlay.kademlia import KademliaSettings, key_of
+from sureline.world.address import node_of
 from sureline.world.simulated import LAN, Exponential, Link, LogNormal, Network
 
 ONLY = os.environ.get("KADEMLIA_SEED")
@@ -181,3 +182,36 @@ def test_the_same_seed_gives_the_same_history() -> None:
         return trouble.net.sim.events, trouble.net.messages(), list(trouble.net.live), tables
 
     assert history(3) == history(3) != history(4)
+
+
+def waiting_forwarders(net: simulated.Net) -> list[str]:
+    """Nodes that have taken a part of a broadcast, and wait in vain for somebody to take a part
+    of theirs in which others live."""
+    return [
+        node
+        for node, agent in net.live.items()
+        for child in agent.broadcasts._numbers.values()
+        if not child.taken and node_of(child.to) not in net.live and len(child.part.contacts) > 1
+    ]
+
+
+def test_a_forwarder_that_falls_silent_does_not_take_its_part_with_it() -> None:
+    """Its parent has its word, and its children are not told yet."""
+    net = simulated.Net(4)
+    net.grow(200)
+    net.pass_time(20.0)
+    for node in net.random.sample(sorted(net.live), 25):
+        net.cut_off(node)
+    root = net.somebody()
+    began_s = net.sim.time
+    replies: list[float] = []
+    net.live[root].broadcast(simulated.TOPIC, b"", lambda _: replies.append(net.sim.time))
+    net.pass_time(0.5)
+    fallen = [node for node in waiting_forwarders(net) if node != root]
+    assert fallen, "nobody waits: the test shows nothing"
+    for node in fallen:
+        net.cut_off(node)
+    assert net.until(lambda: bool(replies))
+    assert set(net.live) - set(net.heard) == {root}
+    assert replies[0] - began_s < 30.0
+    assert max(agent.broadcasts.forwards for agent in net.live.values()) <= 8

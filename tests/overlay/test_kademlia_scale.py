@@ -40,8 +40,8 @@ def check_live(figures: dict[str, Any], keys: int) -> None:
     assert figures["links_max"] <= 64
 
 
-def test_a_thousand_simulated_nodes_lose_a_third_of_them() -> None:
-    check_simulated(simulated.measure(1000, seed=5, keys=200), 200)
+def test_four_hundred_simulated_nodes_lose_a_third_of_them() -> None:
+    check_simulated(simulated.measure(400, seed=5, keys=100), 100)
 
 
 def test_a_hundred_and_fifty_live_peers_lose_a_third_of_them() -> None:
@@ -50,7 +50,7 @@ def test_a_hundred_and_fifty_live_peers_lose_a_third_of_them() -> None:
 
 def test_broadcasts_under_churn_reach_nearly_all() -> None:
     figures = simulated.under_churn(150, seed=3, minutes=2.0)
-    check_cast(figures, 0.99)
+    check_cast(figures | {"coverage": figures["coverage_min"]}, 0.99)
     check_found(figures["gets"], 0.999)
 
 
@@ -68,10 +68,12 @@ def test_fifteen_hundred_live_peers_lose_a_third_of_them() -> None:
 
 
 @pytest.mark.soak
-def test_fifteen_hundred_simulated_nodes_under_churn() -> None:
-    figures = simulated.under_churn(1500)
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_fifteen_hundred_simulated_nodes_under_churn(seed: int, silent: bool) -> None:
+    figures = simulated.under_churn(1500, seed, silent=silent)
     print(figures)
-    check_cast(figures, 0.99)
+    check_cast(figures | {"coverage": figures["coverage_min"]}, 0.99)
     check_found(figures["gets"], 0.999)
 
 

@@ -138,8 +138,9 @@ def test_a_late_result_of_a_peer_believed_dead_is_taken_and_the_other_attempt_wi
     run.drive()
     run.check()
     assert len(where(grid, "t0")) == 2
-    commit = run.of(TaskEnded)[-1]
+    commit, beaten = run.of(TaskEnded)[-2:]
     assert (commit.outcome, commit.peer, commit.attempt) == ("succeeded", first, 1)
+    assert (beaten.outcome, beaten.attempt) == ("cancelled", 2)
     assert run.ended.at < 30.0
     assert any(isinstance(m, Withdraw) and m.attempt == 2 for _, _, m in grid.sent)
 
@@ -240,7 +241,7 @@ def test_a_peer_that_comes_after_a_resume_is_asked_then(grid):
     grid.after(20.0, lambda: run.joined(node))
     run.drive()
     run.check()
-    commit = run.of(TaskEnded)[-1]
+    commit, _beaten = run.of(TaskEnded)[-2:]
     assert commit.peer == node, "it finished first, though another had been started meanwhile"
     assert begun(grid) == {"t0": 2}
 

@@ -101,7 +101,7 @@ def graphs(draw):
 
 
 @given(graphs(), st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_order_and_capacity_hold_for_random_graphs(graph, seed):
     world = ToyWorld(seed)
     world.duration = lambda job: world.random.choice([0.1, 1.0, 1.0, 5.0])
@@ -297,7 +297,7 @@ def test_a_call_starts_when_the_files_it_follows_are_in_place():
 
 @pytest.mark.parametrize("follows", [True, False])
 @given(graphs(), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_order_and_capacity_hold_when_tasks_are_bound_ahead(follows, graph, seed):
     world = ToyWorld(seed)
     world.follows = follows

@@ -16,7 +16,7 @@ from grids import new_grid
 from msgspec import inspect
 from toy_grid import Machine, Timer, ToyGrid, ToyPlace
 
-from sureline.compose.driving import _tell
+from sureline.compose.driving import GridSession
 from sureline.compose.elsewhere import TOPIC, answer_with, merge_copies
 from sureline.compose.kept import KeptJournals
 from sureline.compose.node import MESSAGES
@@ -38,6 +38,9 @@ from sureline.run.options import Options
 from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
 from sureline.strategies.spread import SpreadPlacer
+from sureline.strategies.surety.pricing import Tariff
+from sureline.strategies.surety.provider import PART as MARKET
+from sureline.strategies.surety.provider import Provider
 from sureline.workflow.model import Command, Graph, Task
 from sureline.world.address import at, node_of
 from sureline.world.identity.credentials import Credentials
@@ -133,6 +136,10 @@ class Absurd:
             kind = self.random.choice(MESSAGES)
             if CODEC.tags[kind] not in RARE or self.random.random() < 0.01:
                 return self._message(kind, {})
+
+    def said(self, kind: type[Message], likely: dict[str, Any]) -> Message:
+        """One of this kind, in which these fields mostly say what is given."""
+        return self._message(kind, likely)
 
     def _message(self, kind: type[Message], said: dict[str, Any]) -> Message:
         while True:
@@ -311,6 +318,8 @@ class AbsurdGrid(ToyGrid):
         agent = GridPeerAgent(*place("peer"), Capacity(2.0, 1000), marks, membership.report)
         self.join(agent)
         agent.start()
+        tariff = Tariff(0.0, 1.0, 0.5, 0.5, 0.5)
+        self.join(Provider(*place(MARKET), agent, tariff))
 
     def _drive(self) -> None:
         graph = Graph(
@@ -341,7 +350,9 @@ class AbsurdGrid(ToyGrid):
         self.submitter.start({VICTIM: capacity, HONEST: capacity})
         self.mirror.start()
 
-        membership.watch(lambda member: _tell(self.submitter, self.mirror, member))
+        session = GridSession.__new__(GridSession)  # for what it does with a member, nothing else
+        session._options, session._left_out = Options(), {}
+        membership.watch(lambda member: session._tell(self.submitter, self.mirror, member))
 
     # -- the attack ----------------------------------------------------------------------------
 

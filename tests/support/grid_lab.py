@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from surely import COMMAND, PATIENCE_S, Said, sureline, until
 from sureline.peer import orphans
 
 GRID = "lab"
+ASKED_EVERY_S = 0.3
 
 
 class Peer:
@@ -130,4 +132,8 @@ class GridLab:
         return {one["peer"]: one for one in said.json["peers"] if one["state"] == "alive"}
 
     def until_present(self, names: set[str], asked: str = "p0") -> None:
-        until(lambda: set(self.present(asked)) == names, f"{names} to be there")
+        self.until(lambda: set(self.present(asked)) == names, f"{names} to be there")
+
+    def until(self, what: Callable[[], object], told: str) -> None:
+        """Wait for what a command must tell: asking costs the peers, and us, some effort."""
+        until(what, told, every_s=ASKED_EVERY_S)

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import warm
+
 from sureline.journal.events import AnyEvent
 from sureline.journal.locks import RunLock
 from sureline.journal.store import Journal
@@ -53,6 +55,8 @@ def sureline(
     **options: Any,
 ) -> Said:
     """Run the command in `where` to its end."""
+    if not options and warm.fits(env or {}):
+        return Said(*warm.warm().run(arguments, where, {**os.environ, **(env or {})}, timeout_s))
     done = subprocess.run(
         [COMMAND, *arguments],
         cwd=where,
@@ -70,15 +74,23 @@ def sureline(
 class Started:
     """The command, running; its output goes to files beside the directory it works in."""
 
-    def __init__(self, where: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, where: Path, *arguments: str, env: dict[str, str] | None = None, cold: bool = False
+    ) -> None:
         self.where = where
+        self.process: subprocess.Popen[bytes] | warm.Forked
+        variables = {**os.environ, **(env or {})}
         self._out = where.parent / f"{where.name}.{time.monotonic_ns()}.out"
         self._err = self._out.with_suffix(".err")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
+            if not cold and warm.fits(env or {}):
+                self.process = warm.warm().start(arguments, where, variables, out, err)
+                self.pid = self.process.pid
+                return
             self.process = subprocess.Popen(
                 [COMMAND, *arguments],
                 cwd=where,
-                env={**os.environ, **(env or {})},
+                env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -113,9 +125,12 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(where: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[Started]:
-    """The command, running; nothing of it is left when the block is left."""
-    one = Started(where, *arguments, env=env)
+def started(
+    where: Path, *arguments: str, env: dict[str, str] | None = None, cold: bool = False
+) -> Iterator[Started]:
+    """The command, running; nothing of it is left when the block is left. With `cold`, what it
+    does before its first step is part of the test."""
+    one = Started(where, *arguments, env=env, cold=cold)
     try:
         yield one
     finally:
@@ -163,13 +178,15 @@ def alive(pid: int) -> bool:
     return not _is_zombie(pid)
 
 
-def until(what: Callable[[], T], told: str = "", timeout_s: float = PATIENCE_S) -> T:
+def until(
+    what: Callable[[], T], told: str = "", timeout_s: float = PATIENCE_S, every_s: float = 0.01
+) -> T:
     """Wait for `what()` to be true, and return it. Fails the test when patience ends."""
     give_up = time.monotonic() + timeout_s
     while not (found := what()):
         if time.monotonic() > give_up:
             raise AssertionError(f"waited {timeout_s:g} s in vain for {told or what}")
-        time.sleep(0.01)
+        time.sleep(every_s)
     return found
 
 

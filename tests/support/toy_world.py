@@ -11,6 +11,8 @@ import heapq
 from collections.abc import Callable, Sequence
 from random import Random
 
+import msgspec
+
 from sureline.journal.events import Event
 from sureline.peer.jobs import (
     CommandJob,
@@ -22,6 +24,7 @@ from sureline.peer.jobs import (
     PublishJob,
     UserFile,
 )
+from sureline.run.outlook import Outlook, Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
 from sureline.world.agent import Agent
@@ -70,6 +73,9 @@ class ToyWorld:
         self.past: dict[str, object] = {}
         self.kept_paths: set[str] | None = None
         """What the store still has whole; None for everything."""
+        self.seer = Seer({})
+        """Makes the forecasts that agents ask for."""
+        self.outlooks: list[Outlook] = []
         self._agents: dict[str, Agent] = {}
         self._queue: list[tuple[float, int, ToyTimer]] = []
         self._steps = 0
@@ -156,6 +162,10 @@ class ToyWorld:
             case KeptFiles(files=files):
                 kept = self._home.kept_paths
                 answer = KeptAnswer(kept is None or all(file.path in kept for file in files))
+            case Outlook():
+                self.outlooks.append(wanted)
+                # What was measured is not the test's: the next round comes when it is due.
+                answer = msgspec.structs.replace(self.seer.answer(wanted), cost_s=0.0)
             case _:
                 raise AssertionError(wanted)
         self.after(0.0, lambda: on_done(answer))

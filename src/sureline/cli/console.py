@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import os
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sureline.journal.words import counted, duration, size
+from sureline.journal.words import counted, duration, moment, size
 from sureline.workflow.mistakes import Mistake, SurelineError
 
 __all__ = [
@@ -134,8 +133,3 @@ def _as_data(mistake: Mistake | str, hint: str) -> dict[str, Any]:
         "what": mistake.what,
         "hint": mistake.hint,
     }
-
-
-def moment(at: float) -> str:
-    """A time for programs: ISO 8601 with an offset, to the second."""
-    return datetime.datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")

@@ -24,7 +24,7 @@ LAST_WORDS_S = 1.0
 """The end of a run waits at most so long for its display."""
 LINE_LENGTH_MAX = 500
 
-ToldKind = Literal["notice", "start", "failure", "tail", "retry", "again", "stop"]
+ToldKind = Literal["notice", "start", "failure", "tail", "retry", "again", "repair", "stop"]
 
 
 class Told(NamedTuple):
@@ -37,6 +37,8 @@ class Told(NamedTuple):
 class RunningTask(NamedTuple):
     task: str
     started_at: float
+    fraction: float = 0.0
+    """How much of it is done, if it says so."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):

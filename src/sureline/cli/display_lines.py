@@ -14,7 +14,7 @@ from sureline.cli.display import Outlook, Sink, Snapshot, ToldKind
 EVERY_S = 2.0
 SILENCE_S = 60.0
 LINES_PER_DOUBLING = 50
-QUIET: frozenset[ToldKind] = frozenset({"notice", "failure", "tail", "again", "stop"})
+QUIET: frozenset[ToldKind] = frozenset({"notice", "failure", "tail", "again", "repair", "stop"})
 """What is told with --quiet: nothing that goes as it should."""
 
 

@@ -23,7 +23,14 @@ from sureline.cli.display_lines import stopping
 RUNNING_ROWS_MAX = 12
 BAR_CELLS_MIN, BAR_CELLS_MAX = 8, 60
 NAME_CELLS_MAX = 48
-STYLES = {"failure": "red", "tail": "dim", "retry": "yellow", "again": "yellow", "notice": "bold"}
+STYLES = {
+    "failure": "red",
+    "tail": "dim",
+    "retry": "yellow",
+    "again": "yellow",
+    "repair": "yellow",
+    "notice": "bold",
+}
 BESIDE: frozenset[str] = frozenset({"start", "stop"})
 """Told in the frame itself."""
 
@@ -135,7 +142,8 @@ def _running(
     shown = s.longest[:rows] if s.running <= rows else s.longest[: rows - 1]
     expected_s = [outlook.expected_s(one.task) for one in shown]
     elapsed_s = [max(0.0, now - one.started_at) for one in shown]
-    clocks = [_clock(*pair) for pair in zip(elapsed_s, expected_s, strict=True)]
+    fractions = [one.fraction for one in shown]
+    clocks = [_clock(*of) for of in zip(elapsed_s, expected_s, fractions, strict=True)]
     clock_cells = max(len(clock) for clock in clocks)
     names = [printable(one.task) for one in shown]
     name_cells = min(
@@ -153,10 +161,11 @@ def _running(
     return lines
 
 
-def _clock(elapsed_s: float, expected_s: float | None) -> str:
+def _clock(elapsed_s: float, expected_s: float | None, fraction: float) -> str:
+    done = f", {100 * fraction:.0f} % done" if fraction else ""
     if expected_s is None:
-        return console.duration(elapsed_s)
-    return f"{console.duration(elapsed_s)} of about {console.duration(expected_s)}"
+        return f"{console.duration(elapsed_s)}{done}"
+    return f"{console.duration(elapsed_s)} of about {console.duration(expected_s)}{done}"
 
 
 class Painter:

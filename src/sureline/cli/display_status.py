@@ -16,6 +16,7 @@ from sureline.cli import console
 from sureline.cli.display import RunningTask, Snapshot, printable
 from sureline.cli.display_live import UNICODE, Signs, frame
 from sureline.cli.outlook import expected_s
+from sureline.cli.terms_told import repairs_data, terms_data, terms_lines
 from sureline.forecast.follow import Forecaster, kinds_of
 from sureline.forecast.machines import Machines
 from sureline.forecast.progress import Tracker
@@ -87,6 +88,7 @@ class Standing:
         if self._forecaster is None:
             self._forecaster = Forecaster(self.graph, offers, self._history, self.run)
         self._forecaster.move_to(offers)
+        self._forecaster.ask_deadline(self.view.terms.deadline_at)
         return self._forecaster.forecast(self._tracker.snapshot(self.now))
 
     def words(self, now: float) -> str | None:
@@ -102,7 +104,7 @@ class Standing:
         if self.state != "running":
             return []
         found = [
-            RunningTask(name, one.started_at)
+            RunningTask(name, one.started_at, one.fraction)
             for name, one in self.view.tasks.items()
             if one.state == "running" and one.started_at is not None
         ]
@@ -154,6 +156,8 @@ class Standing:
             "running": [self._running_data(one) for one in self.running()],
             "failed": [{"task": name, "reason": reason} for name, reason in self.failures()],
             "forecast": None if forecast is None else self._forecast_data(forecast),
+            "terms": terms_data(view),
+            "repairs": repairs_data(view),
         }
 
     def _running_data(self, one: RunningTask) -> dict[str, Any]:
@@ -176,12 +180,14 @@ class Standing:
             "p90_s": round(max(0.0, forecast.p90_s - late_s), 3),
             "p50": _when(forecast.at + forecast.p50_s),
             "p90": _when(forecast.at + forecast.p90_s),
+            "surety": forecast.surety,
+            "surety_error": round(forecast.surety_error, 4),
             "basis": forecast.basis,
         }
 
     def lines(self, width: int, rows: int, signs: Signs = UNICODE) -> list[Text]:
         """One screen."""
-        failures = self._failure_lines()
+        failures = self._terms_lines() + self._failure_lines()
         title = Text(f"run {self.run}: {self.state}", style="bold", end="")
         title.append(self._about(), style="not bold")
         room = rows - 1 - len(failures)
@@ -199,6 +205,11 @@ class Standing:
         return f"{reason}; {last}" + (
             "" if self.alive else f"; its process is gone; continue: sureline resume {self.run}"
         )
+
+    def _terms_lines(self) -> list[Text]:
+        """What was asked and what was done for it; how it stands is in the frame."""
+        lines = [line for line in terms_lines(self.view) if not line.startswith("  foreseen")]
+        return [Text(printable(line), end="") for line in lines]
 
     def _failure_lines(self) -> list[Text]:
         failures = self.failures()

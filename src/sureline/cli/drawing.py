@@ -81,7 +81,7 @@ def graph(
     if to_file or not json:
         text = standalone(drawing) if chosen == "svg" else dot(drawing)
         if to_file:
-            _write(Path(output or ""), text)
+            write_file(Path(output or ""), text)
         else:
             console.write(text)
     if json:
@@ -96,11 +96,16 @@ def _drawing(selector: str, where: Path, settings: list[str] | None, fold: bool 
     from sureline.web.happened import longest_path
     from sureline.workflow.read import read_workflow
 
-    if os.path.exists(selector) or selector.endswith((".yaml", ".yml", ".json")):
+    files = (".yaml", ".yml", ".json", ".txt", ".clam", ".flow")
+    if os.path.exists(selector) or selector.endswith(files):
         # Pretended, a trace's input files need not be here, and its tasks have durations.
         trace = selector.lower().endswith(".json")
         read = read_workflow(
-            Path(selector), directory=where, overrides=overrides(settings), pretend=trace
+            Path(selector),
+            directory=where,
+            overrides=overrides(settings),
+            pretend=trace,
+            to_run=False,
         )
         path, words = expected_path(read.graph)
         return draw(read.graph, path=path, path_words=words, fold=fold)
@@ -185,7 +190,7 @@ def report(
     record = _record(run, where, grid)
     file = Path(output) if output else where / f"{record.view.run}.html"
     text = page(record)
-    _write(file, text)
+    write_file(file, text)
     shown = open and _show(file)
     if json:
         console.print_json(
@@ -213,10 +218,12 @@ def _show(file: Path) -> bool:
         return False
 
 
-def _write(file: Path, text: str) -> None:
-    """Write a file whole or not at all; an earlier one stays until the new one is complete."""
+def write_file(file: Path, text: str, option: str = "--output") -> None:
+    """Write a file whole or not at all; an earlier one stays until the new one is complete.
+
+    `option` is where the user named it."""
     if file.is_dir():
-        raise UserError(f"{file} is a directory; name a file with --output")
+        raise UserError(f"{file} is a directory; name a file with {option}")
     partial: str | None = None
     try:
         descriptor, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -229,7 +236,7 @@ def _write(file: Path, text: str) -> None:
             os.unlink(partial)
         reason = os.strerror(error.errno or 0)
         raise UserError(
-            f"{file} cannot be written ({reason}); name another with --output"
+            f"{file} cannot be written ({reason}); name another with {option}"
         ) from None
 
 

@@ -164,6 +164,7 @@ def show(
 
     Example: sureline show last count:00
     """
+    from sureline.cli.terms_told import repairs_data, terms_data
     from sureline.journal.locks import RunLock
     from sureline.journal.select import select
 
@@ -189,6 +190,8 @@ def show(
         "elapsed_s": round(view.elapsed_s, 3),
         "tasks": view.counts,
         "by_state": view.by_state,
+        "terms": terms_data(view),
+        "repairs": repairs_data(view),
         "listed": shown,
     }
     if json:
@@ -214,6 +217,8 @@ def _view(journal: Journal, run: str) -> RunView:
 
 
 def _say_run(data: dict[str, Any], view: RunView, shown: list[dict[str, Any]]) -> None:
+    from sureline.cli.terms_told import terms_lines
+
     c = view.counts
     console.say(f"run {data['run']}: {data['state']}" + _in_brackets(view.reason))
     console.say(f"  workflow   {view.name}" + _in_brackets(view.source or ""))
@@ -223,6 +228,8 @@ def _say_run(data: dict[str, Any], view: RunView, shown: list[dict[str, Any]]) -
         f"  tasks      {c.total}: "
         + ", ".join(f"{count} {state}" for state, count in sorted(view.by_state.items()))
     )
+    for line in terms_lines(view):
+        console.say(line)
     for one in shown:
         line = f"  {one['task']}: {one['state']}"
         if one["elapsed_s"]:

@@ -111,7 +111,6 @@ def story(
 
     Example: sureline story last count:00
     """
-    from sureline.journal.events import TaskEvent
     from sureline.journal.story import in_words
 
     with run_journal(directory, grid, _selector(first, second)) as (journal, _):
@@ -129,7 +128,6 @@ def story(
     offsets = [f"+{event.at - submitted_at:.3f} s" for event in events]
     width = max((len(offset) for offset in offsets), default=0)
     for event, offset in zip(events, offsets, strict=True):
-        assert isinstance(event, TaskEvent)
         clock = datetime.datetime.fromtimestamp(event.at).strftime("%H:%M:%S.%f")[:-3]
         console.say(f"  {clock}  {offset.rjust(width)}  {in_words(event)}")
     return 0

@@ -25,11 +25,15 @@ app = cyclopts.App(
 def _register() -> None:
     from sureline.cli import (
         drawing,
+        experimenting,
         filing,
         gridding,
         inspecting,
         looking,
         peering,
+        planning,
+        remembering,
+        reproducing,
         running,
         simulating,
         starting,
@@ -41,6 +45,7 @@ def _register() -> None:
     app.command(submitting.wait)
     app.command(running.resume)
     app.command(running.cancel)
+    app.command(planning.plan)
     app.command(starting.validate)
     app.command(starting.init)
     app.command(inspecting.runs)
@@ -49,6 +54,7 @@ def _register() -> None:
     app.command(looking.status)
     app.command(looking.explain)
     app.command(looking.story)
+    app.command(remembering.history)
     app.command(drawing.graph)
     app.command(drawing.report)
     app.command(gridding.grid)
@@ -59,6 +65,8 @@ def _register() -> None:
     app.command(peering.leave)
     app.command(filing.files)
     app.command(simulating.simulate)
+    app.command(reproducing.reproduce)
+    app.command(experimenting.experiment)
 
 
 _register()

@@ -106,8 +106,11 @@ def read_flow(
     *,
     pretend: bool,
     speed: float = 1.0,
+    to_run: bool = True,
 ) -> Reading:
-    """The workflow that the user named, checked for this machine; '-' is the standard input."""
+    """The workflow that the user named, checked for this machine; '-' is the standard input.
+
+    Composition text can be planned and drawn, not run; see `read_workflow`."""
     from sureline.workflow.read import read_text, read_workflow
 
     if flow == "-":
@@ -119,6 +122,7 @@ def read_flow(
             pretend=pretend,
             speed=speed,
             capacity=capacity,
+            to_run=to_run,
         )
     return read_workflow(
         Path(flow),
@@ -127,6 +131,7 @@ def read_flow(
         pretend=pretend,
         speed=speed,
         capacity=capacity,
+        to_run=to_run,
     )
 
 

@@ -27,7 +27,8 @@ from sureline.workflow.model import Graph, Pause
 if TYPE_CHECKING:
     from sureline.forecast.pools import Offers
 
-GRACE_S = 0.25
+GRACE_S = 1.0
+"""Loading what forecasting needs costs most of a second of processor time."""
 EVERY_S = 1.0
 ENOUGH_SEEN = 3
 """So many observed durations of a kind outweigh the user's estimate."""
@@ -63,6 +64,7 @@ class Following:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._newest: Forecast | None = None
+        self._taken = False
         self._known: tuple[Graph, History, Progress] | None = None
         self._trouble = ""
 
@@ -84,6 +86,10 @@ class Following:
             self._tracker.apply(event)
         if self._machines.apply(event):
             self._machine = self._machines.together() or self._machine
+
+    def take(self, forecast: Forecast) -> None:
+        """The run makes forecasts itself, for its deadline: show these, and make none here."""
+        self._newest, self._taken = forecast, True
 
     def stop(self) -> None:
         """Begin no more forecasts."""
@@ -121,10 +127,18 @@ class Following:
                 forecaster.move_to(self._machine)
                 progress = tracker.snapshot(time.time())
                 self._known = (graph, history, progress)
-                self._newest = newest = forecaster.forecast(progress)
+                if self._taken:
+                    self._stop.wait(EVERY_S)
+                    continue
+                newest = forecaster.forecast(progress)
+                self._offer(newest)
                 self._stop.wait(max(EVERY_S, forecaster.due_at(newest) - time.time()))
         except Exception as error:  # a mistake of ours must not cost a run
             self._newest, self._trouble = None, f"no forecast ({error!r})"
+
+    def _offer(self, newest: Forecast) -> None:
+        if not self._taken:  # one may have been while this was made
+            self._newest = newest
 
     def _read_past(
         self, run: str, graph: Graph, tracker: Tracker, done: int, began_at: float

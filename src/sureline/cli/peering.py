@@ -19,10 +19,12 @@ from sureline.workflow.mistakes import SurelineError, UserError
 if TYPE_CHECKING:
     from sureline.compose.node import Listen, Node
     from sureline.overlay.membership import Member
+    from sureline.strategies.surety.pricing import Tariff
     from sureline.world.identity.home import GridHome
 
 GONE_WITHIN_S = 600.0
 LOOK_EVERY_S = 0.1
+MONEY_MAX = 1e12
 
 
 def peer(
@@ -46,7 +48,25 @@ def peer(
     site: Annotated[
         str, Parameter(help="The site this machine belongs to, such as a room or a cluster.")
     ] = "",
-    price: Annotated[float, Parameter(help="What a core costs for an hour.")] = 0.0,
+    price: Annotated[
+        float, Parameter(help="What a core costs for an hour; tasks then need a contract.")
+    ] = 0.0,
+    late_fee: Annotated[
+        float,
+        Parameter(help="With --price: what a core gives back for an hour of lateness."),
+    ] = 0.0,
+    cancel_fee: Annotated[
+        float,
+        Parameter(help="With --price: the share of its cost that a cancelled task gives back."),
+    ] = 0.0,
+    reserve_fee: Annotated[
+        float,
+        Parameter(help="With --price: what holding a place costs, as a share of the task's cost."),
+    ] = 0.0,
+    discount: Annotated[
+        float,
+        Parameter(help="With --price: the share that this machine can be bargained down by."),
+    ] = 0.0,
     cache: Annotated[str, Parameter(help="Disk space for files of the grid at most.")] = "10GB",
     listen: Annotated[
         str | None,
@@ -78,8 +98,7 @@ def peer(
     home = _enrolled(join, grid, name, quiet)
     if slots is not None and not 0 <= slots <= 100_000:
         raise UserError(f"--slots {slots:g} is not a number of cores; give 0 or more")
-    if not 0 <= price < 1e12:
-        raise UserError(f"--price {price:g} is not a price; give 0 or more")
+    tariff = _tariff(price, late_fee, cancel_fee, reserve_fee, discount)
     try:
         cache_bytes = parse_size(cache)
     except ValueError as error:
@@ -90,7 +109,7 @@ def peer(
     if slots == 0:
         capacity = type(capacity)(0, 0)
     settings = PeerSettings(
-        capacity, site, price, _listen(listen, advertise, home), max(1, cache_bytes)
+        capacity, site, tariff, _listen(listen, advertise, home), max(1, cache_bytes)
     )
     tell = (lambda sentence: None) if quiet else console.note
     serving = ServingPeer(home, settings, lambda node: _ready(node, settings, json, quiet), tell)
@@ -98,6 +117,27 @@ def peer(
     with grid_loop() as loop:
         loop.run(_serve(serving))
     return 0
+
+
+def _tariff(
+    price: float, late_fee: float, cancel_fee: float, reserve_fee: float, discount: float
+) -> Tariff:
+    from sureline.strategies.surety.pricing import Tariff
+
+    for option, amount in (("--price", price), ("--late-fee", late_fee)):
+        if not 0 <= amount < MONEY_MAX:
+            raise UserError(f"{option} {amount:g} is not an amount of money; give 0 or more")
+    shares = (
+        ("--cancel-fee", cancel_fee),
+        ("--reserve-fee", reserve_fee),
+        ("--discount", discount),
+    )
+    for option, share in shares:
+        if not 0 <= share <= 1:
+            raise UserError(f"{option} {share:g} is not a share; give a number from 0 to 1")
+    if not price and any((late_fee, cancel_fee, reserve_fee, discount)):
+        raise UserError("fees and discounts are shares of a price; give one with --price")
+    return Tariff(price, late_fee, cancel_fee, reserve_fee, discount)
 
 
 def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool) -> GridHome:
@@ -173,6 +213,7 @@ def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
                 "slots": capacity.cores,
                 "memory_bytes": capacity.memory_bytes,
                 "site": settings.site,
+                "price": settings.tariff.per_core_hour,
                 "roles": sorted(node.credentials.identity.roles),
                 "pid": os.getpid(),
             }
@@ -264,23 +305,25 @@ def _peer_data(member: Member) -> dict[str, Any]:
 
 
 def _table(shown: list[dict[str, Any]]) -> None:
-    head = ("PEER", "STATE", "SLOTS", "LOAD", "WAITING", "SITE", "ADDRESS")
-    lines = [head] + [
-        (
+    priced = any(one["price"] for one in shown)  # where all is free, nobody looks for a price
+    head = ["PEER", "STATE", "SLOTS", "LOAD", "WAITING", *(["PRICE"] if priced else [])]
+    lines = [[*head, "SITE", "ADDRESS"]] + [
+        [
             one["peer"],
             one["state"],
             f"{one['slots']:g}",
             f"{one['load']:g}",
             str(one["waiting"]),
+            *([f"{one['price']:g}"] if priced else []),
             one["site"] or "-",
             one["address"],
-        )
+        ]
         for one in shown
     ]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     for line in lines:
         cells = [
-            cell.rjust(width) if 2 <= k <= 4 else cell.ljust(width)
+            cell.rjust(width) if 2 <= k < len(head) else cell.ljust(width)
             for k, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         console.say("  ".join(cells).rstrip())

@@ -34,14 +34,19 @@ from sureline.cli.display import (
 )
 from sureline.cli.outlook import Following
 from sureline.compose import Watcher
+from sureline.forecast.result import Forecast
 from sureline.journal.events import (
     COMMITS,
     Event,
+    Planned,
+    Repaired,
     TaskEnded,
+    TaskProgressed,
     TaskRetried,
     TaskRevoked,
     TaskStarted,
 )
+from sureline.journal.story import in_words
 from sureline.peer.capacity import Capacity
 from sureline.workflow.model import Graph
 
@@ -85,6 +90,10 @@ class Progress(Watcher):
             self._following.begin(run, graph, done)
         self._post()
 
+    def foreseen(self, forecast: Forecast) -> None:
+        if self._following is not None:
+            self._following.take(forecast)
+
     def told(self, sentence: str) -> None:
         self._tell("notice", f"note: {sentence}")
         self._post_soon()
@@ -96,6 +105,10 @@ class Progress(Watcher):
             case TaskStarted():
                 self._retrying.discard(event.task)
                 self._running[event.task] = RunningTask(event.task, event.at)
+            case TaskProgressed():
+                known = self._running.get(event.task)
+                if known is not None:
+                    self._running[event.task] = known._replace(fraction=event.fraction)
             case TaskEnded():
                 self._ended(event)
             case TaskRetried():
@@ -104,6 +117,10 @@ class Progress(Watcher):
                 if self._failures <= FAILURES_MAX:
                     wait = f"in {console.duration(event.delay_s)}" if event.delay_s else "at once"
                     self._tell("retry", f"  {event.task} will be tried again {wait}")
+            case Repaired():
+                self._tell("repair", f"  {in_words(event)}")
+            case Planned(surety=surety) if surety is not None:
+                self._tell("start", f"  {in_words(event)}")
             case TaskRevoked():
                 self._done -= 1
                 self._tell("again", f"  {event.task} must run again: {event.reason}")

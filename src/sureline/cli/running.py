@@ -23,6 +23,17 @@ from sureline.cli.options import (
     working_directory,
 )
 from sureline.cli.reading import OnGrid
+from sureline.cli.terms import (
+    REFUSED,
+    Anyway,
+    Budget,
+    By,
+    RepairToo,
+    Surety,
+    Within,
+    refused,
+    terms,
+)
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
@@ -77,6 +88,12 @@ def run(
         bool, Parameter(negative="", help="Sleep for each task's known duration instead.")
     ] = False,
     speed: Annotated[float, Parameter(help="With --pretend: how many times faster.")] = 1.0,
+    within: Within = None,
+    by: By = None,
+    budget: Budget = None,
+    surety: Surety = None,
+    repair: RepairToo = True,
+    anyway: Anyway = False,
     progress: Progress = "auto",
     quiet: Quiet = False,
     json: Json = False,
@@ -86,6 +103,7 @@ def run(
 
     Results appear in the working directory as tasks finish. The first Ctrl-C lets running tasks
     finish, the second stops them; 'sureline resume' continues either way, and after a crash.
+    With a deadline (--within, --by) the run is forecast first, watched, and repaired when late.
 
     Example: sureline run wordcount.yaml --set big=other.txt
     """
@@ -99,6 +117,7 @@ def run(
     if speed != 1.0 and not pretend:
         raise UserError("--speed goes with --pretend; add --pretend, or leave --speed out")
     delay_s = retry_delay_s(retry_delay)
+    asked = terms(within, by, budget, surety)
     limits(grid, cores, memory, gpus, tag)
     capacity = machine(where, cores, memory, gpus, tag)
     reading = read_flow(flow, where, set_, None if grid else capacity, pretend=pretend, speed=speed)
@@ -106,8 +125,20 @@ def run(
         check_grid(grid, reading.graph)
     for warning in reading.warnings:
         console.note(f"note: {warning}")
+    if not grid and refused(
+        reading.graph, capacity, where / HOME, asked, fresh=fresh, anyway=anyway, as_json=json
+    ):
+        return REFUSED
     options = Options(
-        fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s, grid=grid or ""
+        fresh=fresh,
+        stop_on_failure=stop_on_failure,
+        retry_delay_s=delay_s,
+        grid=grid or "",
+        deadline_at=asked.deadline_at,
+        budget=asked.budget,
+        surety=asked.surety,
+        repair=repair,
+        anyway=anyway,
     )
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         outcome = run_workflow(reading.graph, where, capacity, options, watcher)
@@ -238,6 +269,8 @@ def report(outcome: Outcome, as_json: bool) -> int:
         console.print_json(outcome)
     else:
         console.say(_sentence(outcome))
+    if outcome.state == "succeeded" and outcome.late_s:
+        return REFUSED
     return {"succeeded": 0, "cancelled": 130}.get(outcome.state, 1)
 
 
@@ -254,6 +287,8 @@ def _sentence(outcome: Outcome) -> str:
     told += f"{console.counted(t.total, 'task')} in {console.duration(outcome.elapsed_s)}"
     if outcome.reason:
         told += f" ({outcome.reason})"
+    if outcome.late_s:
+        told += f"; {console.duration(outcome.late_s)} later than the deadline"
     if outcome.state != "succeeded":
         told += f"\ncontinue with: sureline resume {outcome.run}"
     return told

@@ -198,6 +198,10 @@ def _details(outcome: Outcome) -> list[str]:
         done = run.tasks.succeeded + run.tasks.reused
         line = f"run        {run.run} {run.state}: {done} of {run.tasks.total} tasks"
         line += f" in {console.duration(run.makespan_s)}"
+        if run.on_time is not None:
+            line += ", on time" if run.on_time else ", late"
+        if run.paid:
+            line += f", for {run.paid:g}"
         if run.epochs > 1:
             line += f", driven by {run.epochs} processes in turn"
         lines.append(line + (f" ({run.reason})" if run.reason else ""))

@@ -120,9 +120,8 @@ def validate(
     from sureline.workflow.shapes import levels
 
     where = working_directory(directory)
-    reading = read_flow(
-        flow, where, set_, machine(where, cores, memory, gpus, tag), pretend=pretend
-    )
+    capacity = machine(where, cores, memory, gpus, tag)
+    reading = read_flow(flow, where, set_, capacity, pretend=pretend, to_run=False)
     graph = reading.graph
     depth = max(levels(graph), default=-1) + 1
     kinds = len({task.kind_name for task in graph.tasks})

@@ -26,6 +26,17 @@ from sureline.cli.options import (
     working_directory,
 )
 from sureline.cli.running import Cores, Gpus, Memory, Tags, report
+from sureline.cli.terms import (
+    REFUSED,
+    Anyway,
+    Budget,
+    By,
+    RepairToo,
+    Surety,
+    Within,
+    refused,
+    terms,
+)
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
@@ -58,6 +69,12 @@ def submit(
     retry_delay: Annotated[
         str, Parameter(help="Wait before a first retry; doubles with each.")
     ] = "1s",
+    within: Within = None,
+    by: By = None,
+    budget: Budget = None,
+    surety: Surety = None,
+    repair: RepairToo = True,
+    anyway: Anyway = False,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -68,11 +85,12 @@ def submit(
 
     Example: sureline submit wordcount.yaml --grid lab
     """
-    from sureline.compose import create_run
+    from sureline.compose import HOME, create_run
     from sureline.run.options import Options
 
     where = working_directory(directory)
     delay_s = retry_delay_s(retry_delay)
+    asked = terms(within, by, budget, surety)
     given = limits(grid, cores, memory, gpus, tag)
     capacity = None if grid else machine(where, cores, memory, gpus, tag)
     reading = read_flow(flow, where, set_, capacity, pretend=False)
@@ -80,8 +98,20 @@ def submit(
         check_grid(grid, reading.graph)
     for warning in reading.warnings:
         console.note(f"note: {warning}")
+    if capacity is not None and refused(
+        reading.graph, capacity, where / HOME, asked, fresh=fresh, anyway=anyway, as_json=json
+    ):
+        return REFUSED
     options = Options(
-        fresh=fresh, stop_on_failure=stop_on_failure, retry_delay_s=delay_s, grid=grid or ""
+        fresh=fresh,
+        stop_on_failure=stop_on_failure,
+        retry_delay_s=delay_s,
+        grid=grid or "",
+        deadline_at=asked.deadline_at,
+        budget=asked.budget,
+        surety=asked.surety,
+        repair=repair,
+        anyway=anyway,
     )
     run = create_run(reading.graph, where, options)
     pid = _drive(where, run, given)
@@ -189,8 +219,7 @@ def _timeout_s(timeout: str | None) -> float:
 
 
 def _outcome(journal: Journal, run: str) -> Outcome:
-    from sureline.compose import Outcome
+    from sureline.compose import outcome_of
     from sureline.journal.views import RunView
 
-    view = RunView.of(entry.event for entry in journal.events(run))
-    return Outcome(run, view.state(alive=False), view.counts, round(view.elapsed_s, 3), view.reason)
+    return outcome_of(run, RunView.of(entry.event for entry in journal.events(run)))

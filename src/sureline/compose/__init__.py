@@ -17,7 +17,15 @@ from typing import TypeVar
 import msgspec
 
 from sureline import __version__
-from sureline.compose.session import Outcome, Session, Watcher, lock_run, opened, place_explained
+from sureline.compose.session import (
+    Outcome,
+    Session,
+    Watcher,
+    lock_run,
+    opened,
+    outcome_of,
+    place_explained,
+)
 from sureline.journal.events import RunEnded, Submitted
 from sureline.journal.locks import RunLock
 from sureline.journal.select import select
@@ -29,7 +37,16 @@ from sureline.workflow.check import check_needs
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 
-__all__ = ["HOME", "Outcome", "Watcher", "cancel_run", "create_run", "resume_run", "run_workflow"]
+__all__ = [
+    "HOME",
+    "Outcome",
+    "Watcher",
+    "cancel_run",
+    "create_run",
+    "outcome_of",
+    "resume_run",
+    "run_workflow",
+]
 
 HOME = ".sureline"
 CANCEL_WAIT_S = 600.0

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sureline.compose.elsewhere import run_part
+from sureline.compose.foresight import Foresight
 from sureline.compose.kept import Recorded
 from sureline.compose.node import Node, grid_loop, guest_suffix
 from sureline.compose.parts import Fetcher
 from sureline.compose.parts import Recorder as JournalRecorder
+from sureline.compose.reuse import reusable
 from sureline.compose.serving import offered
-from sureline.compose.session import Session, Watcher
+from sureline.compose.session import Outcome, Session, Watcher
+from sureline.compose.terms import Before, verdict
+from sureline.forecast.follow import kinds_of
+from sureline.forecast.machines import Part, together
 from sureline.journal.events import Event, FileFetched
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
@@ -33,22 +38,32 @@ from sureline.run.mirror import Mirror
 from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
 from sureline.strategies.spread import SpreadPlacer
+from sureline.strategies.surety.services import took_before
+from sureline.strategies.surety.submitter import SuretySubmitter
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph, Needs
-from sureline.world.address import at
+from sureline.world.address import at, name_of
 from sureline.world.identity.home import GridHome
 from sureline.world.protocol import AgentId, Fetched, Wanted
 
 HELPERS = 3
 """Slot processes for the user's files: hashing what goes out, putting in place what comes back."""
 LAST_WORDS_S = 5.0
+NAMED_MAX = 5
+"""Peers that are named in one sentence."""
 UNBOUNDED = 1 << 62
 """The store of the user's own directory is never cleared by itself."""
 
 
 class TakenOverError(SurelineError):
     """Another process has taken the run over."""
+
+
+class TermsRefusedError(SurelineError):
+    """No plan meets the terms, and nothing was started."""
+
+    code = 3
 
 
 class InputsElsewhere:
@@ -125,6 +140,15 @@ class GridSession(Session):
         super().__init__(journal, run, graph, directory, Capacity(0, 0), watcher)
         self._home = home
         self._mirror: Mirror | None = None
+        self._refused: TermsRefusedError | None = None
+        self._left_out: dict[str, None] = {}
+        """Peers that ask a price, in a run without a budget."""
+
+    def drive(self) -> Outcome:
+        outcome = super().drive()
+        if self._refused is not None:
+            raise self._refused
+        return outcome
 
     def _run_loop(self, writer: RunWriter) -> None:
         with grid_loop() as loop:
@@ -145,7 +169,8 @@ class GridSession(Session):
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         cache = FileCache(root, UNBOUNDED)
         store = BlobStore(root, self._directory)
-        here = Fetcher(loop, self._directory, self._journal, writer, store, runner)
+        foresight = Foresight(loop, self._history, self._watcher.foreseen)
+        here = Fetcher(loop, self._directory, self._journal, writer, store, runner, foresight)
         inputs = InputsElsewhere(loop, here, self._directory, self._journal, self._run)
         try:
             node = await Node.open(
@@ -171,18 +196,7 @@ class GridSession(Session):
         loop = asyncio.get_running_loop()
         self._world = node.world
         self._me = at(node.id, run_part(self._run))
-        submitter = GridSubmitter(
-            self._me,
-            node.world.place(self._me),
-            self._run,
-            self._graph,
-            SpreadPlacer(self._run),
-            self._options,
-            self._ended,
-            self._past,
-            epoch=writer.epoch,
-            on_fenced=self._taken_over,
-        )
+        submitter = self._make_submitter(node, writer)
         self._mirror = self._make_mirror(node, writer, submitter)
         me = at(node.id, driver_part(self._run))
         presence = Presence(me, node.world.place(me), self._run, writer.epoch, os.getpid())
@@ -199,6 +213,41 @@ class GridSession(Session):
             restore()
             if self._poll is not None:
                 self._poll.cancel()
+
+    def _make_submitter(self, node: Node, writer: RunWriter) -> GridSubmitter:
+        """With a budget, peers are dealt with and paid; without one, only free ones are used."""
+        world = node.world.place(self._me)
+        if self._options.budget is None:
+            return GridSubmitter(
+                self._me,
+                world,
+                self._run,
+                self._graph,
+                SpreadPlacer(self._run),
+                self._options,
+                self._ended,
+                self._past,
+                epoch=writer.epoch,
+                on_fenced=self._taken_over,
+            )
+        return SuretySubmitter(
+            self._me,
+            world,
+            self._run,
+            self._graph,
+            self._options,
+            self._ended,
+            self._past,
+            epoch=writer.epoch,
+            on_fenced=self._taken_over,
+            on_told=self._watcher.told,
+            on_refused=self._refuse if writer.epoch == 1 and not self._options.anyway else None,
+            known=took_before(self._journal.durations(kinds_of(self._graph))),
+        )
+
+    def _refuse(self, reason: str) -> None:
+        """The run ends before it began, and the command says why."""
+        self._refused = TermsRefusedError(reason)
 
     def _make_mirror(self, node: Node, writer: RunWriter, submitter: GridSubmitter) -> Mirror:
         me = at(node.id, f"mirror.{self._run}")
@@ -244,13 +293,78 @@ class GridSession(Session):
         assert self._mirror is not None
         mirror = self._mirror
         await node.join()
-        present = {m.node: offered(m.offer) for m in node.present() if _runs(m)}
+        usable = [m for m in node.present() if self._is_usable(m)]
+        self._name_left_out()
+        present = {m.node: offered(m.offer) for m in usable}
         self._warn(list(present.values()))
+        for member in usable:
+            _tell_price(submitter, member)
+        why = await self._why_refused(present)
+        if why:
+            self._refuse(why)
+            self._world.guard(submitter.refuse, why)
+            return
         self._world.guard(submitter.start, present)
         self._world.guard(mirror.start)
         for member in node.present():
-            _tell(submitter, mirror, member)
-        node.membership.watch(lambda member: _tell(submitter, mirror, member))
+            self._tell(submitter, mirror, member)
+        node.membership.watch(lambda member: self._tell(submitter, mirror, member))
+
+    async def _why_refused(self, present: Mapping[str, Capacity]) -> str:
+        """Why the free peers that are there cannot keep the deadline; '' if they can, or if nobody
+        can tell. With a budget, the submitter finds out with the bids."""
+        options = self._options
+        judged = options.deadline_at is not None and options.budget is None
+        if not judged or options.anyway or self._view.epoch > 1 or not present:
+            return ""
+        machine = together(
+            Part(name_of(node), c.cores, c.memory_bytes, c.gpus, c.tags)
+            for node, c in present.items()
+        )
+        known = self._before()
+        _, refused = await asyncio.to_thread(verdict, self._graph, machine, known, options.terms)
+        return "" if refused is None else f"{refused.why}; {refused.nearest}"
+
+    def _before(self) -> Before:
+        reused = (
+            () if self._options.fresh else reusable(self._graph, self._journal, self._directory)
+        )
+        return Before(self._history(), tuple(reused))
+
+    def _is_usable(self, member: Member) -> bool:
+        """Whether tasks may go there; who asks a price has no use for a run without a budget."""
+        if not _runs(member):
+            return False
+        if member.offer.price > 0 and self._options.budget is None:
+            self._left_out[name_of(member.node)] = None
+            return False
+        return True
+
+    def _name_left_out(self) -> None:
+        if self._left_out:
+            names = list(self._left_out)[:NAMED_MAX]
+            more = len(self._left_out) - len(names)
+            others = f" and {more} more" if more else ""
+            asks = "asks" if len(self._left_out) == 1 else "ask"
+            self._watcher.told(
+                f"{', '.join(names)}{others} {asks} a price and will not be used; give --budget to "
+                "use peers that do"
+            )
+
+    def _tell(self, submitter: GridSubmitter, mirror: Mirror, member: Member) -> None:
+        """Pass on what the membership says of a peer."""
+        gone = member.state in ("dead", "left")
+        if "run" in member.offer.roles:
+            (mirror.peer_left if gone else mirror.peer_joined)(member.node)
+        if gone:
+            words = "it does not answer" if member.state == "dead" else "it has left"
+            submitter.peer_left(member.node, words)
+        elif self._is_usable(member):
+            _tell_price(submitter, member)
+            submitter.peer_joined(member.node, offered(member.offer), member.offer.site)
+            submitter.peer_load(member.node, member.load)
+        else:
+            submitter.peer_left(member.node, "it offers something else now")
 
 
 def _unfit(graph: Graph, machines: Sequence[Capacity]) -> list[str]:
@@ -270,16 +384,6 @@ def _runs(member: Member) -> bool:
     return "run" in member.offer.roles and member.offer.cores > 0
 
 
-def _tell(submitter: GridSubmitter, mirror: Mirror, member: Member) -> None:
-    """Pass on what the membership says of a peer."""
-    gone = member.state in ("dead", "left")
-    if "run" in member.offer.roles:
-        (mirror.peer_left if gone else mirror.peer_joined)(member.node)
-    if not _runs(member):
-        return
-    if gone:
-        words = "it does not answer" if member.state == "dead" else "it has left"
-        submitter.peer_left(member.node, words)
-    else:
-        submitter.peer_joined(member.node, offered(member.offer), member.offer.site)
-        submitter.peer_load(member.node, member.load)
+def _tell_price(submitter: GridSubmitter, member: Member) -> None:
+    if isinstance(submitter, SuretySubmitter):
+        submitter.peer_asks(member.node, member.offer.price)

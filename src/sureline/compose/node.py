@@ -35,6 +35,7 @@ from sureline.peer.messages import MESSAGES as PEER_MESSAGES
 from sureline.run.keeping import MESSAGES as KEEPER_MESSAGES
 from sureline.run.options import CancelRun
 from sureline.run.presence import MESSAGES as PRESENCE_MESSAGES
+from sureline.strategies.surety.invocation import MESSAGES as SURETY_MESSAGES
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
 from sureline.world.address import at, endpoint_of
@@ -61,6 +62,7 @@ MESSAGES = (
     *PEER_MESSAGES,
     *KEEPER_MESSAGES,
     *PRESENCE_MESSAGES,
+    *SURETY_MESSAGES,
     CancelRun,
 )
 """All that travels between nodes."""

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sureline.compose.foresight import Foresight
 from sureline.journal.events import Event
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.peer.jobs import FileReady, JobEnded, UserFile, VerifyJob
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
+from sureline.run.outlook import Outlook
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
 from sureline.world.protocol import Action, AgentId, Fetched, JobEvent, Recordable, Wanted
@@ -77,7 +79,7 @@ class Recorder:
 
 
 class Fetcher:
-    """What an embedded world can fetch: the user's files, and results of earlier runs."""
+    """What an embedded world can fetch: the user's files, results of earlier runs, forecasts."""
 
     def __init__(
         self,
@@ -87,8 +89,10 @@ class Fetcher:
         writer: RunWriter,
         store: BlobStore,
         runner: Runner,
+        foresight: Foresight,
     ) -> None:
         self._loop = loop
+        self._foresight = foresight
         self._directory = directory
         self._journal = journal
         self._writer = writer
@@ -108,6 +112,8 @@ class Fetcher:
             case KeptFiles(files=files):
                 whole = all(self._store.intact(file) for file in files)
                 self._loop.call_soon(on_done, KeptAnswer(whole))
+            case Outlook():
+                self._foresight.fetch(wanted, on_done)
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")
 

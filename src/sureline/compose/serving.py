@@ -1,7 +1,8 @@
 """A peer at work: the process that serves from a home, until it is told to go.
 
-Beyond what every node has, it runs tasks for those who may submit (`peer`), keeps journals for
-others (`keeper`), serves this home's files, and, in the home that made the grid, enrols machines.
+Beyond what every node has, it runs tasks for those who may submit (`peer`), bids for them and
+makes contracts (`market`), keeps journals for others (`keeper`), serves this home's files, and, in
+the home that made the grid, enrols machines.
 What must survive it lies in the grid's directory of the home, under `peer/`:
 
 | what       | for                                                                       |
@@ -39,6 +40,9 @@ from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import Runner
 from sureline.run.keeper import Keeper
+from sureline.strategies.surety.pricing import Tariff
+from sureline.strategies.surety.provider import PART as MARKET
+from sureline.strategies.surety.provider import Provider
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
@@ -66,7 +70,7 @@ class PeerSettings(NamedTuple):
 
     capacity: Capacity
     site: str = ""
-    price: float = 0.0
+    tariff: Tariff = Tariff()
     listen: Listen | None = None
     cache_bytes: int = 10 << 30
 
@@ -235,7 +239,7 @@ class ServingPeer:
             capacity.gpus,
             dict(capacity.tags),
             settings.site,
-            settings.price,
+            settings.tariff.per_core_hour,
             tuple(sorted(Credentials.load(self._home).identity.roles)),
             time.time(),
         )
@@ -289,6 +293,10 @@ class ServingPeer:
         )
         node.world.join(agent)
         node.world.guard(agent.start)
+        market = at(node.id, MARKET)
+        provider = Provider(market, node.world.place(market), agent, self._settings.tariff)
+        node.world.join(provider)
+        node.world.guard(provider.start)
         return agent
 
     def _join_renewal(self, node: Node) -> None:

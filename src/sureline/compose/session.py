@@ -15,12 +15,16 @@ from pathlib import Path
 
 import msgspec
 
+from sureline.compose.foresight import Foresight, History
 from sureline.compose.parts import Fetcher, Recorder
+from sureline.forecast.follow import kinds_of
+from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
-from sureline.journal.events import Event, Opened, RunEnded, Submitted
+from sureline.journal.events import Contracted, Event, Opened, RunEnded, Settled, Submitted
 from sureline.journal.locks import LOCK, RunLock, boot_id, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import Counts, RunView
+from sureline.journal.words import moment
 from sureline.journal.writer import RunWriter
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
@@ -53,6 +57,20 @@ class Outcome(msgspec.Struct, frozen=True):
     tasks: Counts
     elapsed_s: float
     reason: str = ""
+    deadline: str | None = None
+    """When it was to be done; None if that did not matter."""
+    late_s: float | None = None
+    """By how much it was late, 0 if it was not; None if there was no deadline, or no success."""
+
+
+def outcome_of(run: str, view: RunView) -> Outcome:
+    """How a run ended that nobody works on any more."""
+    state, deadline_at, late_s = view.state(alive=False), view.terms.deadline_at, None
+    if deadline_at is not None and state == "succeeded" and view.ended_at is not None:
+        late_s = round(max(0.0, view.ended_at - deadline_at), 3)
+    elapsed_s = round(view.elapsed_s, 3)
+    deadline = None if deadline_at is None else moment(deadline_at)
+    return Outcome(run, state, view.counts, elapsed_s, view.reason, deadline, late_s)
 
 
 class Watcher:
@@ -66,6 +84,9 @@ class Watcher:
 
     def told(self, sentence: str) -> None:
         """Something that the user should know, and that is no event."""
+
+    def foreseen(self, forecast: Forecast) -> None:
+        """A forecast was made to watch over the deadline; without one, none is."""
 
     def interrupted(self, drain: bool, running: int) -> None:
         """Asked to stop: running tasks may finish (`drain`), or are being stopped."""
@@ -147,7 +168,7 @@ class Session:
             self._lock.release()
         if self._error is not None:
             raise self._error
-        return self._outcome()
+        return outcome_of(self._run, self._view)
 
     def _run_loop(self, writer: RunWriter) -> None:
         asyncio.run(self._serve(writer))
@@ -161,6 +182,7 @@ class Session:
         """What the journal says was done already, and how the run is to be run; the boot in which
         the last process worked on it. We hold the lock, so nobody else writes meanwhile."""
         boot = ""
+        money: list[Contracted | Settled] = []
         for entry in self._journal.events(self._run):
             self._view.apply(entry.event)
             match entry.event:
@@ -168,20 +190,12 @@ class Session:
                     self._options = msgspec.convert(chosen, Options)
                 case Opened(boot=at_boot):
                     boot = at_boot
+                case Contracted() | Settled() as paid:
+                    money.append(paid)
         attempts = {name: task.attempts for name, task in self._view.tasks.items()}
         committed = {ended.task: ended for ended in self._journal.commits(self._run)}
-        self._past = Past(committed, attempts)
+        self._past = Past(committed, attempts, tuple(money))
         return boot
-
-    def _outcome(self) -> Outcome:
-        view = self._view
-        return Outcome(
-            self._run,
-            view.state(alive=False),
-            view.counts,
-            round(view.elapsed_s, 3),
-            view.reason,
-        )
 
     async def _serve(self, writer: RunWriter) -> None:
         loop = asyncio.get_running_loop()
@@ -196,7 +210,8 @@ class Session:
         )
         recorder = Recorder(loop, writer, self._heard, self._crashed)
         store = BlobStore(self._journal.directory, self._directory)
-        fetcher = Fetcher(loop, self._directory, self._journal, writer, store, runner)
+        foresight = Foresight(loop, self._history, self._watcher.foreseen)
+        fetcher = Fetcher(loop, self._directory, self._journal, writer, store, runner, foresight)
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
         here = platform.node() or "here"
         self._world.join(embedded.peer(here, self._world.place(here), self._machine))
@@ -223,6 +238,9 @@ class Session:
             if self._poll is not None:
                 self._poll.cancel()
             await runner.close()
+
+    def _history(self) -> History:
+        return self._journal.durations(kinds_of(self._graph))
 
     def _heard(self, event: Event) -> None:
         self._view.apply(event)

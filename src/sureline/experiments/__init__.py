@@ -7,5 +7,6 @@ Lives here: what a scenario says (`scenario`; read by `scenario_reader` with `to
 `distributions`; the shipped ones in `scenarios/`), workflows to simulate (`workloads`, `work`), a
 machine's parts (`machine_runner`, `machine_files`, `machine_journal`, put together in `machines`),
 which agents live on a node (`grid`, `driver`, `protocols`), `faults`, running it all (`drive`,
-`outcome`), and what must hold afterwards (`invariants`).
+`outcome`), and what must hold afterwards (`invariants`); whether promises are kept
+(`calibration*`) and repair pays (`repairs*`).
 """

@@ -7,10 +7,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import msgspec
+
 from sureline.experiments import invariants
 from sureline.experiments.driver import Driver
 from sureline.experiments.faults import Faults
 from sureline.experiments.grid import SimulatedGrid
+from sureline.experiments.machines import EPOCH_S
 from sureline.experiments.outcome import Checked, Outcome, Traffic
 from sureline.experiments.protocols import ProtocolRun
 from sureline.experiments.scenario import PROTOCOLS, Scenario
@@ -47,6 +50,9 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
         grid.boot_peers()
     at_s = workload.begin_s
     for driver in drivers:
+        if workload.within_s is not None:
+            deadline_at = EPOCH_S + at_s + workload.within_s
+            driver.options = msgspec.structs.replace(driver.options, deadline_at=deadline_at)
         grid.at(at_s, partial(grid.boot, driver.node, driver.boot))
         at_s += workload.every_s.draw(faults.random)
     faults.schedule()
@@ -83,10 +89,19 @@ def _check_possible(graph: Graph, grid: SimulatedGrid, *, embedded: bool) -> Non
 
 
 def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -> Iterator[Driver]:
-    embedded = scenario.workload.strategy == "embedded"
-    drive = grid.drive_embedded if embedded else grid.drive_spread
+    workload = scenario.workload
+    drive = {
+        "embedded": grid.drive_embedded,
+        "spread": grid.drive_spread,
+        "surety": grid.drive_surety,
+    }[workload.strategy]
     nodes = scenario.submitter_names()
-    options = Options() if embedded else Options(grid="simulated")
+    options = Options(
+        grid="" if workload.strategy == "embedded" else "simulated",
+        budget=workload.budget,
+        surety=workload.surety,
+        repair=workload.repair,
+    )
     for number, node in enumerate(nodes, 1):
         name = f"{slug(scenario.name)}-s{seed}" + (f"-{number}" if len(nodes) > 1 else "")
         yield Driver(grid.sim, node, name, graph, drive, options)
@@ -120,6 +135,9 @@ def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Itera
     yield _checked("outputs right", invariants.outputs_right(graph, events))
     yield _checked("outputs delivered", invariants.delivered(graph, events, store.published))
     yield _checked("one writer at a time", driver.problems)
+    if scenario.workload.budget is not None:
+        found = invariants.budget_kept(events, scenario.workload.budget)
+        yield _checked("budget kept", found)
     if scenario.checks.finish:
         yield _checked("finished", invariants.finished(graph, events, failed))
     if scenario.checks.makespan_s is not None:
@@ -131,7 +149,7 @@ def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Itera
 
 def _check_grid(scenario: Scenario, grid: SimulatedGrid) -> Iterator[Checked]:
     for box in grid.boxes.values():
-        found = invariants.never_overcommitted(box.node, box.capacity.cores, box.log)
+        found = invariants.never_overcommitted(box.node, box.claimed.cores, box.log)
         yield _checked("no machine over-committed", found)
     peaks = {node: peak.messages for node, peak in grid.sim.counters.peaks().items()}
     limit = scenario.checks.messages_per_second

@@ -7,12 +7,13 @@ driver anew: it reads the journal, opens it under the next epoch, and goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import fsum
 
 import msgspec
 
 from sureline.experiments.machine_journal import entries, epoch_of, past_of, write_now
 from sureline.experiments.outcome import RunResult
-from sureline.journal.events import AnyEvent, Opened, RunEnded, Submitted
+from sureline.journal.events import AnyEvent, Opened, RunEnded, Settled, Submitted
 from sureline.journal.export import export_entries
 from sureline.journal.views import RunView
 from sureline.run.options import Options, Past
@@ -88,4 +89,13 @@ class Driver:
             round(end_s - self.submitted_s, 6),
             epoch_of(events),
             view.reason,
+            round(fsum(event.paid for event in events if isinstance(event, Settled)), 6),
+            self._on_time(),
         )
+
+    def _on_time(self) -> bool | None:
+        """By the true time, whatever its machine's clock says."""
+        deadline_at = self.options.deadline_at
+        if deadline_at is None:
+            return None
+        return self.ended_s is not None and self.sim.epoch_s + self.ended_s <= deadline_at

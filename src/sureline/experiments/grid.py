@@ -22,6 +22,9 @@ from sureline.run.options import Past
 from sureline.run.submitter import Submitter
 from sureline.strategies.embedded import embedded
 from sureline.strategies.spread import SpreadPlacer
+from sureline.strategies.surety.provider import PART as MARKET
+from sureline.strategies.surety.services import took_before
+from sureline.strategies.surety.submitter import SuretySubmitter
 from sureline.world.address import at
 from sureline.world.simulated.counters import Detail
 from sureline.world.simulated.simulation import Simulation
@@ -40,6 +43,7 @@ class SimulatedGrid:
         detail: Detail = "light" if len(scenario.machine_names()) > FULL_DETAIL_MAX else "full"
         self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
         self.boxes = make_machines(scenario, seed, self.sim, work)
+        self._history = {} if work is None else work.history
         self._peers = scenario.machine_names()
         self._known: list[str] = []
         """The nodes that have ever been up, in the order in which they first were."""
@@ -79,15 +83,18 @@ class SimulatedGrid:
         peer = GridPeerAgent(
             at(node, "peer"),
             sim.place(at(node, "peer")),
-            box.capacity,
+            box.claimed,
             box.store,
             membership.report,
         )
-        sim.join(membership)
-        sim.join(peer)
+        market = at(node, MARKET)
+        provider = box.seller.provider(market, sim.place(market), peer)
+        for agent in (membership, peer, provider):
+            sim.join(agent)
         self.boot_kademlia(node)
         membership.join(self._contacts(node, "membership"), lambda others: None)
         peer.start()
+        provider.start()
 
     def boot_kademlia(self, node: str) -> Kademlia:
         me = at(node, "kademlia")
@@ -127,8 +134,45 @@ class SimulatedGrid:
 
         def joined(others: int) -> None:
             members = membership.members().values()
-            submitter.start({m.node: capacity_of(m.offer) for m in members if m.state in PRESENT})
-            membership.watch(lambda member: enlist(submitter, member))
+            free = [m for m in members if m.state in PRESENT and not m.offer.price]
+            submitter.start({m.node: capacity_of(m.offer) for m in free})
+            membership.watch(lambda member: enlist_free(submitter, member))
+
+        membership.join(self._contacts(node, "membership"), joined)
+
+    def drive_surety(
+        self,
+        driver: Driver,
+        epoch: int,
+        past: Past,
+        sort: type[SuretySubmitter] = SuretySubmitter,
+    ) -> None:
+        """As `drive_spread`, with terms: providers are asked for bids, and paid. `sort` is what
+        drives the run: the strategy itself, or one to compare it with."""
+        sim, node = self.sim, driver.node
+        me, watcher = at(node, f"run.{driver.run}"), at(node, "membership")
+        membership = Membership(watcher, sim.place(watcher), None)
+        submitter = sort(
+            me,
+            sim.place(me),
+            driver.run,
+            driver.graph,
+            driver.options,
+            driver.on_end,
+            past,
+            epoch=epoch,
+            on_fenced=driver.on_fenced,
+            known=took_before(self._history),
+        )
+        sim.join(membership)
+        sim.join(submitter)
+
+        def joined(others: int) -> None:
+            members = [m for m in membership.members().values() if m.state in PRESENT]
+            for member in members:
+                submitter.peer_asks(member.node, member.offer.price)
+            submitter.start({m.node: capacity_of(m.offer) for m in members})
+            membership.watch(lambda member: enlist_priced(submitter, member))
 
         membership.join(self._contacts(node, "membership"), joined)
 
@@ -188,7 +232,7 @@ class SimulatedGrid:
 
 
 def offer_of(box: Box, started_at: float) -> Offer:
-    c = box.capacity
+    c = box.claimed
     return Offer(
         c.cores,
         c.memory_bytes,
@@ -196,6 +240,7 @@ def offer_of(box: Box, started_at: float) -> Offer:
         c.gpus,
         c.tags,
         site=box.site,
+        price=box.seller.tariff.per_core_hour,
         roles=("run",),
         started_at=started_at,
     )
@@ -203,6 +248,18 @@ def offer_of(box: Box, started_at: float) -> Offer:
 
 def capacity_of(offer: Offer) -> Capacity:
     return Capacity(offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, offer.tags)
+
+
+def enlist_priced(submitter: SuretySubmitter, member: Member) -> None:
+    """As `enlist`, for a submitter that pays."""
+    submitter.peer_asks(member.node, member.offer.price)
+    enlist(submitter, member)
+
+
+def enlist_free(submitter: GridSubmitter, member: Member) -> None:
+    """As `enlist`, for a submitter that pays nobody."""
+    if not member.offer.price:
+        enlist(submitter, member)
 
 
 def enlist(submitter: GridSubmitter, member: Member) -> None:

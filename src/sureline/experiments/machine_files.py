@@ -1,4 +1,4 @@
-"""Files on a simulated machine: its store, and fetching into it.
+"""Files on a simulated machine: its store, and what can be fetched: files, and forecasts.
 
 A store knows which contents it holds, not what they are. It is bounded: what was used longest ago
 goes first, but nothing that is marked as needed. It may survive a crash of its machine or not. The
@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from sureline.experiments.work import TaskJob, Work
 from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnded, UserFile
+from sureline.run.outlook import Outlook, OutlookFound, Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
 from sureline.world.address import Node, node_of
@@ -21,6 +24,9 @@ from sureline.world.simulated.machine import Life
 
 HASH_BYTES_S = 1e9
 LOOK_S = 0.0002
+FORECAST_S = 0.001
+DRAW_S = 1e-7
+"""What a forecast costs: in all, and for each task in each sample."""
 STALLED_S = 10.0
 """A source that sends nothing for so long is given up."""
 
@@ -148,6 +154,7 @@ class SimulatedFetcher:
         self.store = store
         self.stores = stores
         self._work = work
+        self._seers: dict[str, Seer] = {}
 
     def fetch(
         self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
@@ -169,8 +176,19 @@ class SimulatedFetcher:
                 if by_content:
                     seconds += sum(file.size for file in files) / HASH_BYTES_S
                 self.life.after(seconds, lambda: on_done(KeptAnswer(whole)))
+            case Outlook():
+                found = self._foreseen(wanted)
+                self.life.after(found.cost_s, lambda: on_done(found))
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")
+
+    def _foreseen(self, wanted: Outlook) -> OutlookFound:
+        """The forecast itself is real; its cost is modelled, since times that were measured would
+        differ from one simulation to the next."""
+        seer = self._seers.setdefault(wanted.run, Seer(self._work.history))
+        found = seer.answer(wanted)
+        drawn = found.forecast.samples * (1 + len(found.plans)) * found.forecast.open_tasks
+        return msgspec.structs.replace(found, cost_s=FORECAST_S + DRAW_S * drawn)
 
     def _user_file(self, file: FileRecord, on_done: Callable[[Fetched], None]) -> None:
         def hashed() -> None:

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from sureline.journal.events import (
     COMMITS,
     AnyEvent,
+    Contracted,
     Event,
     Opened,
+    Settled,
     TaskBound,
     TaskEnded,
     TaskRevoked,
@@ -82,6 +84,7 @@ def epoch_of(events: Sequence[AnyEvent]) -> int:
 def past_of(events: Iterable[AnyEvent]) -> Past:
     """What a journal says was done: for the next process that drives the run."""
     past = Past({}, {})
+    money: list[Contracted | Settled] = []
     for event in events:
         if isinstance(event, TaskRevoked):
             past.committed.pop(event.task, None)
@@ -90,4 +93,7 @@ def past_of(events: Iterable[AnyEvent]) -> Past:
         elif isinstance(event, TaskBound):
             known = past.attempts.get(event.task, 0)
             past.attempts[event.task] = max(event.attempt, known)
+        elif isinstance(event, Contracted | Settled):
+            money.append(event)
+    past.money = tuple(money)
     return past

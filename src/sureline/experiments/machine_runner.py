@@ -34,6 +34,10 @@ ANNOUNCED_S = 0.05
 """A job that runs for so long gives up the one that was to begin after it."""
 
 
+Working = CommandJob | CallJob
+"""A job that uses cores."""
+
+
 class RunningJob:
     """A job under way, or one that waits for another to end."""
 
@@ -145,13 +149,17 @@ class SimulatedRunner:
         def done() -> None:
             self._end(job, self._result(job, task, fails_after is not None))
 
+        self._work_on(job, task, seconds, done)
+        self._tasks[job] = None
+
+    def _work_on(self, job: RunningJob, task: Working, seconds: float, done: Action) -> None:
+        """Have the machine do so much work, then `done`."""
         processor = self._life.machine.processor
         job.timers.append(processor.work(seconds, done, cores=task.cores))
-        self._tasks[job] = None
 
     # -- ending --------------------------------------------------------------------------------
 
-    def _result(self, job: RunningJob, task: CommandJob | CallJob, fails: bool) -> JobEnded:
+    def _result(self, job: RunningJob, task: Working, fails: bool) -> JobEnded:
         assert job.began_s is not None
         elapsed_s = self._now_s - job.began_s
         if fails:

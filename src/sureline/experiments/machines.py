@@ -12,6 +12,7 @@ from sureline.experiments.invariants import Ran
 from sureline.experiments.machine_files import SimulatedFetcher, Store
 from sureline.experiments.machine_journal import SimulatedRecorder
 from sureline.experiments.machine_runner import SimulatedRunner
+from sureline.experiments.market import Seller, seller_of
 from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
@@ -40,6 +41,12 @@ class Box(msgspec.Struct):
     capacity: Capacity
     store: Store
     log: list[Ran]
+    seller: Seller = msgspec.field(default_factory=Seller)
+
+    @property
+    def claimed(self) -> Capacity:
+        """What it says it has; the capacity, unless it overbooks."""
+        return self.seller.claimed(self.capacity)
 
 
 def make_network(scenario: Scenario) -> Network:
@@ -80,7 +87,7 @@ def make_machines(
     scenario: Scenario, seed: int, sim: Simulation, work: Work | None
 ) -> dict[str, Box]:
     """Describe every machine of the scenario to the simulation, submitters last; by node."""
-    random = Random(f"{seed}/machines")
+    random, prices = Random(f"{seed}/machines"), Random(f"{seed}/prices")
     boxes: dict[str, Box] = {}
     stores: dict[str, Store] = {}
     bandwidth = scenario.network.link.bandwidth_bytes_s
@@ -100,7 +107,13 @@ def make_machines(
         bounded = is_peer and scenario.workload.strategy != "embedded"
         bound_bytes = min(site.cache_bytes, site.disk_bytes) if bounded else float("inf")
         store = stores[node] = Store(node, bound_bytes, keeps=site.keeps_cache or not bounded)
-        box = boxes[node] = Box(node, site.name, capacity, store, [])
+        seller = seller_of(
+            site.dealing,
+            site.dealing.price.draw(prices),
+            spec.power * (1.0 - spec.background_load),
+            f"{seed}/{node}",
+        )
+        box = boxes[node] = Box(node, site.name, capacity, store, [], seller)
         sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
     return boxes
 
@@ -119,7 +132,7 @@ def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
 def make_parts(box: Box, stores: dict[str, Store], work: Work) -> MachineParts:
     def runner(life: Life) -> SimulatedRunner:
         life.on_end(ended)
-        return SimulatedRunner(life, work, box.store, box.log)
+        return box.seller.runner(life, work, box.store, box.log)
 
     def fetcher(life: Life) -> SimulatedFetcher:
         life.on_end(ended)

@@ -18,6 +18,10 @@ class RunResult(msgspec.Struct, frozen=True):
     epochs: int
     """How many processes drove it."""
     reason: str = ""
+    paid: float = 0.0
+    """To providers, by the contracts that are settled."""
+    on_time: bool | None = None
+    """Whether it ended by its deadline; None if it had none."""
 
 
 class Traffic(msgspec.Struct, frozen=True):

@@ -10,11 +10,14 @@ from pathlib import Path
 import msgspec
 
 from sureline.experiments.distributions import Distribution, constant
+from sureline.workflow.terms import SURETY_WANTED
 
 GENERATED = ("chain", "fork-join", "layered", "montage")
 PROTOCOLS = ("lookups", "broadcasts")
 KINDS = ("workflow", *GENERATED, *PROTOCOLS)
-STRATEGIES = ("embedded", "spread")
+STRATEGIES = ("embedded", "spread", "surety")
+HONEST, GREEDY, STALLING = "honest", "greedy", "stalling"
+BEHAVIOURS = (HONEST, GREEDY, STALLING)
 WHATS = ("crash", "kill", "restart", "freeze", "thaw", "slow", "partition", "heal")
 UNDONE_BY = {
     "crash": "restart",
@@ -26,6 +29,23 @@ UNDONE_BY = {
 """How a fault that lasts `for` a while ends."""
 PEERS = "peers"
 SUBMITTER = "submitter"
+
+
+class Dealing(msgspec.Struct, frozen=True):
+    """What the machines of a site ask for their work, and how they keep their contracts. The fees
+    are as those of `sureline peer`."""
+
+    price: Distribution = constant(0.0)
+    """For a core and an hour."""
+    late_fee: float = 0.0
+    cancel_fee: float = 0.0
+    reserve_fee: float = 0.0
+    discount: float = 0.0
+    behaviour: str = HONEST
+    overbook: float = 2.0
+    """How many times its cores a dishonest machine claims to have."""
+    hang: float = 0.0
+    """The chance that a job which a stalling machine has stopped never goes on."""
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -44,6 +64,7 @@ class Site(msgspec.Struct, frozen=True):
     """The share of every core that others use."""
     clock_offset_s: Distribution
     clock_drift: Distribution
+    dealing: Dealing = Dealing()
 
     def names(self) -> list[str]:
         return [f"{self.name}{number}" for number in range(1, self.machines + 1)]
@@ -92,6 +113,13 @@ class Workload(msgspec.Struct, frozen=True):
     work_s: Distribution | None = None
     output_bytes: Distribution = constant(1e6)
     cores: Distribution = constant(1.0)
+    within_s: float | None = None
+    """Terms, for the strategy 'surety': done so long after the submission,"""
+    budget: float | None = None
+    """for so much money at most,"""
+    surety: float = SURETY_WANTED
+    """and so surely."""
+    repair: bool = True
     count: int = 1000
     """Of keys looked up, or of broadcasts."""
 

@@ -11,7 +11,9 @@ import msgspec
 
 from sureline.experiments.distributions import Distribution, constant
 from sureline.experiments.scenario import (
+    BEHAVIOURS,
     GENERATED,
+    HONEST,
     KINDS,
     PEERS,
     PROTOCOLS,
@@ -20,6 +22,7 @@ from sureline.experiments.scenario import (
     UNDONE_BY,
     WHATS,
     Checks,
+    Dealing,
     Fault,
     LinkSettings,
     NetworkSettings,
@@ -148,6 +151,20 @@ def _site(table: Table, base: Site, one: bool) -> Site:
             "clock_offset", base.clock_offset_s, signed, least=-1e9, most=1e9
         ),
         clock_drift=table.distribution("clock_drift", base.clock_drift, least=-0.5, most=0.5),
+        dealing=_dealing(table, base.dealing),
+    )
+
+
+def _dealing(table: Table, base: Dealing) -> Dealing:
+    return Dealing(
+        price=table.distribution("price", base.price, most=1e12),
+        late_fee=table.number("late_fee", base.late_fee, most=1e12),
+        cancel_fee=table.number("cancel_fee", base.cancel_fee, most=1.0),
+        reserve_fee=table.number("reserve_fee", base.reserve_fee, most=1.0),
+        discount=table.number("discount", base.discount, most=1.0),
+        behaviour=table.text("behaviour", base.behaviour, BEHAVIOURS),
+        overbook=table.number("overbook", base.overbook, 1.0, 100.0),
+        hang=table.number("hang", base.hang, most=1.0),
     )
 
 
@@ -211,8 +228,24 @@ def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workloa
         if workload.strategy == "embedded" and not one:
             hint = "give the grid `machines = 1` and one run, or choose another strategy"
             table.wrong("strategy", "'embedded' is for one machine and one run", hint)
+        _check_paid(table, workload, sites)
     table.done()
     return workload
+
+
+def _check_paid(table: Table, workload: Workload, sites: Sequence[Site]) -> None:
+    """Only one strategy pays; with another one, machines that ask a price would run nothing."""
+    if workload.strategy == "surety":
+        return
+    if workload.budget is not None:
+        hint = 'write strategy = "surety", or leave `budget` out'
+        table.wrong("strategy", f"'{workload.strategy}' keeps no budget", hint)
+    elif all(site.dealing.price != constant(0.0) for site in sites):
+        hint = 'write strategy = "surety", or leave the prices out'
+        table.wrong("strategy", f"'{workload.strategy}' does not pay", hint)
+    elif any(site.dealing.behaviour != HONEST for site in sites):
+        hint = 'write strategy = "surety", or leave `behaviour` out'
+        table.wrong("strategy", f"'{workload.strategy}' makes no contracts to be broken", hint)
 
 
 def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
@@ -228,6 +261,10 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
         fail_kinds=_fail_kinds(table.table("fail_kinds")) if "fail_kinds" in table else {},
         retries=None if retries < 0 else retries,
         output_bytes=table.distribution("output", plain.output_bytes, parse_size),
+        within_s=table.duration("within", 0.0) or None,
+        budget=table.number("budget", 0.0, most=1e12) if "budget" in table else None,
+        surety=table.number("surety", plain.surety, most=1.0),
+        repair=table.flag("repair", plain.repair),
     )
     if plain.kind in GENERATED:
         return _generated(table, workload)

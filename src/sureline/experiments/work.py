@@ -7,11 +7,12 @@ it reads and where it writes: a checker can say what the right outputs are witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from blake3 import blake3
 
+from sureline.journal.history import Observed
 from sureline.peer.jobs import CallJob, CommandJob, PauseJob
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Graph, Pause, Takes
@@ -35,7 +36,8 @@ def user_digest(path: str) -> str:
 
 
 class Work:
-    """The model of one workflow's work. `fail_kinds` overrides `fail` by kind of task."""
+    """The model of one workflow's work. `fail_kinds` overrides `fail` by kind of task; `history` is
+    what forecasts during the simulated run learn from, by kind."""
 
     def __init__(
         self,
@@ -44,7 +46,9 @@ class Work:
         *,
         fail: float = 0.0,
         fail_kinds: Mapping[str, float] | None = None,
+        history: Mapping[str, Sequence[Observed]] | None = None,
     ) -> None:
+        self.history = history or {}
         random = Random(f"{seed}/work")
         self._seconds = {
             task.name: task.action.seconds

@@ -123,7 +123,7 @@ def learn_together(
     located = {name: located_in_runs(one.logs, one.run, runs) for name, one in earlier.items()}
     shifts = _shifts(list(located.values()), runs)
     kinds = {
-        name: _kind(one, shifts.moves[place], shifts.shrunk[place], earlier[name])
+        name: _kind(one, _Shifts(*(of_all[place] for of_all in shifts)), earlier[name])
         for place, (name, one) in enumerate(located.items())
     }
     kinds = _conditioned(kinds, located, seen, runs)
@@ -160,19 +160,32 @@ def located_in_runs(logs: Floats, run: Ints, runs: int) -> _Located:
 
 
 def _steadiest(logs: Floats, run: Ints, tasks: Ints, used: int) -> tuple[int, float]:
-    """The power whose mean varies least from run to run, and that variance for a single task."""
+    """The power whose mean varies least from run to run, and that variance for a single task.
+
+    How a power mean varies within runs is seen best when runs are aligned by where they lay, which
+    is what is sought: so it is done again with the power that was found."""
+    power, variance = 0, 0.0
     if len(logs) <= used:
-        return 0, 0.0
-    own = logs - _power_means(logs, run, tasks, 0)[run]
+        return power, variance
     lost = len(logs) / (len(logs) - used)
-    best = (0, float(own.var()) * lost)
-    for power in POWERS:
-        if abs(power) <= len(logs) / used / 2:
-            powers = np.exp(power * own)
-            variance = float(powers.var()) / (float(powers.mean()) * power) ** 2 * lost
-            if variance < best[1]:
-                best = (power, variance)
-    return best
+    powers = [power for power in POWERS if abs(power) <= len(logs) / used / 2]
+    for _ in range(ALIGNED_TIMES):
+        own = logs - _power_means(logs, run, tasks, power)[run]
+        before, (power, variance) = power, (0, float(own.var()) * lost)
+        for other in powers:
+            raised = np.exp(other * (own - own.mean()))
+            unsteady = float(raised.var()) / float(raised.mean()) ** 2 * lost
+            if unsteady < STEADY * len(logs) / used and unsteady / other**2 < variance:
+                power, variance = other, unsteady / other**2
+        if power == before:
+            break
+    return power, variance
+
+
+ALIGNED_TIMES = 3
+STEADY = 0.2
+"""The variance, over the square of the mean, up to which the logarithm of a mean of powers follows
+the mean. Beyond it, a run that happens to have none of the tasks that matter lies far away."""
 
 
 def _power_means(logs: Floats, run: Ints, tasks: Ints, power: int) -> Floats:
@@ -195,12 +208,16 @@ class _Shifts(NamedTuple):
     """[kind, source]: what a simulated run mixes. The last source is what is unknown."""
     shrunk: Floats
     """[kind, run]: the best guess of what each run's shift was."""
+    missed: Floats
+    """[kind, run]: the variance of what that guess is off."""
+    pulled: Floats
+    """[kind, run]: how far the guess follows where the kind lay in the run, 0 to 1."""
 
 
 def _shifts(located: Sequence[_Located], runs: int) -> _Shifts:
     count = len(located)
     if not count:
-        return _Shifts(np.zeros((0, runs + 1)), np.zeros((0, runs)))
+        return _Shifts(np.zeros((0, runs + 1)), *(np.zeros((0, runs)) for _ in range(3)))
     at = np.array([one.at for one in located])
     tasks = np.array([one.tasks for one in located])
     noise = np.array([one.variance for one in located])[:, None] / np.maximum(tasks, 1)
@@ -212,17 +229,26 @@ def _shifts(located: Sequence[_Located], runs: int) -> _Shifts:
     varies = np.maximum(alone + noise, VARIANCE_MIN)
     tells = (tasks > 0) & (total > VARIANCE_MIN)[:, None]
     weight = np.where(tells, 1 / varies, 0.0)
-    runs_off = np.zeros(runs)
-    if of_run > 0:
-        runs_off = (at * weight).sum(axis=0) / (1 / of_run + weight.sum(axis=0))
-    shrunk = np.where(tells, runs_off + (at - runs_off) * alone / varies, runs_off)
-    shrunk[total <= VARIANCE_MIN] = 0.0
-    spread = (shrunk**2).sum(axis=1) / max(runs - 1, 1)
+    follows = np.where(tells, alone / varies, 0.0)
+    weights = weight.sum(axis=0)
+    of_all = np.divide((at * weight).sum(axis=0), weights, out=np.zeros(runs), where=weights > 0)
+    sure = of_run * weights / (1 + of_run * weights)
+    shrunk = sure * of_all + follows * (at - sure * of_all)
+    missed = follows * noise + (1 - follows) ** 2 * (1 - sure) * of_run
+    pulled = follows + (1 - follows) * sure * weight / np.maximum(weights, VARIANCE_MIN)
+    # Best guesses vary too little, and kinds by them are too much alike. What is mixed must vary as
+    # the shifts do: what kinds share, and what each adds to it.
+    some = np.maximum(weights, VARIANCE_MIN)
+    true = (of_run + (weight**2 * alone).sum(axis=0) / some**2) / (of_run + 1 / some)
+    drawn = np.sqrt(true) * of_all + np.sqrt(follows) * (at - of_all)
+    for of_kinds in (shrunk, drawn):
+        of_kinds[total <= VARIANCE_MIN] = 0.0
+    spread = (drawn**2).sum(axis=1) / max(runs - 1, 1)
     scale = np.sqrt(np.divide(between, spread, out=np.zeros(count), where=spread > VARIANCE_MIN))
     moves = np.zeros((count, runs + 1))
-    moves[:, :runs] = shrunk * scale[:, None] * math.sqrt((1 + 1 / runs) / max(runs - 1, 1))
+    moves[:, :runs] = drawn * scale[:, None] * math.sqrt((1 + 1 / runs) / max(runs - 1, 1))
     moves[:, runs] = SHIFT_UNKNOWN * np.sqrt(unknown(of_kind))
-    return _Shifts(moves, shrunk)
+    return _Shifts(moves, shrunk, missed, pulled)
 
 
 def unknown(runs: Ints) -> Floats:
@@ -255,7 +281,9 @@ def _variances(at: Floats, total: Floats, chance: Floats, of_kind: Ints) -> tupl
 # -- one kind ----------------------------------------------------------------------------------
 
 
-def _kind(located: _Located, moves: Floats, shrunk: Floats, seen: _Seen) -> Kind:
+def _kind(located: _Located, shifts: _Shifts, seen: _Seen) -> Kind:
+    """`shifts` has this kind's rows."""
+    moves = shifts.moves
     runs = int((located.tasks > 0).sum())
     left = float(unknown(np.array([runs]))[0])
     centre = located.centre + LEAN * left
@@ -266,14 +294,54 @@ def _kind(located: _Located, moves: Floats, shrunk: Floats, seen: _Seen) -> Kind
     if not located.variance:
         # a task a run: what is its own cannot be told from the run's shift, and counts as that
         return Kind(centre, moves, alone, np.zeros(1), len(seen.logs))
-    own = seen.logs - located.centre - shrunk[seen.run]
-    # Shrunken shifts leave some of the runs in it, and whole ones are drawn on top: the mean of
-    # what is drawn must stay that of what was seen.
+    own = _own(located, shifts, seen)
+    # the mean of what is drawn must stay that of what was seen
     between = float(moves[:-1] @ moves[:-1])
     own += _log_mean(seen.logs - located.centre) - between / 2 - _log_mean(own)
     alone = math.hypot(alone, _doubt(own))
     centre += left * _late_by(own)
     return Kind(centre, moves, alone, own, len(seen.logs))
+
+
+def _own(located: _Located, shifts: _Shifts, seen: _Seen) -> Floats:
+    """What is the tasks' own: without the shifts of their runs as far as they are known, without
+    the pull that each task had on where its run was thought to lie, and without the blur that is
+    left by not knowing it exactly. Whole shifts will be drawn on top."""
+    own = seen.logs - located.centre - shifts.shrunk[seen.run]
+    pull = (shifts.pulled / np.maximum(located.tasks, 1))[seen.run]
+    raised = np.exp(located.power * (own - own.mean()))
+    own += pull * ((raised / raised.mean() - 1) / located.power if located.power else own)
+    return sharpened(own, float(shifts.missed[seen.run].mean()))
+
+
+def sharpened(values: Floats, blur: float) -> Floats:
+    """What values may have been before normal noise of variance `blur` was added to them.
+
+    Noise spreads a density as heat does: along its slope, every value moves by half the variance
+    times the slope of the density's logarithm. Here they move back, in a few steps."""
+    width = math.sqrt(blur) / 2
+    wide = float(values.max() - values.min())
+    if width * SHARPENED_FROM < wide / len(values) or len(values) < TAIL_FROM:
+        return values
+    step = max(width / 2, wide / SHARPENED_CELLS)
+    reach = math.ceil(4 * width / step)
+    bell = np.exp(-0.5 * (np.arange(-reach, reach + 1) * step / width) ** 2)
+    found = values
+    for _ in range(SHARPENED_STEPS):
+        least = float(found.min()) - reach * step
+        place = (found - least) / step
+        counts = np.bincount(place.round().astype(np.int64))
+        counts = np.concatenate([counts, np.zeros(2 * reach + 2)])
+        slope = np.gradient(np.log(np.convolve(counts, bell, "same") + 1e-9), step)
+        moved = np.interp(place, np.arange(len(slope)), slope)
+        found = found + 0.5 * blur / SHARPENED_STEPS * moved
+    return found
+
+
+SHARPENED_STEPS = 4
+SHARPENED_CELLS = 2000
+SHARPENED_FROM = 2.0
+"""Noise narrower than the usual distance of so many values makes no difference."""
 
 
 def _log_mean(logs: Floats) -> float:

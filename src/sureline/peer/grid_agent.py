@@ -52,6 +52,7 @@ from sureline.peer.messages import (
     Withdraw,
 )
 from sureline.peer.outbox import Key, Outbox
+from sureline.peer.toll import Look, Toll
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
@@ -100,6 +101,7 @@ class _Task(msgspec.Struct):
     """One attempt, from its Bind to its report."""
 
     bind: Bind
+    bound_at: float
     pending: dict[str, None] = {}
     """Digests that are on their way."""
     here: dict[str, FileRecord] = {}
@@ -107,6 +109,7 @@ class _Task(msgspec.Struct):
     brought: Brought = Brought()
     handle: JobHandle | None = None
     started: bool = False
+    fraction: float | None = None
 
     @property
     def inputs(self) -> tuple[FileRecord, ...]:
@@ -115,7 +118,10 @@ class _Task(msgspec.Struct):
 
 
 class GridPeerAgent(Agent):
-    """`on_load` hears (cores in use, tasks waiting) whenever that changes."""
+    """`on_load` hears (cores in use, tasks waiting) whenever that changes. `toll`, if there is
+    one, is asked before an attempt is admitted."""
+
+    toll: Toll | None = None
 
     def __init__(
         self,
@@ -155,6 +161,10 @@ class GridPeerAgent(Agent):
         for key, task in list(self._tasks.items()):
             if stop or task.handle is None:
                 self._stop(key, force=False)
+
+    @property
+    def leaving(self) -> bool:
+        return self._leaving
 
     @property
     def busy(self) -> int:
@@ -251,6 +261,8 @@ class GridPeerAgent(Agent):
                 self._say(Started(*key))
         elif self._over.get(key, -1) < bind.epoch:
             reason = self._objection(bind)
+            if not reason and self.toll is not None:
+                reason = self.toll.objection(sender, bind)
             if reason:
                 self._say(Refused(*key, reason))
             else:
@@ -273,7 +285,9 @@ class GridPeerAgent(Agent):
         return ""
 
     def _admit(self, key: Key, bind: Bind) -> None:
-        task = self._tasks[key] = _Task(bind)
+        task = self._tasks[key] = _Task(bind, self.world.now())
+        if self.toll is not None:
+            self.toll.admitted(bind)
         if task.inputs:
             self._to_fetch.append(key)
             self._fetch_more()
@@ -331,7 +345,7 @@ class GridPeerAgent(Agent):
         if not task.missing:
             self._ready.append(key)
             return
-        self._drop(key)
+        self._drop(key, None)
         paths = {record.digest: record.path for record in task.inputs}
         told = ", ".join(paths[digest] for digest in task.missing[:3])
         self._say(Refused(*key, f"{self.me} cannot get {told}", tuple(task.missing)))
@@ -372,11 +386,12 @@ class GridPeerAgent(Agent):
                 task.started = True
                 self._say(Started(*key, pid))
             case JobProgressed(fraction=fraction):
+                task.fraction = fraction
                 self._say(Progressed(*key, fraction))
             case JobEnded():
                 self._running -= 1
                 self.ledger.give_back(task.bind.needs)
-                self._drop(key)
+                self._drop(key, event)
                 self._report(key, task, event)
                 self._start_ready()
                 self._changed()
@@ -394,10 +409,12 @@ class GridPeerAgent(Agent):
         self._marks.keep(ended.outputs, key[0])
         self.outbox.add(finished)
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: Key, ended: JobEnded | None) -> None:
         task = self._tasks.pop(key)
         self._note_over(key, task.bind.epoch)
         self._marks.unpin(_why(key))
+        if self.toll is not None:
+            self.toll.over(task.bind, ended, began=task.started)
         self._changed()
 
     def _note_over(self, key: Key, epoch: int) -> None:
@@ -425,9 +442,35 @@ class GridPeerAgent(Agent):
             return
         if task.pending:
             self._fetching -= 1
-        self._drop(key)
-        self._report(key, task, JobEnded("cancelled", reason="it had not started"))
+        ended = JobEnded("cancelled", reason="it had not started")
+        self._drop(key, ended)
+        self._report(key, task, ended)
         self._fetch_more()
+
+    # -- for those who deal in what this machine does ---------------------------------------------
+
+    def writer(self, run: str) -> AgentId | None:
+        """Who writes the run, as far as this machine knows."""
+        return self._writers.address(run)
+
+    def look(self, key: Key) -> Look:
+        """How far an attempt is."""
+        task = self._tasks.get(key)
+        if task is not None:
+            elapsed_s = self.world.now() - task.bound_at
+            return Look("running" if task.started else "waiting", task.fraction, elapsed_s)
+        report = self.outbox.report(key)
+        return Look("unknown") if report is None else Look("ended", None, report.ended.elapsed_s)
+
+    def tell_again(self, key: Key) -> None:
+        """Send the report of an attempt, if it is kept here."""
+        if key in self.outbox:
+            self.outbox.resend_one(key)
+
+    def end(self, key: Key) -> None:
+        """Stop an attempt as if its writer had withdrawn it; nothing, if it is not under way."""
+        if key in self._tasks:
+            self._stop(key, force=False)
 
 
 def _key(message: Attempt) -> Key:

@@ -76,6 +76,10 @@ class Outbox:
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
+    def report(self, key: Key) -> Finished | None:
+        entry = self._entries.get(key)
+        return None if entry is None else entry.report
+
     def load(self) -> None:
         """Read what an earlier process kept, and begin to send it."""
         self._places = int(self._world.get("outbox.places") or b"0")

@@ -26,6 +26,7 @@ from sureline.peer.messages import (
     Attached,
     Attempt,
     Bind,
+    Finished,
     Progressed,
     Refused,
     Started,
@@ -263,10 +264,15 @@ class GridAttempts(Submitter):
 
     def _bind_to(self, task: int, name: str) -> tuple[AgentId, Bind] | None:
         """None if the task is not to be bound (any more), or cannot be yet."""
-        peer = self._fleet.get(name)
-        if self._state[task] is not State.QUEUED or peer is None:
+        if self._state[task] is not State.QUEUED:
             return None
-        bind = self._binds.make(task, self._attempt[task] + 1)
+        return self._bind_attempt(task, name)
+
+    def _bind_attempt(self, task: int, name: str) -> tuple[AgentId, Bind] | None:
+        peer = self._fleet.get(name)
+        if peer is None:
+            return None
+        bind = self._make_bind(task, self._attempt[task] + 1, name)
         if bind is None:
             return None
         reason = too_long(bind)
@@ -281,8 +287,12 @@ class GridAttempts(Submitter):
         self.world.record(TaskBound(self.world.now(), bind.task, bind.attempt, name))
         return peer.agent, bind
 
+    def _make_bind(self, task: int, attempt: int, peer: str) -> Bind | None:
+        """What the peer is told; None if the task is not to be bound there now."""
+        return self._binds.make(task, attempt)
+
     def _bind_again(self, peer: Peer, binding: Binding) -> None:
-        bind = self._binds.make(binding.task, binding.attempt)
+        bind = self._make_bind(binding.task, binding.attempt, peer.name)
         if bind is None or self._state[binding.task] is not State.BOUND:
             self._give_back(binding)
             self._lost(binding, f"{peer.name} did not hear of it")
@@ -334,7 +344,7 @@ class GridAttempts(Submitter):
         binding = self._known_binding(sender, message)
         if binding is None:
             return
-        self._give_back(binding)
+        self._give_back(binding, message)
         self._attempts.note_over(*binding.key)
         self._refused(binding, message)
         self._settled()
@@ -366,6 +376,29 @@ class GridAttempts(Submitter):
                 self._settled()
 
         self.world.after(delay_s, again)
+
+    # -- repair ------------------------------------------------------------------------------------
+
+    def duplicate(self, task: int, peer: AgentId) -> int:
+        if self._state[task] is not State.BOUND or self._cancel is not None:
+            return 0
+        bound = self._bind_attempt(task, peer)
+        if bound is None:
+            return 0
+        self._note_added(task, bound[1].attempt)
+        self._placer.adopted(self.graph.tasks[task].needs, peer)
+        self.world.flush()
+        self._unflushed.clear()
+        self.world.send(*bound)
+        return bound[1].attempt
+
+    def withdraw(self, task: int, attempt: int) -> None:
+        for binding in self._attempts.of_task(task):
+            if binding.attempt == attempt and not binding.withdrawn:
+                self._withdraw(binding, force=True)
+
+    def _under_way(self) -> list[tuple[int, int, AgentId]]:
+        return [(b.task, b.attempt, b.peer) for b in self._attempts.all() if not b.withdrawn]
 
     # -- attempts that are over --------------------------------------------------------------------
 
@@ -410,7 +443,9 @@ class GridAttempts(Submitter):
         """Whether an attempt that is over leaves the task with none."""
         return self._state[task] is State.BOUND and not self._attempts.of_task(task)
 
-    def _give_back(self, binding: Binding) -> None:
+    def _give_back(self, binding: Binding, told: Finished | Refused | None = None) -> None:
+        """An attempt is over: `told` is what its peer said of that, None if it is believed lost, or
+        was given up."""
         if self._attempts.pop(*binding.key) is not None and binding.booked:
             self._placer.released(binding.task, self.graph.tasks[binding.task].needs, binding.peer)
 

@@ -25,6 +25,7 @@ from sureline.run.receipts import Receipts
 from sureline.run.sense import is_attempt, made_sense_of
 from sureline.run.states import State
 from sureline.run.strategy import GridPlacer
+from sureline.run.telling import task_beaten
 from sureline.run.travels import check_travels
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Graph
@@ -97,6 +98,11 @@ class GridSubmitter(GridAttempts):
         else:
             self._begin()
 
+    def refuse(self, reason: str) -> None:
+        """End the run instead of beginning it: its terms cannot be met."""
+        self._checking = 0
+        self.on_cancel(self.me, CancelRun(reason=reason))
+
     def _begin(self) -> None:
         if self._checking:
             self._checked()
@@ -136,7 +142,7 @@ class GridSubmitter(GridAttempts):
         message = made_sense_of(message, self.graph.tasks[task], name_of(sender))
         binding = self._known_binding(sender, message)
         if binding is not None:
-            self._give_back(binding)
+            self._give_back(binding, message)
         if self._state[task] is State.COMMITTED:
             mine = self._made_by.get(task) == (name_of(sender), message.attempt)
             self._receipts.acknowledge(sender, message, useless=not mine)
@@ -185,6 +191,9 @@ class GridSubmitter(GridAttempts):
         super()._commit(task, ended)
         self._attempts.committed(task)
         for binding in self._attempts.of_task(task):
+            if not binding.withdrawn:
+                now, name = self.world.now(), self.graph.tasks[task].name
+                self.world.record(task_beaten(now, name, binding.attempt, binding.peer))
             self._withdraw(binding, force=True)
 
     # -- their files ----------------------------------------------------------------------------

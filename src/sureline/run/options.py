@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from sureline.journal.events import TaskEnded
+from sureline.journal.events import Contracted, Settled, TaskEnded
 from sureline.workflow.terms import SURETY_WANTED, Terms
 from sureline.world.protocol import Message
 
@@ -32,6 +32,8 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """The chance of being done by the deadline below which something is done about it."""
     repair: bool = True
     """Whether anything is done about it."""
+    anyway: bool = False
+    """Begin although no plan meets the terms."""
 
     @property
     def terms(self) -> Terms:
@@ -53,3 +55,5 @@ class Past(msgspec.Struct):
 
     committed: dict[str, TaskEnded] = {}
     attempts: dict[str, int] = {}
+    money: tuple[Contracted | Settled, ...] = ()
+    """What was agreed and paid, in order."""

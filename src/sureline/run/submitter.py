@@ -53,10 +53,13 @@ from sureline.run.known import Known
 from sureline.run.options import CancelRun, Options, Past
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound
 from sureline.run.publisher import Publisher
+from sureline.run.repair import FreeRepairer
 from sureline.run.staging import Staging
 from sureline.run.states import OPEN, State
-from sureline.run.strategy import Placer
-from sureline.run.telling import peer_joined, task_ended, task_reused
+from sureline.run.strategy import Placer, Repairer
+from sureline.run.telling import peer_joined, task_beaten, task_ended, task_reused
+from sureline.run.twins import Twins
+from sureline.run.watch import Watch
 from sureline.workflow.files import FileRecord, result_path
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
@@ -83,6 +86,12 @@ class Submitter(Agent):
         on_end: Callable[[RunEnded], None],
         past: Past | None = None,
     ) -> None:
+        self._watch: Watch | None = None
+        if options.deadline_at is not None:
+            committed = past.committed.values() if past is not None else ()
+            self._watch = Watch(world, run, graph, options, committed)
+            world = self._watch.world
+        self._following = None if self._watch is None else self._watch.following
         super().__init__(me, world)
         self.run = run
         self.graph = graph
@@ -103,6 +112,9 @@ class Submitter(Agent):
         self._unflushed: set[int] = set()
         """Tasks that committed since the last flush that was asked for here."""
         self._peer_of: dict[int, AgentId] = {}
+        """Who has the newest attempt of a task, if that is under way; `_twins` has older ones."""
+        self._twins = Twins()
+        self._restarting: set[int] = set()
         self._known = Known(graph)
         self._published: dict[int, int] = {}
         """How far publishing must have come for a task's files to be in place."""
@@ -166,6 +178,8 @@ class Submitter(Agent):
                 self._known.read_by(task)
             elif not self._missing_parents[task]:
                 self._ready(task)
+        if self._watch is not None:
+            self._watch.begin(self._make_repairer(), self._under_way)
         self._settled()
 
     # -- waiting -> staging -> queued ----------------------------------------------------------
@@ -250,7 +264,9 @@ class Submitter(Agent):
         if task is None:
             return
         self._refusals[task] += 1
-        if self._refusals[task] < REFUSALS_MAX:
+        if not self._leaves_none(task):
+            pass
+        elif self._refusals[task] < REFUSALS_MAX:
             self._queue(task)
         else:
             self._fail(task, TaskEnded(0.0, "", "failed", message.attempt, reason=message.reason))
@@ -259,11 +275,12 @@ class Submitter(Agent):
     def _release(self, peer: AgentId, message: Attempt) -> int | None:
         """The task whose attempt is over; None if that attempt is not the one under way."""
         task = self.graph.index.get(message.task)
-        if task is None or self._peer_of.get(task) != peer:
+        if task is None:
             return None
-        if message.attempt != self._attempt[task]:
+        if message.attempt == self._attempt[task] and self._peer_of.get(task) == peer:
+            del self._peer_of[task]
+        elif not self._twins.remove(task, message.attempt, peer):
             return None
-        del self._peer_of[task]
         self._placer.released(task, self.graph.tasks[task].needs, peer)
         return task
 
@@ -276,11 +293,15 @@ class Submitter(Agent):
             return
         ended = self._as_event(task, sender, message)
         self._recent_s += RECENT_WEIGHT * (ended.elapsed_s - self._recent_s)
-        if ended.outcome in COMMITS:
+        if self._state[task] is State.COMMITTED:
+            pass  # another attempt was first
+        elif ended.outcome in COMMITS:
             self._commit(task, ended)
-        elif ended.outcome == "cancelled":
+            self._withdraw_others(task)
+        elif not self._leaves_none(task):
             self.world.record(ended)
-            self._set(task, State.WAITING)
+        elif ended.outcome == "cancelled":
+            self._stopped(task, ended)
         else:
             self._failures[task] += 1
             if self._failures[task] <= self.graph.tasks[task].retries and self._cancel is None:
@@ -288,6 +309,18 @@ class Submitter(Agent):
             else:
                 self._fail(task, ended)
         self._settled()
+
+    def _leaves_none(self, task: int) -> bool:
+        """Whether an attempt that is over leaves the task, which has no result, with none."""
+        bound = self._state[task] is State.BOUND
+        return bound and task not in self._peer_of and not self._twins.of(task)
+
+    def _stopped(self, task: int, ended: TaskEnded) -> None:
+        self.world.record(ended)
+        self._set(task, State.WAITING)
+        if task in self._restarting and self._cancel is None:
+            self._queue(task)
+        self._restarting.discard(task)
 
     def _as_event(self, task: int, peer: AgentId, message: Finished) -> TaskEnded:
         good = message.ended.outcome == "succeeded"
@@ -304,6 +337,8 @@ class Submitter(Agent):
         self.world.record(ended)
         self._unflushed.add(task)
         self._set(task, State.COMMITTED)
+        if self._watch is not None:
+            self._watch.allowance.done(task, ended.attempt)
         self._keep_result(task, ended.outputs, ended.result)
         self._known.read_by(task)
         for child in self.graph.children[task]:
@@ -348,6 +383,60 @@ class Submitter(Agent):
         if self._options.stop_on_failure and self._cancel is None:
             self._on_cancel(CancelRun(drain=True, reason=f"{name} failed"))
 
+    # -- repair --------------------------------------------------------------------------------
+
+    def _make_repairer(self) -> Repairer:
+        """What can be done when the deadline is in danger."""
+        return FreeRepairer(self.graph, self._placer, self.duplicate, self.restart)
+
+    def _under_way(self) -> list[tuple[int, int, AgentId]]:
+        """(task, attempt, peer) of every attempt that has not ended."""
+        newest = [(task, self._attempt[task], peer) for task, peer in self._peer_of.items()]
+        return newest + self._twins.all()
+
+    def duplicate(self, task: int, peer: AgentId) -> int:
+        """Start another attempt of a task that is under way; its number, 0 if it cannot be."""
+        if self._state[task] is not State.BOUND or self._cancel is not None:
+            return 0
+        if task in self._peer_of:
+            self._twins.add(task, self._attempt[task], self._peer_of[task])
+        self._note_added(task, self._attempt[task] + 1)
+        self._placer.adopted(self.graph.tasks[task].needs, peer)
+        self._bind(task, peer, ahead=False)
+        return self._attempt[task]
+
+    def _note_added(self, task: int, attempt: int) -> None:
+        if self._watch is not None:
+            self._watch.allowance.use(task, attempt)
+
+    def restart(self, task: int) -> int:
+        """Stop a task and start it anew; the number of its next attempt, 0 if it cannot be."""
+        if self._state[task] is not State.BOUND or self._cancel is not None:
+            return 0
+        self._note_added(task, self._attempt[task] + 1)
+        self._restarting.add(task)
+        for one, attempt, _ in self._under_way():
+            if one == task:
+                self.withdraw(task, attempt)
+        return self._attempt[task] + 1
+
+    def withdraw(self, task: int, attempt: int) -> None:
+        """Stop one attempt of a task; nothing happens if it is not under way."""
+        for one, number, peer in self._under_way():
+            if (one, number) == (task, attempt):
+                name = self.graph.tasks[task].name
+                self.world.send(peer, Withdraw(self.run, name, attempt, force=True))
+
+    def _withdraw_others(self, task: int) -> None:
+        """It has its result: whatever else was started for it is not needed."""
+        others = dict(self._twins.of(task))
+        if task in self._peer_of:
+            others[self._attempt[task]] = self._peer_of[task]
+        name = self.graph.tasks[task].name
+        for attempt, peer in others.items():
+            self.withdraw(task, attempt)
+            self.world.record(task_beaten(self.world.now(), name, attempt, peer))
+
     # -- ending --------------------------------------------------------------------------------
 
     @handles(CancelRun)
@@ -361,6 +450,8 @@ class Submitter(Agent):
         first = self._cancel is None
         self._cancel = message
         self._reason = self._reason or message.reason
+        if self._watch is not None:
+            self._watch.end()
         self.world.record(CancelAsked(self.world.now(), message.drain, message.reason))
         if first:
             for task, state in enumerate(self._state):
@@ -371,9 +462,9 @@ class Submitter(Agent):
             self._withdraw_all(message.force)
 
     def _withdraw_all(self, force: bool) -> None:
-        for task, peer in self._peer_of.items():
+        for task, attempt, peer in self._under_way():
             name = self.graph.tasks[task].name
-            self.world.send(peer, Withdraw(self.run, name, self._attempt[task], force))
+            self.world.send(peer, Withdraw(self.run, name, attempt, force))
 
     def _set(self, task: int, state: State) -> None:
         self._open += (state in OPEN) - (self._state[task] in OPEN)
@@ -383,9 +474,15 @@ class Submitter(Agent):
         if self._over or self._open or self._checking or self._publisher.busy:
             return
         self._over = True
+        if self._watch is not None:
+            self._watch.end()
+        self._closing()
         ended = RunEnded(self.world.now(), *self._verdict())
         self.world.record(ended)
         self.world.sync(lambda: self._announce(ended))
+
+    def _closing(self) -> None:
+        """The last that is recorded before the end."""
 
     def _announce(self, ended: RunEnded) -> None:
         self._on_end(ended)

@@ -88,3 +88,9 @@ def peer_joined(
         site,
         node,
     )
+
+
+def task_beaten(at: float, task: str, attempt: int, peer: AgentId) -> TaskEnded:
+    """Another attempt of the task was done first: this one is stopped, its result not wanted."""
+    reason = "another attempt was done first"
+    return TaskEnded(at, task, "cancelled", attempt, peer, reason=reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity, Ledger
@@ -47,6 +47,16 @@ class EmbeddedPlacer:
         self._held[needs] -= 1
         if self._ledger is not None:
             self._ledger.give_back(needs)
+
+    def adopted(self, needs: Needs, peer: AgentId) -> None:
+        assert self._ledger is not None
+        self._ledger.take(needs)
+        self._held[needs] += 1
+
+    def spare(self, needs: Needs, but: Sequence[AgentId]) -> AgentId | None:
+        """There is no choice of peers: the one there is, if there is room."""
+        room = self._ledger is not None and self._ledger.fits(needs)
+        return self._peer if room else None
 
     def place(self, ahead: bool = False) -> Iterator[Placement]:
         while self._ledger is not None:

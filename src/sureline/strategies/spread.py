@@ -16,7 +16,7 @@ without being in anybody's way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,17 @@ class Books:
             self._note_passed(needs)
             return None
         return self._names[place], float(loads[place])
+
+    def best_but(self, needs: Needs, but: Sequence[AgentId]) -> AgentId | None:
+        """The least loaded peer that is none of these and on which the needs fit."""
+        loads = np.where(self._fitting(needs), self._load, np.inf)
+        for peer in but:
+            if peer in self._place:
+                loads[self._place[peer]] = np.inf
+        if not len(loads):
+            return None
+        place = int(loads.argmin())
+        return self._names[place] if np.isfinite(loads[place]) else None
 
     def fits_on(self, peer: AgentId, needs: Needs) -> float | None:
         """The peer's load, if the needs fit there."""
@@ -254,6 +265,9 @@ class SpreadPlacer:
 
     def adopted(self, needs: Needs, peer: AgentId) -> None:
         self._books.take(peer, needs)
+
+    def spare(self, needs: Needs, but: Sequence[AgentId]) -> AgentId | None:
+        return self._books.best_but(needs, but)
 
     def released(self, task: int, needs: Needs, peer: AgentId) -> None:
         self._books.give_back(peer, needs)

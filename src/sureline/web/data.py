@@ -13,6 +13,7 @@ from typing import Any
 
 from sureline.journal.events import (
     AnyEvent,
+    Repaired,
     TaskBound,
     TaskEnded,
     TaskProgressed,
@@ -21,6 +22,7 @@ from sureline.journal.events import (
     TaskRevoked,
     TaskStarted,
 )
+from sureline.journal.story import in_words
 from sureline.web.happened import losses, path_that_happened
 from sureline.web.kinds import durations_by_kind
 from sureline.web.record import Record
@@ -54,6 +56,7 @@ def page_data(record: Record) -> dict[str, Any]:
             for s in path_that_happened(record)
         ],
         "kinds": _kinds(record),
+        "terms": _terms(record, clock),
         "losses": {
             name: _short(value) if isinstance(value, float) else value
             for name, value in losses(record)._asdict().items()
@@ -93,6 +96,40 @@ def _run(record: Record, clock: _Clock) -> dict[str, Any]:
         "params": submitted.params if submitted else {},
         "version": submitted.version if submitted else "",
         "total": len(record.graph),
+    }
+
+
+def _terms(record: Record, clock: _Clock) -> dict[str, Any] | None:
+    """What was asked, how sure it was over time, and what was done; None if nothing was asked."""
+    view, terms = record.view, record.view.terms
+    if not terms.any:
+        return None
+    late_s = None
+    if terms.deadline_at is not None and view.ended_state == "succeeded" and view.ended_at:
+        late_s = _short(max(0.0, view.ended_at - terms.deadline_at))
+    return {
+        "deadline": clock(terms.deadline_at),
+        "budget": terms.budget,
+        "wanted": terms.surety,
+        "planned": None if view.planned is None else view.planned.surety,
+        "cost": 0.0 if view.planned is None else view.planned.cost,
+        "spent": view.spent,
+        "late": late_s,
+        "seen": [
+            [*map(clock, (seen.at, seen.early_at, seen.middle_at, seen.late_at)), seen.surety]
+            for seen in record.foreseen
+        ],
+        "repairs": [
+            [
+                clock(event.at),
+                event.action,
+                record.graph.index.get(event.task),
+                in_words(event),
+                event.surety_before,
+                event.surety_after,
+            ]
+            for event in view.repairs
+        ],
     }
 
 
@@ -193,6 +230,8 @@ def _event(event: AnyEvent, clock: _Clock) -> list[Any]:
             return ["v", at, event.reason]
         case TaskEnded():
             return _ended(event, at)
+        case Repaired():
+            return ["x", at, in_words(event)]
     raise AssertionError(f"{event} is no event of a task")
 
 

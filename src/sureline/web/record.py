@@ -15,9 +15,11 @@ import msgspec
 from sureline.journal.events import (
     COMMITS,
     AnyEvent,
+    Foreseen,
     Opened,
     PeerJoined,
     PeerLeft,
+    Repaired,
     RunEnded,
     Submitted,
     TaskBound,
@@ -82,6 +84,8 @@ class Record:
         """In order of their beginning."""
         self.events: list[list[AnyEvent]] = [[] for _ in graph.tasks]
         """By task; of an attempt's progress only the latest."""
+        self.foreseen: list[Foreseen] = []
+        """The forecasts on record, in order."""
         self.finished_at: dict[int, float] = {}
         """When a task's last attempt was over, or its result was found."""
         self.delays_s = 0.0
@@ -134,6 +138,10 @@ class Record:
                 self._apply_to_task(task, event)
         elif isinstance(event, Submitted):
             self.submitted = event
+        elif isinstance(event, Foreseen):
+            self.foreseen.append(event)
+        elif isinstance(event, Repaired) and event.task in self.graph.index:
+            self.events[self.graph.index[event.task]].append(event)
         elif isinstance(event, Opened):
             self._end_session("killed")
             self.sessions.append(Session(event.at, event.at, event.host, event.pid))
@@ -181,8 +189,12 @@ class Record:
             self.attempts.append(attempt)
         attempt.began_at, attempt.peer = at, peer
 
+    def _has_result(self, task: int) -> bool:
+        return self.view.tasks[self.graph.tasks[task].name].state in COMMITS
+
     def _end_attempt(self, task: int, event: TaskEnded) -> None:
-        self.finished_at[task] = event.at
+        if event.outcome in COMMITS or not self._has_result(task):
+            self.finished_at[task] = event.at
         self._eligible_at.pop(task, None)
         if not event.attempt:
             return
@@ -204,7 +216,8 @@ class Record:
             attempt.outcome = "running" if how == "going on" else "lost"
             attempt.ended_at = max(session.ended_at, attempt.began_at)
             attempt.took_s = attempt.ended_at - attempt.began_at
-            self.finished_at[task] = attempt.ended_at
+            if not self._has_result(task):
+                self.finished_at[task] = attempt.ended_at
         self._open.clear()
         if how != "going on":
             self._eligible_at.clear()

@@ -22,7 +22,15 @@ from sureline.web.record import Record
 from sureline.web.states import LOOKS, variables
 from sureline.web.svg import part
 
-SCRIPTS = ("basics.js", "story.js", "timeline.js", "sections.js", "table.js", "report.js")
+SCRIPTS = (
+    "basics.js",
+    "story.js",
+    "timeline.js",
+    "sections.js",
+    "surety.js",
+    "table.js",
+    "report.js",
+)
 """In the order they are joined; `report.js` starts the page."""
 FOLDED_FROM = 40
 """With more tasks than this, the graph is shown folded first."""

@@ -3,7 +3,9 @@
 Each node that is handed a region delivers the message, splits the region in at most eight (see
 `regions`), and hands each part to a contact there. The contact says at once that it has taken the
 part; if it does not, or is found to be gone before it has replied, another contact of that part is
-tried. When all those known are used up, a search tells whether anybody else is there.
+tried. When all those known are used up, a search tells whether anybody else is there. Whoever has
+taken a part, but does not reply for long, is asked whether it lives: its own children may not have
+been told yet when it died.
 
 Replies are merged on the way up. A node waits for its children's replies for as long as it was
 told, less one hop for each level: so every level ends before the one above it, and what comes
@@ -20,6 +22,7 @@ import msgspec
 from sureline.overlay.kademlia.base import Base
 from sureline.overlay.kademlia.ids import EVERYWHERE, ID_BITS, ID_BYTES, Region, id_of
 from sureline.overlay.kademlia.messages import Cast, CastReply, CastTaken
+from sureline.overlay.kademlia.probes import Probes
 from sureline.overlay.kademlia.regions import Part, passed_on, split
 from sureline.overlay.kademlia.search import Search, Searches
 from sureline.world.address import node_of
@@ -74,8 +77,8 @@ class Duty:
     """A region that this node has taken on, until its replies have gone up."""
 
     __slots__ = (
-        "cast", "children", "missed", "on_end", "over", "parent", "reached", "region", "replies",
-        "searching", "silent", "timer",
+        "cast", "children", "handed_out", "missed", "on_end", "over", "parent", "reached", "region",
+        "replies", "searching", "silent", "timer", "watch",
     )  # fmt: skip
 
     def __init__(self, cast: Cast, region: Region, parent: AgentId) -> None:
@@ -88,11 +91,13 @@ class Duty:
         """Those that others have been tried in place of, but whose word still counts."""
         self.searching = 0
         """Parts that are being searched for somebody to take them."""
+        self.handed_out = 0
         self.replies: list[bytes] = []
         self.reached = 0
         self.missed = 0
         self.over = False
         self.timer: Timer | None = None
+        self.watch: Timer | None = None
         self.on_end: Callable[[Aggregate], None] | None = None
 
 
@@ -100,8 +105,8 @@ class Broadcasts:
     """All broadcasts that this node has a part in."""
 
     __slots__ = (
-        "_base", "_duties", "_numbers", "_payload_bytes", "_searches", "_serial", "_topics",
-        "forwards", "retries",
+        "_base", "_duties", "_numbers", "_payload_bytes", "_probes", "_searches", "_serial",
+        "_topics", "forwards", "retries",
     )  # fmt: skip
 
     def __init__(self, base: Base, searches: Searches) -> None:
@@ -112,10 +117,11 @@ class Broadcasts:
         """By broadcast, oldest first: those under way, and those over, to know duplicates."""
         self._numbers: dict[int, Child] = {}
         """Children that are not settled, and silent ones, by number."""
+        self._probes = Probes(base, self._silent)
         self._serial = base.world.random.getrandbits(48)
         self._payload_bytes = 0
         self.forwards = 0
-        """Parts handed out, at most eight for each duty; and those handed out again."""
+        """Parts handed out, at most eight of a broadcast; and those handed out again."""
         self.retries = 0
 
     def listen(self, topic: str, handler: Handler, merge: Merge) -> None:
@@ -153,6 +159,7 @@ class Broadcasts:
                 self._again(duty, sender, cast)
                 return
         too_much = len(earlier) >= self._base.settings.duties_max or not self._has_room(cast)
+        too_much = too_much or _handed_out(earlier) >= self._base.settings.regions
         # Whoever is still joining knows too little to be trusted with a region.
         if too_much or not self._base.joined:
             self._base.world.send(sender, CastTaken(cast.number, accepted=False))
@@ -224,13 +231,15 @@ class Broadcasts:
         contacts = [c for c in dict.fromkeys((*known, *told)) if c not in insiders]
         contacts = [c for c in contacts if c != cast.origin]
         doubtful = self._doubtful(duty.region, contacts)
-        parts_max = max(1, base.settings.regions - len(doubtful))
+        spent = _handed_out(self._duties[cast.origin, cast.serial])
+        parts_max = max(1, base.settings.regions - spent - len(doubtful))
         for part in split(duty.region, contacts, insiders, parts_max):
             self._forward(Child(duty, part))
         for region in doubtful:
             self._search(Child(duty, Part(region, [], [])))
         if cast.patience_s > 0 and (duty.children or duty.searching):
             duty.timer = base.world.after(cast.patience_s, lambda: self._expire(duty))
+            self._keep_watch(duty)
 
     def _doubtful(self, region: Region, contacts: Sequence[AgentId]) -> list[Region]:
         """Buckets of ours in the region where we know nobody though many should be: our table may
@@ -263,6 +272,7 @@ class Broadcasts:
             self.retries += 1
         else:
             self.forwards += 1
+            child.duty.handed_out += 1
         child.tries += 1
         child.to = child.contacts.pop()
         child.taken = False
@@ -342,10 +352,14 @@ class Broadcasts:
         """Not yet a reason to ask another: a second tree through the same region is dear."""
 
     def failed(self, number: int, by: AgentId) -> None:
-        """Nobody has said a word. Somebody else is tried; should this one speak later, good."""
+        """Nobody has said a word."""
+        self._silent(number, by)
+
+    def _silent(self, number: int, by: AgentId) -> None:
+        """Somebody else is tried in this one's place; should it speak later, good."""
         self._base.table.silent(by)
         child = self._numbers.get(number)
-        if child is not None:
+        if child is not None and number in child.duty.children:
             duty = child.duty
             del duty.children[number]
             duty.silent[number] = child
@@ -375,7 +389,20 @@ class Broadcasts:
                 self._take_reply(duty, reply.value)
         self._end_if_done(duty)
 
+    def _keep_watch(self, duty: Duty) -> None:
+        """Have those who are waited for asked, at intervals, whether they are still there."""
+
+        def look() -> None:
+            for child in [c for c in duty.children.values() if c.taken]:
+                self._probes.ask(child.to, child.number)
+            self._keep_watch(duty)
+
+        duty.watch = None
+        if not duty.over:
+            duty.watch = self._base.world.after(self._base.settings.watch_s, look)
+
     def _drop(self, child: Child) -> None:
+        self._probes.forget(child.number)
         self._numbers.pop(child.number, None)
         child.duty.children.pop(child.number, None)
         child.duty.silent.pop(child.number, None)
@@ -413,9 +440,10 @@ class Broadcasts:
     def _close(self, duty: Duty) -> None:
         """Nothing more comes of it."""
         duty.over = True
-        if duty.timer is not None:
-            duty.timer.cancel()
-            duty.timer = None
+        for timer in (duty.timer, duty.watch):
+            if timer is not None:
+                timer.cancel()
+        duty.timer = duty.watch = None
         for child in [*duty.children.values(), *duty.silent.values()]:
             self._base.requests.close(child.number)
             self._drop(child)
@@ -447,3 +475,7 @@ class Broadcasts:
 
     def __len__(self) -> int:
         return len(self._duties)
+
+
+def _handed_out(duties: Sequence[Duty]) -> int:
+    return sum(duty.handed_out for duty in duties)

@@ -61,6 +61,8 @@ class KademliaSettings(msgspec.Struct, frozen=True):
     """Contacts tried per region."""
     hop_s: float = 2.0
     """What each level below a node adds to its patience for replies."""
+    watch_s: float = 1.0
+    """How often those who have taken a part, but not replied, are asked whether they live."""
     casts_max: int = 512
     """Broadcasts remembered, to know a duplicate."""
     duties_max: int = 4

@@ -141,10 +141,10 @@ class Outset:
             self.used,
         )
 
-    def adopt(self, made: Assignment, also: Collection[str] = ()) -> None:
-        """`also` are providers that are used besides its own."""
+    def adopt(self, made: Assignment) -> None:
+        """Only its providers are used from now on, and the free ones."""
         self.current = made
-        self.used = frozenset(made.providers).union(also)
+        self.used = frozenset(made.providers)
         self.planned_cost = self._placer.spent + made.cost
         usual_s = [self._placer.usual_s(number) for number in range(len(self._services))]
         ranks_s = upward_ranks(self._graph, [usual_s[service] for service in self._services.of])

@@ -20,6 +20,7 @@ long as enough is left for the cheapest way of all others.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -35,7 +36,7 @@ from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import Offered
 from sureline.strategies.surety.money import Money
 from sureline.strategies.surety.services import Services
-from sureline.strategies.surety.trust import Trust
+from sureline.strategies.surety.trust import CAUGHT, Trust
 from sureline.workflow.model import Needs, Takes
 from sureline.world.protocol import AgentId
 
@@ -57,7 +58,9 @@ MARGIN = 1.2
 SLACK = 2.0
 """A provider is in time if what is left until the deadline is MARGIN times what is needed; a task
 may wait for a cheaper one if it is SLACK times that."""
-OVERDUE_SHARE = 0.25
+LATE_UNKNOWN = 2.0
+"""Where nobody promised anything, an attempt is late after so many times what is expected."""
+OVERDUE_SHARE = 0.5
 """An attempt that is overdue is expected to go on for this share of its age."""
 
 
@@ -111,9 +114,19 @@ class _Busy(msgspec.Struct):
     service: int
     since: float
     seconds: float
+    late_s: float
+    """After so long it is later than it should ever have been."""
 
     def left_s(self, now: float) -> float:
         return max(self.since + self.seconds - now, OVERDUE_SHARE * (now - self.since))
+
+    def longer(self, now: float) -> float:
+        """How many times longer it will have taken than was expected; 1 as long as it is not plain
+        that it is late."""
+        age_s = now - self.since
+        if age_s <= self.late_s:
+            return 1.0
+        return max(1.0, (1 + OVERDUE_SHARE) * age_s / max(1e-3, self.seconds))
 
 
 class SuretyPlacer:
@@ -211,6 +224,8 @@ class SuretyPlacer:
     def look_again(self) -> None:
         """Time has passed: what was worth waiting for may not be any more."""
         self._changed = True
+        if any(self._overdue(peer) >= CAUGHT for peer in self._busy):
+            self._trust.caught()
 
     def bids_changed(self) -> None:
         self._changed = True
@@ -240,8 +255,7 @@ class SuretyPlacer:
 
     def started_also(self, task: int, peer: AgentId) -> None:
         """A second attempt of it was adopted there."""
-        found = self.expected(self._services.of[task], peer)
-        self._note_busy(task, peer, found)
+        self._note_busy(task, peer, self.expected(self._services.of[task], peer))
 
     def spendable(self, task: int = -1) -> float:
         """What may be spent, on this task or beyond what all need, so that enough is left for the
@@ -296,8 +310,8 @@ class SuretyPlacer:
         """Who offers what; free peers that were not asked for bids are one provider, ''."""
         offers = [self._broker.offers(number) for number in range(len(self._services))]
         asked = {offered.bid.provider for found in offers for offered in found}
-        lanes = {name: _lanes(self._whole[name]) for name in self._whole if name in asked}
-        lanes[UNASKED] = sum(_lanes(self._whole[name]) for name in self._unasked(asked))
+        lanes = {name: self._lanes(name) for name in self._whole if name in asked}
+        lanes[UNASKED] = sum(self._lanes(name) for name in self._unasked(asked))
         terms = [self._terms(number, found, lanes) for number, found in enumerate(offers)]
         return Market(terms, lanes, [service.needs.cores for service in self._services.all])
 
@@ -321,18 +335,30 @@ class SuretyPlacer:
         return [name for name in self._whole if name in used or name in self._free]
 
     def takes(self, service: int, provider: str) -> Takes | None:
-        """What the provider promises of a task, corrected by how it kept its promises; None if it
-        promised nothing."""
+        """What the provider promises of a task, corrected by how it kept its promises, and by how
+        late what it has now is; None if it promised nothing."""
         offered = self._broker.offer(service, provider)
         if offered is None:
             return None
-        factor, bid = self._trust.factor(provider), offered.bid
+        factor, bid = self.slower(provider), offered.bid
         return Takes(bid.early * factor, bid.time * factor, bid.late * factor)
 
     def promised(self, service: int, provider: str) -> float:
         """How long it takes there, by the provider's word alone."""
         offered = self._broker.offer(service, provider)
         return self.usual_s(service) if offered is None else mean_s(offered.bid)
+
+    def ours_at(self, provider: AgentId) -> int:
+        """How many of our attempts it has."""
+        return len(self._busy.get(provider, ()))
+
+    def places_at(self, task: int, provider: AgentId) -> int:
+        """For how many more tasks like this one the provider can be believed to have room."""
+        width = max(1, math.ceil(self._services.all[self._services.of[task]].needs.cores))
+        return self._lanes(provider) // width - self.ours_at(provider)
+
+    def _lanes(self, provider: AgentId) -> int:
+        return self._trust.lanes(provider, _lanes(self._whole[provider]))
 
     def under_way(self) -> list[tuple[int, AgentId]]:
         """(task, peer) of every attempt that was placed and is not over."""
@@ -349,14 +375,16 @@ class SuretyPlacer:
 
     def expected(self, service: int, provider: AgentId) -> float:
         """How long a task of the service takes there."""
-        slower = self._trust.factor(provider) * self._overdue(provider)
-        return self.promised(service, provider) * slower
+        return self.promised(service, provider) * self.slower(provider)
+
+    def slower(self, provider: AgentId) -> float:
+        """How many times longer than it says everything is expected to take there."""
+        return self._trust.factor(provider) * self._overdue(provider)
 
     def _overdue(self, provider: AgentId) -> float:
-        """How many times longer than expected what runs there has been taking; 1 at least."""
+        """How many times longer than expected what runs there takes; 1 at least."""
         now = self._mind.now()
-        longer = [(now - b.since) / max(1e-3, b.seconds) for b in self._busy.get(provider, ())]
-        return max([1.0, *longer])
+        return max([1.0, *(busy.longer(now) for busy in self._busy.get(provider, ()))])
 
     def usual_s(self, service: int) -> float:
         """How long it takes wherever."""
@@ -395,7 +423,11 @@ class SuretyPlacer:
                 continue
             seconds = self.expected(service, provider)
             fits = self._books.fits_on(provider, needs) is not None
-            has_room = fits and self._since_offer(service, offered) < offered.slots
+            has_room = (
+                fits
+                and self._since_offer(service, offered) < offered.slots
+                and self.places_at(task, provider) > 0
+            )
             wait_s = offered.wait_s if has_room else self._wait_s(provider, seconds, backlog, now)
             found.append(Chosen(provider, offered.bid.cost, seconds, wait_s, offered.bid, has_room))
         free = self._free.best(needs)
@@ -560,7 +592,10 @@ class SuretyPlacer:
 
     def _note_busy(self, task: int, peer: AgentId, seconds: float) -> None:
         service = self._services.of[task]
-        self._busy.setdefault(peer, []).append(_Busy(task, service, self._mind.now(), seconds))
+        takes = self.takes(service, peer)
+        late_s = LATE_UNKNOWN * seconds if takes is None else takes.pessimistic_s
+        busy = _Busy(task, service, self._mind.now(), seconds, late_s)
+        self._busy.setdefault(peer, []).append(busy)
 
 
 def _lanes(whole: Ledger) -> int:

@@ -11,6 +11,7 @@ what is done is paid from the same ledger as everything else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -29,12 +30,11 @@ from sureline.world.protocol import AgentId
 
 BIDS_WAIT_S = 3.0
 LOOK_S = 0.1
-LATE_MAX = 3
+LATE_MAX = 8
 """Tasks under way that something is offered for."""
-PLACES_MAX = 2
-"""Providers that are offered for each: the cheapest, and the quickest."""
-DEARER_MAX = 2
-"""Plans with a higher price of time that are offered."""
+SUSPECT = 1.5
+"""Where everything takes so many times longer than was said, nothing is run a second time, unless
+there is nobody else."""
 
 
 class Hands(Protocol):
@@ -120,53 +120,70 @@ class MoneyRepairer:
             then()
 
     def _actions(self, late: Sequence[Sequence[Running]]) -> list[Action]:
-        """First what can be done together: one thing for each late task."""
-        of_task = [self._for_late(attempts) for attempts in late]
-        first = [actions[0] for actions in of_task if actions]
-        others = [action for actions in of_task for action in actions[1:]]
-        return first + self._substitutes() + others
+        """The first for each task, and the second, are what can be done together: the late tasks
+        at the cheapest providers, then a dearer plan; the quickest plan, then the late tasks at the
+        quickest providers."""
+        cheap = self._spread(late, lambda option: (option.cost, option.took_s))
+        quick = self._spread(late, lambda option: (option.took_s, option.cost))
+        swaps = [self._swap(attempts, option) for attempts, option in cheap]
+        again = [self._again(attempts, option) for attempts, option in cheap]
+        sooner = [self._again(attempts, option) for attempts, option in quick]
+        return again + self._substitutes() + sooner + [one for one in swaps if one is not None]
 
-    def _for_late(self, attempts: Sequence[Running]) -> list[Action]:
-        """The task again at the cheapest provider, and at the quickest, of those with room."""
-        task, runs_at = attempts[0].task, [one.peer for one in attempts]
-        options = [
-            option
-            for option in self._placer.anywhere(task)
-            if option.has_room and option.provider not in runs_at and option.cost <= self.left
-        ]
-        if not options:
-            return []
-        cheapest = min(options, key=lambda option: (option.cost, option.took_s))
-        quickest = min(options, key=lambda option: (option.took_s, option.cost))
-        places = list(dict.fromkeys((cheapest, quickest)))[:PLACES_MAX]
-        return [
-            Action(
-                "duplicate",
-                (Change(task, "duplicate", self._takes(task, option), delay_s=option.wait_s),),
-                task,
-                runs_at[-1],
-                option.provider,
-                option.cost,
-            )
-            for option in places
-        ] + self._swap(attempts, cheapest)
+    def _spread(
+        self, late: Sequence[Sequence[Running]], key: Callable[[Chosen], tuple[float, float]]
+    ) -> list[tuple[Sequence[Running], Chosen]]:
+        """Where each would be run again: the least by `key` of those that have room beside what
+        the others were given, and that can be believed."""
+        given: Counter[AgentId] = Counter()
+        found = []
+        left = self.left
+        for attempts in late:
+            task, runs_at = attempts[0].task, [one.peer for one in attempts]
+            options = [
+                option
+                for option in self._placer.anywhere(task)
+                if option.has_room
+                and option.provider not in runs_at
+                and option.cost <= left
+                and given[option.provider] < self._placer.places_at(task, option.provider)
+            ]
+            believed = [o for o in options if self._placer.slower(o.provider) < SUSPECT]
+            if options:
+                best = min(believed or options, key=key)
+                given[best.provider] += 1
+                left -= best.cost
+                found.append((attempts, best))
+        return found
 
-    def _swap(self, attempts: Sequence[Running], option: Chosen) -> list[Action]:
+    def _again(self, attempts: Sequence[Running], option: Chosen) -> Action:
+        task = attempts[0].task
+        change = Change(task, "duplicate", self._takes(task, option), delay_s=option.wait_s)
+        runs_at, to = attempts[-1].peer, option.provider
+        return Action("duplicate", (change,), task, runs_at, to, option.cost, peers=self._with(to))
+
+    def _with(self, provider: AgentId) -> tuple[AgentId, ...] | None:
+        """The peers that are used, and this one: there is no room in a forecast elsewhere."""
+        used = self.peers()
+        return None if used is None else tuple(dict.fromkeys((*used, provider)))
+
+    def _swap(self, attempts: Sequence[Running], option: Chosen) -> Action | None:
         """Instead of its one attempt, if breaking that off gives money back."""
         task, runs_at = attempts[-1].task, attempts[-1].peer
         contract = self._money.signed((runs_at, self._hands.name(task), attempts[-1].attempt))
         back = 0.0 if contract is None else contract.bid.cancel_fee
         if len(attempts) > 1 or not back:
-            return []
+            return None
         change = Change(task, "replace", self._takes(task, option), delay_s=option.wait_s)
-        cost = max(0.0, option.cost - back)
-        return [Action("swap", (change,), task, runs_at, option.provider, cost)]
+        cost, to = max(0.0, option.cost - back), option.provider
+        return Action("swap", (change,), task, runs_at, to, cost, peers=self._with(to))
 
     def _takes(self, task: int, option: Chosen) -> Takes | None:
         return self._placer.takes(self._services.of[task], option.provider)
 
     def _substitutes(self) -> list[Action]:
-        """The next dearer plans for what has not started."""
+        """The next dearer plan for what has not started, and the quickest. What is known of the
+        providers by now is in both: who lost trust is left out where that is worth it."""
         current = self._outset.current
         running = {task for task, _ in self._placer.under_way()}
         open_tasks = [task for task in self._hands.open_tasks() if task not in running]
@@ -180,7 +197,7 @@ class MoneyRepairer:
             if (as_now is None or made.seconds < as_now.seconds)
             and made.cost <= self._placer.spendable_in_all
         ]
-        tried = dearer[: DEARER_MAX - 1] + dearer[-1:]
+        tried = dearer[:1] + dearer[1:][-1:]
         self._dearer = {f"{made.cost:g} {made.price_of_time:.6g}": made for made in tried}
         return [
             self._substitute(made, max(0.0, made.cost - cost_now), token, open_tasks)
@@ -192,7 +209,7 @@ class MoneyRepairer:
     ) -> Action:
         promised = self._outset.promises(made, open_tasks)
         changes = tuple(Change(task, "replace", takes) for task, takes in promised.items())
-        peers = dict.fromkeys(self._outset.peers(self._outset.used.union(made.providers)))
+        peers = dict.fromkeys(self._outset.peers(made.providers))
         peers |= dict.fromkeys(peer for _, peer in self._placer.under_way())
         return Action("substitute", changes, -1, cost=more, token=token, peers=tuple(peers))
 
@@ -202,7 +219,7 @@ class MoneyRepairer:
         if action.how == "substitute":
             made = self._dearer.get(action.token)
             if made is not None:
-                self._outset.adopt(made, self._outset.used)
+                self._outset.adopt(made)
             told(Applied(made is not None, cost=action.cost))
             return
         task, provider = action.task, action.to_peer

@@ -273,6 +273,7 @@ class SuretySubmitter(GridSubmitter):
 
     def _give_back(self, binding: Binding, told: Finished | Refused | None = None) -> None:
         since = self._surety.running_since(binding.task, binding.peer)
+        at_once = self._surety.ours_at(binding.peer)
         super()._give_back(binding, told)
         ending, reason = _ending(binding, told)
         attempted = (binding.peer, self.name(binding.task), binding.attempt)
@@ -282,7 +283,7 @@ class SuretySubmitter(GridSubmitter):
             took_s = self.world.now() - since
             expected_s = self._surety.promised(self._services.of[binding.task], binding.peer)
             if ending == "done" or took_s > expected_s:
-                self._trust.kept(binding.peer, expected_s, took_s)
+                self._trust.kept(binding.peer, expected_s, took_s, at_once)
         self._money.settle(attempted, ending, reason)
 
     def _adopt(self, peer: Peer, answer: Told) -> None:

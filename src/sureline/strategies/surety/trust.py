@@ -3,6 +3,11 @@
 The factor multiplies the durations that a provider bids. It is the geometric mean of what its
 attempts took, as a multiple of what was expected, drawn towards 1 as if half an attempt more had
 taken exactly that; attempts that it broke off count as ones that took BROKEN times as long.
+
+At first a provider is believed to have the lanes that it says it has. Once one of them was caught
+(an attempt took CAUGHT times what was expected), whoever takes more than it can do may be one of
+many, and each is believed only for twice as many tasks at once as it has done in time, or for
+LANES_SHARE of what it says if that is more.
 """
 
 from __future__ import annotations
@@ -12,18 +17,42 @@ import math
 PRIOR = 0.5
 BROKEN = 4.0
 RATIO_MAX = 20.0
+CAUGHT = 2.0
+KEPT = 1.5
+"""A promise was kept by an attempt that took no more than so many times what was expected."""
+LANES_SHARE = 0.25
+LANES_MIN = 2
 
 
 class Trust:
     def __init__(self) -> None:
         self._logs: dict[str, tuple[float, int]] = {}
+        self._proven: dict[str, int] = {}
+        """The most of our tasks that a provider had at once when it kept a promise."""
+        self._cautious = False
 
     def factor(self, provider: str) -> float:
         total, count = self._logs.get(provider, (0.0, 0))
         return math.exp(total / (count + PRIOR))
 
-    def kept(self, provider: str, expected_s: float, took_s: float) -> None:
+    def lanes(self, provider: str, claimed: int) -> int:
+        """How many tasks at once it can be believed to do."""
+        if not self._cautious:
+            return claimed
+        proven = 2 * self._proven.get(provider, 0)
+        return min(claimed, max(LANES_MIN, proven, int(LANES_SHARE * claimed)))
+
+    def caught(self) -> None:
+        """A provider did not do what it said."""
+        self._cautious = True
+
+    def kept(self, provider: str, expected_s: float, took_s: float, at_once: int = 1) -> None:
+        """An attempt is over; the provider had `at_once` of ours then."""
         ratio = took_s / max(1e-3, expected_s)
+        if ratio <= KEPT:
+            self._proven[provider] = max(at_once, self._proven.get(provider, 0))
+        elif ratio >= CAUGHT:
+            self.caught()
         self._note(provider, min(RATIO_MAX, max(1 / RATIO_MAX, ratio)))
 
     def broke(self, provider: str) -> None:

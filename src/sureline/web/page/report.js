@@ -25,6 +25,7 @@ function hover(event) {
 
 showHead();
 showFailures();
+showSurety();
 showTimeline();
 showGraph();
 showPath();

@@ -7,6 +7,7 @@ const WORDS = {
   p: (attempt, fraction) => `attempt ${attempt} says it is ${Math.round(100 * fraction)} % done`,
   y: (attempt, delay) => `it will be tried again in ${duration(delay)}`,
   v: (reason) => `its result can no longer be had${reason ? ` (${reason})` : ''} and will be made again`,
+  x: (words) => words,
   e: ended,
 };
 
