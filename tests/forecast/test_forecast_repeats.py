@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sureline.forecast.repeats import Together, learn_together, located_in_runs, own_quantiles
+from sureline.forecast.own import own_quantiles, sharpened
+from sureline.forecast.repeats import Together, learn_together, located_in_runs
 from sureline.forecast.shape import Floats
 from sureline.journal.history import Observed
 
@@ -79,6 +80,46 @@ def test_a_sharp_edge_shows_where_a_run_lies() -> None:
     logs = np.log(random.uniform(0.02, 1.0, (20, 50)) ** 0.5).ravel()
     found = located_in_runs(logs, np.repeat(np.arange(20), 50), 20)
     assert found.power > 0 and found.variance < logs.var() / 2
+
+
+def test_shifts_of_tasks_of_two_sorts_are_seen() -> None:
+    """How many are of each sort moves the mean of a run far more than its shift does."""
+    random = np.random.default_rng(3)
+    found = []
+    for _ in range(20):
+        shift = 0.1 * random.standard_normal((20, 1))
+        logs = np.where(random.random((20, 16)) < 0.3, np.log(6.0), 0.0)
+        logs = logs + shift + 0.1 * random.standard_normal((20, 16))
+        seen = [
+            Observed(float(np.exp(logs[n // 16, n % 16])), 0, 0.0, f"r{n // 16}")
+            for n in range(320)
+        ]
+        kind = learn_together({"k": seen}, {}).kinds["k"]
+        found.append(float(kind.common @ kind.common))
+    assert np.mean(found) == pytest.approx(0.0105, rel=0.25)
+
+
+def test_shifts_that_are_hard_to_see_are_as_much_alike_as_they_are() -> None:
+    """Best guesses of them would be all the same."""
+    alike = []
+    for seed in range(10):
+        history = _history(30, 10, 4, run=0.08, kind=0.08, own=0.3, seed=seed)
+        common = np.array([kind.common for kind in learn_together(history, {}).kinds.values()])
+        alike += [np.corrcoef(common)[0, 1], np.corrcoef(common)[2, 3]]
+    assert 0.3 < np.mean(alike) < 0.7  # a half
+
+
+def test_what_was_blurred_is_sharpened() -> None:
+    random = np.random.default_rng(4)
+    for wide in (0.0, 1.0):
+        sharp = wide * random.uniform(size=(20, 800)) + 0.1 * random.standard_normal((20, 800))
+        blurred = sharp + 0.08 * random.standard_normal(sharp.shape)
+        found = np.array([sharpened(row, 0.08**2) for row in blurred])
+        for share in (0.02, 0.98):
+            true, off, now = (np.quantile(values, share) for values in (sharp, blurred, found))
+            assert abs(now - true) < 0.3 * abs(off - true)
+        assert found.std() == pytest.approx(sharp.std(), rel=0.03)
+    assert (sharpened(sharp[0], 0.0) == sharp[0]).all()
 
 
 def test_a_heavy_tail_goes_on_beyond_what_was_seen() -> None:

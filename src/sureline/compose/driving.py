@@ -386,4 +386,4 @@ def _runs(member: Member) -> bool:
 
 def _tell_price(submitter: GridSubmitter, member: Member) -> None:
     if isinstance(submitter, SuretySubmitter):
-        submitter.peer_asks(member.node, member.offer.price)
+        submitter.peer_asks(member.node, member.offer.price, member.offer.site)

@@ -43,7 +43,9 @@ SLOTS = (2, 8, 16, 64)
 RUNS = 2_000
 EARLIER_RUNS = 20
 RUNS_OF_HISTORY = 10
-"""Runs held against one forecast before another history is drawn."""
+"""Runs held against one forecast before another history is drawn, at least."""
+HISTORIES_MAX = 1_000
+"""Further runs cost little, further histories much, and a thousand tell the share to 0.003."""
 SAMPLES = 199
 """Of a forecast. Promises are read off at k / (samples + 1): that is right on average, however
 few there are, and over hundreds of histories averages are what counts."""
@@ -117,10 +119,11 @@ def same_distribution(case: Case, settings: Settings, *, learn: bool = True) -> 
     """The points of one case: history and runs are of one truth."""
     shape, layout = Shape(case.graph), Layout(case.graph)
     on_time = {slots: np.zeros((2, len(PROMISES))) for slots in settings.slots}
+    of_history = max(RUNS_OF_HISTORY, -(-settings.runs // HISTORIES_MAX))
     done = 0
     while done < settings.runs:
         random = np.random.default_rng([settings.seed, done, crc32(case.name.encode())])
-        batch = min(RUNS_OF_HISTORY, settings.runs - done)
+        batch = min(of_history, settings.runs - done)
         history = case.truth.history(settings.earlier_runs, random) if learn else {}
         durations = durations_of(shape, history, {})
         drawn_s = case.truth.draw(batch, random)

@@ -3,12 +3,13 @@
 The kernel that measures thousands of runs is a model of the engine. Here the engine runs: agents,
 messages, staging and publishing of files, the monitor and its repairs. A promise is made from
 earlier runs as before; then the same tasks are run twice, once without terms, once with the
-promise's deadline and its surety as terms, so that the monitor may act.
+promise's deadline and its surety as terms, so that the monitor may act. Without terms, the share on
+time should be what was promised; with them it may be more, and must not be less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from sureline.experiments.calibration_truth import History
 from sureline.experiments.driver import Drive, Driver
 from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.machines import EPOCH_S
+from sureline.experiments.processes import in_processes
 from sureline.experiments.scenario import Scenario
 from sureline.experiments.scenario_reader import find_scenario
 from sureline.experiments.work import Work
@@ -50,40 +52,74 @@ STAGES = (
 )
 
 
+RUNS_OF_CHUNK = 20
+"""What one process does at a time."""
+
+
 class Ran(NamedTuple):
     took_s: float
     repairs: int
 
 
+class Chunk(NamedTuple):
+    """Some of the runs of a stage."""
+
+    stage: Stage
+    case: Case
+    numbers: range
+    seed: int
+
+
+class Kept(NamedTuple):
+    """How many runs of a chunk were on time, without and with terms, and how many repairs."""
+
+    plain: int
+    repaired: int
+    repairs: int
+
+
 def agents_keep_promises(runs: int, seed: int, progress: Progress) -> list[Agents]:
-    """One result for each of the stages."""
+    """One result for each of the stages: of the runs that were promised PROMISED before they began,
+    the share on time when nobody watched, and when the monitor might repair. Both are the same
+    runs, with the same deadlines and the same work."""
     cases = {case.name: case for case in small_cases(seed)}
-    found = []
-    for place, stage in enumerate(STAGES):
-        progress(f"agents on {stage.case}, {stage.scenario}", place, len(STAGES))
-        found.append(_measured(stage, cases[stage.case], runs, seed))
-    return found
+    starts = range(0, runs, RUNS_OF_CHUNK)
+    chunks = [
+        Chunk(stage, cases[stage.case], range(at, min(runs, at + RUNS_OF_CHUNK)), seed)
+        for at in starts
+        for stage in STAGES
+    ]
+    kept = in_processes(_kept, chunks, lambda done: progress("real agents", done, len(chunks)))
+    return [
+        _gathered(stage, runs, kept[place :: len(STAGES)]) for place, stage in enumerate(STAGES)
+    ]
 
 
-def _measured(stage: Stage, case: Case, runs: int, seed: int) -> Agents:
-    scenario = _calm(find_scenario(stage.scenario))
+def _gathered(stage: Stage, runs: int, kept: Sequence[Kept]) -> Agents:
+    plain, repaired, repairs = (sum(counts) for counts in zip(*kept, strict=True))
+    name = f"{stage.case} on {stage.scenario}"
+    return Agents(name, PROMISED, runs, plain / runs, repaired / runs, repairs)
+
+
+def _kept(chunk: Chunk) -> Kept:
+    case, scenario = chunk.case, _calm(find_scenario(chunk.stage.scenario))
     shape = Shape(case.graph)
     slots = round(sum(site.machines * site.cores.arguments[0] for site in scenario.sites))
     plain = repaired = repairs = 0
-    for number in range(runs):
-        random = np.random.default_rng([seed, number, 5])
+    for number in chunk.numbers:
+        random = np.random.default_rng([chunk.seed, number, 5])
         history = case.truth.history(EARLIER_RUNS, random)
         durations = durations_of(shape, history, {})
-        place = PROMISES.index(PROMISED)
-        within_s = float(deadlines_s(shape, durations, slots, SAMPLES, number)[place])
+        promised_s = deadlines_s(shape, durations, slots, SAMPLES, number)
+        within_s = float(promised_s[PROMISES.index(PROMISED)])
         took_s = case.truth.draw(1, random)[0]
-        without = run_agents(scenario, case.graph, took_s, {}, seed + number)
-        with_terms = run_agents(scenario, case.graph, took_s, history, seed + number, within_s)
+        seed = chunk.seed + number
+        without = run_agents(scenario, case.graph, took_s, {}, seed)
+        with_terms = run_agents(scenario, case.graph, took_s, history, seed, within_s)
         plain += without.took_s <= within_s
         repaired += with_terms.took_s <= within_s
         repairs += with_terms.repairs
-    name = f"{stage.case} on {stage.scenario}"
-    return Agents(name, PROMISED, runs, plain / runs, repaired / runs, repairs)
+    return Kept(plain, repaired, repairs)
 
 
 def _calm(scenario: Scenario) -> Scenario:

@@ -28,6 +28,8 @@ from sureline.workflow.model import Graph, Needs, Takes
 TRACES_MAX = 1000
 BASES = 20_000
 """Base durations of a made-up kind: its distribution is these values."""
+SHORT = 0.03
+"""What the tasks of `small_cases` take, beside those of the others."""
 WRONG_BY = 4.0
 """The user of `wrong-estimates` says a quarter, or four times, of what a kind takes."""
 
@@ -109,17 +111,20 @@ def generated_cases(seed: int) -> list[Case]:
 
 
 def small_cases(seed: int) -> list[Case]:
-    """Workflows small enough to be run a thousand times by the real agents."""
+    """Workflows small and short enough to be run thousands of times by the real agents: what
+    a simulated grid costs grows with the time that its peers must stay in touch."""
     random = np.random.default_rng([seed, 78])
     shapes = {
         "stages": Workload("fork-join", width=5, levels=3),
         "random-graph": Workload("layered", tasks=20, levels=4, parents=3),
         "mosaic": Workload("montage", width=4),
     }
-    return [_generated(name, shape, seed, random) for name, shape in shapes.items()]
+    return [_generated(name, shape, seed, random, SHORT) for name, shape in shapes.items()]
 
 
-def _generated(name: str, shape: Workload, seed: int, random: np.random.Generator) -> Case:
+def _generated(
+    name: str, shape: Workload, seed: int, random: np.random.Generator, scale: float = 1.0
+) -> Case:
     graph = workload_graph(msgspec.structs.replace(shape, work_s=constant(1.0)), seed)
     # names such as level3:7 are of one kind; here every level has one of its own
     tasks = [
@@ -128,7 +133,7 @@ def _generated(name: str, shape: Workload, seed: int, random: np.random.Generato
     ]
     kinds = list(dict.fromkeys(task.kind_name for task in tasks))
     draw = {"heavy-tail": _heavy, "two-peaks": _two_peaks}.get(name, _ordinary)
-    bases_s = {kind: draw(random) for kind in kinds}
+    bases_s = {kind: scale * draw(random) for kind in kinds}
     if name == "wrong-estimates":
         said = _wrong(bases_s)
         tasks = [msgspec.structs.replace(task, takes=said[task.kind_name]) for task in tasks]

@@ -170,7 +170,7 @@ class SimulatedGrid:
         def joined(others: int) -> None:
             members = [m for m in membership.members().values() if m.state in PRESENT]
             for member in members:
-                submitter.peer_asks(member.node, member.offer.price)
+                submitter.peer_asks(member.node, member.offer.price, member.offer.site)
             submitter.start({m.node: capacity_of(m.offer) for m in members})
             membership.watch(lambda member: enlist_priced(submitter, member))
 
@@ -252,7 +252,7 @@ def capacity_of(offer: Offer) -> Capacity:
 
 def enlist_priced(submitter: SuretySubmitter, member: Member) -> None:
     """As `enlist`, for a submitter that pays."""
-    submitter.peer_asks(member.node, member.offer.price)
+    submitter.peer_asks(member.node, member.offer.price, member.offer.site)
     enlist(submitter, member)
 
 

@@ -24,7 +24,7 @@ def in_processes(
     work: Callable[[Item], Found], items: Sequence[Item], told: Callable[[int], None]
 ) -> list[Found]:
     """What `work` (a function of a module) finds for each item, in the order of the items. `told`
-    hears how many are done."""
+    hears how many are done, as long as there are others."""
     processes = min(len(items), processors(), PROCESSES_MAX)
     if processes < 2:
         found = []
@@ -55,7 +55,8 @@ def _hear(futures: Sequence[Future[Found]], told: Callable[[int], None]) -> None
     told(0)
     for number, future in enumerate(as_completed(futures)):
         future.result()  # what goes wrong is raised at once, not when all is done
-        told(number + 1)
+        if number + 1 < len(futures):
+            told(number + 1)
 
 
 def _end_with_parent() -> None:

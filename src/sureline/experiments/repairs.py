@@ -7,12 +7,16 @@
 
 What a user knows is what the strategy knows: an estimate by three points, and what tasks took in
 earlier runs. What the tasks of this run take is drawn once for a seed, and all four meet it.
+What was paid is measured against what it would have cost in hindsight: see `repairs_hindsight`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from random import Random
 from typing import NamedTuple
 
@@ -24,6 +28,7 @@ from sureline.experiments.driver import Driver
 from sureline.experiments.faults import Faults
 from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.machines import EPOCH_S
+from sureline.experiments.repairs_hindsight import least_in_hindsight
 from sureline.experiments.repairs_rivals import DuplicatingSubmitter
 from sureline.experiments.scenario import SUBMITTER, Scenario, Workload
 from sureline.experiments.scenario_reader import find_scenario
@@ -57,6 +62,8 @@ class Once(NamedTuple):
     took_s: float
     paid: float
     repairs: int
+    least: float | None
+    """What the cheapest schedule in hindsight costs; None if none is in time."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -73,6 +80,11 @@ class Row(msgspec.Struct, frozen=True):
     """The median, from submission to end; a run that did not end counts to the simulation's end."""
     repairs: float
     """Actions, on average."""
+    makeable: float
+    """The share of the runs that could be in time: in hindsight, or one of the ways was."""
+    least: float | None
+    """What it would have cost at least to be in time, on average over those: the cheapest schedule
+    in hindsight, or a way that was in time for less; None if there are none."""
 
 
 class Repairs(msgspec.Struct, frozen=True):
@@ -85,15 +97,28 @@ class Repairs(msgspec.Struct, frozen=True):
 def compare(
     names: Sequence[str], runs: int, seed: int, progress: Progress = lambda what, n, of: None
 ) -> Repairs:
-    """Raises UserError for a scenario that is unknown or has no terms."""
-    rows = []
-    for place, name in enumerate(names):
-        scenario = find_scenario(name)
+    """As many runs at a time as there are cores. Raises UserError for a scenario that is unknown or
+    has no terms."""
+    scenarios = [find_scenario(name) for name in names]
+    for scenario, name in zip(scenarios, names, strict=True):
         _check(scenario, name)
-        for way in WAYS:
-            progress(f"{name}, {way}", place, len(names))
-            found = [run_once(scenario, seed + number, way) for number in range(runs)]
-            rows.append(_row(scenario.name, way, found))
+    jobs = [
+        (scenario, seed + number, way)
+        for scenario in scenarios
+        for way in WAYS
+        for number in range(runs)
+    ]
+    found: list[Once] = []
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        for once in pool.map(run_once, *zip(*jobs, strict=True)):
+            scenario, _, way = jobs[len(found)]
+            progress(f"{scenario.name}, {way}", len(found), len(jobs))
+            found.append(once)
+    rows: list[Row] = []
+    for number, scenario in enumerate(scenarios):
+        of_all = found[number * len(WAYS) * runs :][: len(WAYS) * runs]
+        by_way = {way: of_all[k * runs :][:runs] for k, way in enumerate(WAYS)}
+        rows.extend(rows_of(scenario.name, by_way))
     return Repairs(tuple(rows), _pays(rows))
 
 
@@ -106,8 +131,22 @@ def _check(scenario: Scenario, name: str) -> None:
         )
 
 
-def _row(scenario: str, way: str, found: Sequence[Once]) -> Row:
+def rows_of(scenario: str, by_way: Mapping[str, Sequence[Once]]) -> list[Row]:
+    """`by_way` has the runs of each way, in the same order of seeds."""
+    least = [_least(of_seed) for of_seed in zip(*by_way.values(), strict=True)]
+    return [_row(scenario, way, found, least) for way, found in by_way.items()]
+
+
+def _least(of_seed: Sequence[Once]) -> float | None:
+    """The least money that was in time, or would have been."""
+    found = [once.least for once in of_seed if once.least is not None]
+    found += [once.paid for once in of_seed if once.on_time]
+    return min(found, default=None)
+
+
+def _row(scenario: str, way: str, found: Sequence[Once], least: Sequence[float | None]) -> Row:
     count = len(found)
+    known = [money for money in least if money is not None]
     return Row(
         scenario,
         way,
@@ -116,6 +155,8 @@ def _row(scenario: str, way: str, found: Sequence[Once]) -> Row:
         round(sum(one.paid for one in found) / count, 6),
         round(float(np.median([one.took_s for one in found])), 3),
         round(sum(one.repairs for one in found) / count, 6),
+        round(len(known) / count, 6),
+        round(sum(known) / len(known), 6) if known else None,
     )
 
 
@@ -137,6 +178,7 @@ def run_once(scenario: Scenario, seed: int, way: str) -> Once:
     assert workload.within_s is not None, "a scenario of this experiment has a deadline"
     exact = workload_graph(workload, seed)
     history = _history(exact, workload, seed)
+    estimated = as_estimated(exact, workload)
     work = Work(exact, seed, fail=workload.fail, fail_kinds=workload.fail_kinds, history=history)
     grid = SimulatedGrid(scenario, seed, work)
     faults = Faults(scenario, seed, grid)
@@ -153,7 +195,7 @@ def run_once(scenario: Scenario, seed: int, way: str) -> Once:
         grid.sim,
         SUBMITTER,
         f"{slug(scenario.name)}-s{seed}",
-        _as_estimated(exact, workload),
+        estimated,
         partial(grid.drive_surety, sort=sort),
         options,
     )
@@ -165,10 +207,12 @@ def run_once(scenario: Scenario, seed: int, way: str) -> Once:
     repairs = [e for e in driver.events() if isinstance(e, Repaired) and e.action != "none"]
     done = result.state == "succeeded" and driver.ended_s is not None
     on_time = done and result.makespan_s <= workload.within_s
-    return Once(on_time, result.makespan_s, result.paid, len(repairs))
+    seconds = [work.seconds_of(task.name) for task in exact.tasks]
+    least = least_in_hindsight(scenario, estimated, seconds, grid.boxes)
+    return Once(on_time, result.makespan_s, result.paid, len(repairs), least)
 
 
-def _as_estimated(graph: Graph, workload: Workload) -> Graph:
+def as_estimated(graph: Graph, workload: Workload) -> Graph:
     """What a user would say of the tasks, who knows how long such tasks take but not these."""
     assert workload.work_s is not None
     random = Random("estimates")

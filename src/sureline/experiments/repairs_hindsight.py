@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sureline.experiments.faults import struck_ever
 from sureline.experiments.machines import Box
-from sureline.experiments.scenario import SUBMITTER, Scenario
+from sureline.experiments.scenario import Scenario
 from sureline.strategies.surety.assignment import Market, Terms, assign, prices_of_time
 from sureline.strategies.surety.experience import scaled
 from sureline.strategies.surety.pricing import bid_for
@@ -36,8 +35,10 @@ def least_in_hindsight(
     the workflow as providers are told of it, and `seconds` is what its tasks really take."""
     within_s = scenario.workload.within_s
     assert within_s is not None, "a scenario of this experiment has a deadline"
-    struck = struck_ever(scenario)
-    sound = [box for node, box in boxes.items() if node not in struck and node != SUBMITTER]
+    struck = {
+        node for fault in scenario.faults for word in fault.whom for node in scenario.meant(word)
+    }
+    sound = [boxes[node] for node in scenario.machine_names() if node not in struck]
     sound.sort(key=lambda box: (box.seller.tariff.per_core_hour, box.node))
     ranks_s = upward_ranks(estimated, seconds)
     place = {task: number for number, task in enumerate(topological_order(estimated))}

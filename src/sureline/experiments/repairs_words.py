@@ -15,12 +15,18 @@ def repairs_lines(found: Repairs) -> Iterator[str]:
         if row.scenario != before:
             if before:
                 yield ""
-            yield f"{row.scenario}, {row.runs} runs each"
+            yield f"{row.scenario}, {row.runs} runs each; {in_hindsight(row)}"
             yield f"  {'way':<14} {'on time':<{BAR + 7}} money    median   repairs"
             before = row.scenario
         yield _line(row)
     yield ""
     yield "repair pays" if found.pays else "repair does not pay here"
+
+
+def in_hindsight(row: Row) -> str:
+    if row.least is None:
+        return "none could be in time"
+    return f"in hindsight {row.makeable:.0%} could be in time, for {row.least:.2f}"
 
 
 def _line(row: Row) -> str:

@@ -63,7 +63,11 @@ class Work:
 
     def seconds(self, job: TaskJob) -> float:
         """How long the job takes at speed 1 with the cores it asks for."""
-        return self._seconds.get(job.task, 1.0)
+        return self.seconds_of(job.task)
+
+    def seconds_of(self, task: str) -> float:
+        """The same, by the task's name."""
+        return self._seconds.get(task, 1.0)
 
     def fails_after(self, job: TaskJob) -> float | None:
         """The share of its work after which this attempt fails; None if it will not."""

@@ -25,7 +25,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sureline.forecast.repeats import ENOUGH, Kind, learn_together, own_quantiles
+from sureline.forecast.own import own_quantiles
+from sureline.forecast.repeats import ENOUGH, Kind, learn_together
 from sureline.forecast.shape import Flags, Floats, Ints, Shape
 from sureline.forecast.sizes import Sized
 from sureline.forecast.tables import (

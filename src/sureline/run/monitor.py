@@ -36,8 +36,10 @@ ROUND_S_MIN = 0.5
 ROUND_S_MAX = 30.0
 ROUNDS_TO_DEADLINE = 200
 """While the deadline is far, rounds are apart by this part of what is left."""
-ROUNDS_MAX = 500
-"""But never by less than this part of the time that there was at first."""
+ROUNDS_MAX = 250
+"""But never by less than this part of the time that there was at first..."""
+ROUNDS_IDLE = 50
+"""...and by no less than this where nothing can be done about what is seen."""
 TROUBLE_S = 30.0
 """Before another forecast after one that could not be made."""
 ANSWER_S_MAX = 10.0
@@ -46,6 +48,9 @@ ACTIONS_MAX = 12
 TOGETHER_MAX = 10
 GAIN_MIN = 0.02
 """What does not restore surety is done if it adds at least so much."""
+SOONER_MIN = 0.2
+"""What does not even do that is done if all is done sooner by this share of the time to the end:
+a run that will be late should not be later than it must, and forecasts err."""
 NEWS_SURETY = 0.02
 NEWS_FINISH = 0.05
 """A forecast is news if surety moved by that much, or the finish by this part of what is left."""
@@ -135,7 +140,8 @@ class Monitor:
         now = self._world.now()
         left_s = abs(self._deadline_at - now)  # once it has passed, its distance is the scale too
         apart_s = min(ROUND_S_MAX, left_s / ROUNDS_TO_DEADLINE)
-        least_s = min(ROUND_S_MAX, abs(self._deadline_at - self._began_at) / ROUNDS_MAX)
+        rounds = ROUNDS_MAX if self._repair and now < self._deadline_at else ROUNDS_IDLE
+        least_s = min(ROUND_S_MAX, abs(self._deadline_at - self._began_at) / rounds)
         self._look_in(max(ROUND_S_MIN, least_s, apart_s, self._cost_s / SHARE_OF_CORE))
 
     def _seen(self, progress: Progress, found: Fetched) -> None:
@@ -243,11 +249,15 @@ class Monitor:
         before = found.forecast.surety or 0.0
         sureties = [plan.surety or 0.0 for plan in found.plans]
         best = chosen(options, sureties, self._terms.surety)
-        option, after = options[best], sureties[best]
+        after = sureties[best]
         if after < self._terms.surety:
             self._say_none(situation, max(before, after))
         if after >= self._terms.surety or after >= before + GAIN_MIN:
-            self._do(list(option.actions), before, after)
+            self._do(list(options[best].actions), before, after)
+            return
+        best = soonest(options, [_middle_s(plan) for plan in found.plans])
+        if _middle_s(found.plans[best]) <= (1 - SOONER_MIN) * _middle_s(found.forecast):
+            self._do(list(options[best].actions), before, sureties[best])
         else:
             self._look_again()
 
@@ -345,6 +355,19 @@ def chosen(options: Sequence[Option], sureties: Sequence[float], wanted: float) 
     if restoring:
         return min(restoring)[3]
     return min((minus, cost, size, k) for cost, minus, size, k in sized)[3]
+
+
+def soonest(options: Sequence[Option], middles_s: Sequence[float]) -> int:
+    """The one that is done first, of equal ones the cheapest, and the one with fewest actions."""
+    sized = [
+        (middle_s, option.cost, len(option.actions), k)
+        for k, (option, middle_s) in enumerate(zip(options, middles_s, strict=True))
+    ]
+    return min(sized)[3]
+
+
+def _middle_s(forecast: Forecast) -> float:
+    return forecast.quantiles_s[QUANTILE_SHARES.index(0.5)]
 
 
 def done_at(forecast: Forecast, share: float) -> float:

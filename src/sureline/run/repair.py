@@ -22,7 +22,7 @@ HANGS_SEEN_MIN = 3
 HANGS_FACTOR = 3.0
 """A task hangs if it takes so many times longer than all of at least HANGS_SEEN_MIN others did."""
 DUPLICATES_OF_TASK_MAX = 2
-DUPLICATES_OF_RUN_MIN = 8
+DUPLICATES_OF_RUN_MIN = 16
 DUPLICATES_OF_RUN_SHARE = 0.1
 """Attempts that repair may add: to a task, and to a run of few tasks or of many. Of a run's, those
 are not counted that brought the result: what helped uses up nothing."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from sureline.experiments.repairs import Repairs, Row
+from sureline.experiments.repairs_words import in_hindsight
 
 WIDTH, HEIGHT = 380.0, 260.0
 LEFT, TOP = 48.0, 56.0
@@ -81,3 +82,4 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
             f"<td>{row.paid:.2f}</td><td>{row.took_s:.0f} s</td><td>{row.repairs:.1f}</td></tr>"
         )
     yield "</table>"
+    yield f"<p>{escape(in_hindsight(rows[0]))}</p>"

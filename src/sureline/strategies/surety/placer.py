@@ -60,8 +60,9 @@ SLACK = 2.0
 may wait for a cheaper one if it is SLACK times that."""
 LATE_UNKNOWN = 2.0
 """Where nobody promised anything, an attempt is late after so many times what is expected."""
-OVERDUE_SHARE = 0.5
-"""An attempt that is overdue is expected to go on for this share of its age."""
+OVERDUE_TIMES = 2.0
+"""An attempt that is overdue is expected to go on for so many times its age: what is slow or stands
+still mostly stays so for longer than it has been seen."""
 
 
 class Chosen(NamedTuple):
@@ -118,7 +119,7 @@ class _Busy(msgspec.Struct):
     """After so long it is later than it should ever have been."""
 
     def left_s(self, now: float) -> float:
-        return max(self.since + self.seconds - now, OVERDUE_SHARE * (now - self.since))
+        return max(self.since + self.seconds - now, OVERDUE_TIMES * (now - self.since))
 
     def longer(self, now: float) -> float:
         """How many times longer it will have taken than was expected; 1 as long as it is not plain
@@ -126,7 +127,7 @@ class _Busy(msgspec.Struct):
         age_s = now - self.since
         if age_s <= self.late_s:
             return 1.0
-        return max(1.0, (1 + OVERDUE_SHARE) * age_s / max(1e-3, self.seconds))
+        return max(1.0, (1 + OVERDUE_TIMES) * age_s / max(1e-3, self.seconds))
 
 
 class SuretyPlacer:
@@ -347,6 +348,11 @@ class SuretyPlacer:
         """How long it takes there, by the provider's word alone."""
         offered = self._broker.offer(service, provider)
         return self.usual_s(service) if offered is None else mean_s(offered.bid)
+
+    def is_overdue(self, task: int, peer: AgentId) -> bool:
+        """Whether it has been there for longer than it should ever take."""
+        now = self._mind.now()
+        return any(b.task == task and b.longer(now) > 1 for b in self._busy.get(peer, ()))
 
     def ours_at(self, provider: AgentId) -> int:
         """How many of our attempts it has."""

@@ -124,7 +124,7 @@ class MoneyRepairer:
         at the cheapest providers, then a dearer plan; the quickest plan, then the late tasks at the
         quickest providers."""
         cheap = self._spread(late, lambda option: (option.cost, option.took_s))
-        quick = self._spread(late, lambda option: (option.took_s, option.cost))
+        quick = self._spread(late, _soonest)
         swaps = [self._swap(attempts, option) for attempts, option in cheap]
         again = [self._again(attempts, option) for attempts, option in cheap]
         sooner = [self._again(attempts, option) for attempts, option in quick]
@@ -134,7 +134,8 @@ class MoneyRepairer:
         self, late: Sequence[Sequence[Running]], key: Callable[[Chosen], tuple[float, float]]
     ) -> list[tuple[Sequence[Running], Chosen]]:
         """Where each would be run again: the least by `key` of those that have room beside what
-        the others were given, and that can be believed."""
+        the others were given, and that can be believed. What went wrong once already goes to the
+        quickest."""
         given: Counter[AgentId] = Counter()
         found = []
         left = self.left
@@ -150,7 +151,8 @@ class MoneyRepairer:
             ]
             believed = [o for o in options if self._placer.slower(o.provider) < SUSPECT]
             if options:
-                best = min(believed or options, key=key)
+                again = attempts[-1].attempt > 1
+                best = min(believed or options, key=_soonest if again else key)
                 given[best.provider] += 1
                 left -= best.cost
                 found.append((attempts, best))
@@ -168,11 +170,12 @@ class MoneyRepairer:
         return None if used is None else tuple(dict.fromkeys((*used, provider)))
 
     def _swap(self, attempts: Sequence[Running], option: Chosen) -> Action | None:
-        """Instead of its one attempt, if breaking that off gives money back."""
+        """Instead of its one attempt, if that is plainly late and breaking it off gives money back:
+        else what was done of it would be lost."""
         task, runs_at = attempts[-1].task, attempts[-1].peer
         contract = self._money.signed((runs_at, self._hands.name(task), attempts[-1].attempt))
         back = 0.0 if contract is None else contract.bid.cancel_fee
-        if len(attempts) > 1 or not back:
+        if len(attempts) > 1 or not back or not self._placer.is_overdue(task, runs_at):
             return None
         change = Change(task, "replace", self._takes(task, option), delay_s=option.wait_s)
         cost, to = max(0.0, option.cost - back), option.provider
@@ -251,3 +254,7 @@ class MoneyRepairer:
             if action.how == "swap":
                 self._hands.withdraw(action.task, before)
         told(Applied(bool(attempt), attempt, cost, "" if attempt else "it was over by then"))
+
+
+def _soonest(option: Chosen) -> tuple[float, float]:
+    return option.took_s, option.cost

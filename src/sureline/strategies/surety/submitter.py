@@ -122,10 +122,11 @@ class SuretySubmitter(GridSubmitter):
 
     # -- peers and bids ------------------------------------------------------------------------
 
-    def peer_asks(self, node: Node, price: float) -> None:
+    def peer_asks(self, node: Node, price: float, site: str = "") -> None:
         """What a core costs there for an hour; told before the peer is told of, and whenever it
         changes."""
         name = name_of(node)
+        self._trust.at_site(name, site)
         before = self._prices.get(name)
         self._prices[name] = price
         known = self._fleet.get(name)

@@ -1,8 +1,10 @@
 """How far a provider's promises can be believed, by how it kept them in this run.
 
 The factor multiplies the durations that a provider bids. It is the geometric mean of what its
-attempts took, as a multiple of what was expected, drawn towards 1 as if half an attempt more had
-taken exactly that; attempts that it broke off count as ones that took BROKEN times as long.
+attempts took, as a multiple of what was expected, drawn towards the factor of its site as if half
+an attempt more had taken that; attempts that it broke off count as ones that took BROKEN times as
+long. The factor of a site is the same of all attempts at its providers, drawn towards 1 as if two
+more had taken exactly what was expected: machines of one owner are alike.
 
 At first a provider is believed to have the lanes that it says it has. Once one of them was caught
 (an attempt took CAUGHT times what was expected), whoever takes more than it can do may be one of
@@ -15,6 +17,7 @@ from __future__ import annotations
 import math
 
 PRIOR = 0.5
+SITE_PRIOR = 2.0
 BROKEN = 4.0
 RATIO_MAX = 20.0
 CAUGHT = 2.0
@@ -27,13 +30,21 @@ LANES_MIN = 2
 class Trust:
     def __init__(self) -> None:
         self._logs: dict[str, tuple[float, int]] = {}
+        self._site_logs: dict[str, tuple[float, int]] = {}
+        self._site_of: dict[str, str] = {}
         self._proven: dict[str, int] = {}
         """The most of our tasks that a provider had at once when it kept a promise."""
         self._cautious = False
 
     def factor(self, provider: str) -> float:
         total, count = self._logs.get(provider, (0.0, 0))
-        return math.exp(total / (count + PRIOR))
+        of_site, in_site = self._site_logs.get(self._site_of.get(provider, ""), (0.0, 0))
+        usual = of_site / (in_site + SITE_PRIOR)
+        return math.exp((total + PRIOR * usual) / (count + PRIOR))
+
+    def at_site(self, provider: str, site: str) -> None:
+        """Where it is; '' if that is not known."""
+        self._site_of[provider] = site
 
     def lanes(self, provider: str, claimed: int) -> int:
         """How many tasks at once it can be believed to do."""
@@ -61,3 +72,7 @@ class Trust:
     def _note(self, provider: str, ratio: float) -> None:
         total, count = self._logs.get(provider, (0.0, 0))
         self._logs[provider] = (total + math.log(ratio), count + 1)
+        site = self._site_of.get(provider, "")
+        if site:
+            total, count = self._site_logs.get(site, (0.0, 0))
+            self._site_logs[site] = (total + math.log(ratio), count + 1)
