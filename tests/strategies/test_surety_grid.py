@@ -50,6 +50,7 @@ def test_every_attempt_on_a_priced_peer_has_a_contract_that_is_settled_and_paid(
     assert contracted == {one for one in bound if one[2] != "m1"}
     assert lab.spent == pytest.approx(10.0)  # two at 2, two at 3; m1 has room for the other two
     assert lab.took_s < 140  # one round, and the join
+    assert "surety.examine" not in lab.grid.sim.counters.by_type()  # nobody was late
 
 
 def test_without_money_only_free_peers_are_used():

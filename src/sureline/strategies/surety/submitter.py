@@ -5,18 +5,19 @@ It is the submitter of `grid_submitter`, with a placer that chooses by cost and 
   which of them are used (`outset`). Nobody waits longer: what bids later counts from then on.
 - An attempt on a provider that asks a price is bound under a contract, and the contract is settled
   when the attempt is over, however it ended.
+- What is later than promised is asked after (`examining`).
 - What was agreed and paid is in the journal, so that the next process goes on with the same book.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from sureline.journal.events import RunEnded
 from sureline.peer.capacity import Capacity
-from sureline.peer.messages import Bind, Finished, Refused
+from sureline.peer.messages import Bind, Finished, Progressed, Refused
 from sureline.run.attempts import Binding
 from sureline.run.fleet import Answer as Told
 from sureline.run.fleet import Peer
@@ -25,7 +26,8 @@ from sureline.run.options import CancelRun, Options, Past
 from sureline.run.states import State
 from sureline.run.strategy import Repairer
 from sureline.strategies.surety.broker import Broker
-from sureline.strategies.surety.invocation import Answer, Declined, Invoked, Offered
+from sureline.strategies.surety.examining import Examiner, Late
+from sureline.strategies.surety.invocation import Answer, Declined, Examined, Invoked, Offered
 from sureline.strategies.surety.money import Money
 from sureline.strategies.surety.outset import Outset
 from sureline.strategies.surety.placer import SuretyPlacer
@@ -94,6 +96,7 @@ class SuretySubmitter(GridSubmitter):
         self._outset = Outset(
             self.world, graph, self._services, self._surety, options.terms, self._following
         )
+        self._examiner = Examiner(self.world, run)
         self._begun = False
         self._begin_by = 0.0
         self._told_poor = False
@@ -159,6 +162,21 @@ class SuretySubmitter(GridSubmitter):
     def _hear(self, sender: AgentId, message: Answer) -> None:
         self._broker.heard(name_of(sender), message)
 
+    @handles(Examined)
+    def on_examined(self, sender: AgentId, message: Examined) -> None:
+        if message.run != self.run:
+            return
+        self._examiner.heard(sender, message)
+        if message.state == "running" and message.fraction is not None:
+            told = Progressed(self.run, message.task, message.attempt, message.fraction)
+            self.on_progressed(sender, told)
+
+    def _late(self) -> Iterator[Late]:
+        for binding in self._attempts.all():
+            peer = self._fleet.get(binding.peer)
+            if peer is not None and self._surety.is_overdue(binding.task, binding.peer):
+                yield Late(peer.node, self.name(binding.task), binding.attempt)
+
     def _bids_came(self) -> None:
         if not self._over:
             self._surety.bids_changed()
@@ -166,6 +184,7 @@ class SuretySubmitter(GridSubmitter):
 
     def _tick(self) -> None:
         self._surety.look_again()
+        self._examiner.look_at(list(self._late()))
         self._settled()
         self._tell_if_poor()
         super()._tick()
