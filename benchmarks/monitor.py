@@ -49,7 +49,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def child(workload: str, watched: bool, tasks: int) -> dict[str, float]:
     """One run; tasks per second, and this process's seconds of processor time."""
     from sureline.compose import HOME, run_workflow
-    from sureline.compose.terms import history_of, verdict
+    from sureline.compose.terms import before, verdict
     from sureline.peer.capacity import this_machine
     from sureline.run.options import Options
     from sureline.workflow.model import Command, Graph, Pause, Task
@@ -69,7 +69,7 @@ def child(workload: str, watched: bool, tasks: int) -> dict[str, float]:
         machine = this_machine(where)
         asked = Options(deadline_at=time.time() + DEADLINE_S) if watched else Options()
         if watched:
-            verdict(graph, machine, history_of(graph, where / HOME), asked.terms)
+            verdict(graph, machine, before(graph, where / HOME, fresh=True), asked.terms)
         before_s = time.process_time()
         outcome = run_workflow(graph, where, machine, asked)
         assert outcome.state == "succeeded", outcome
