@@ -7,7 +7,7 @@ error in the sender, not a reason to crash the receiver: it is counted and dropp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from sureline.world.protocol import AgentId, Message, World
@@ -15,6 +15,8 @@ from sureline.world.protocol import AgentId, Message, World
 M = TypeVar("M", bound=Message)
 A = TypeVar("A", bound="Agent")
 Handler = Callable[[A, AgentId, M], None]
+HandlerTable = Mapping[type[Message], Callable[[Any, AgentId, Any], None]]
+NO_HANDLERS: HandlerTable = {}
 
 
 def handles(message: type[M]) -> Callable[[Handler[A, M]], Handler[A, M]]:
@@ -53,6 +55,10 @@ class Agent:
     def hears(cls, message: type[Message]) -> bool:
         """Whether there is a handler for this type of message."""
         return message in cls._table
+
+    def direct_handlers(self) -> HandlerTable:
+        """The handlers, to be called without `receive`; none if a subclass does more there."""
+        return self._handlers if type(self).receive is Agent.receive else NO_HANDLERS
 
     def receive(self, sender: AgentId, message: Message) -> None:
         try:

@@ -25,8 +25,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.run.strategy import Placement
 from sureline.strategies.spread import Books
@@ -37,6 +35,7 @@ from sureline.strategies.surety.invocation import Offered
 from sureline.strategies.surety.money import Money
 from sureline.strategies.surety.services import Services
 from sureline.strategies.surety.trust import CAUGHT, Trust
+from sureline.strategies.surety.underway import UnderWay
 from sureline.workflow.model import Needs, Takes
 from sureline.world.protocol import AgentId
 
@@ -60,9 +59,6 @@ SLACK = 2.0
 may wait for a cheaper one if it is SLACK times that."""
 LATE_UNKNOWN = 2.0
 """Where nobody promised anything, an attempt is late after so many times what is expected."""
-OVERDUE_TIMES = 2.0
-"""An attempt that is overdue is expected to go on for so many times its age: what is slow or stands
-still mostly stays so for longer than it has been seen."""
 
 
 class Chosen(NamedTuple):
@@ -108,28 +104,6 @@ class Mind(Protocol):
         """There is something to place."""
 
 
-class _Busy(msgspec.Struct):
-    """One of our attempts on a provider."""
-
-    task: int
-    service: int
-    since: float
-    seconds: float
-    late_s: float
-    """After so long it is later than it should ever have been."""
-
-    def left_s(self, now: float) -> float:
-        return max(self.since + self.seconds - now, OVERDUE_TIMES * (now - self.since))
-
-    def longer(self, now: float) -> float:
-        """How many times longer it will have taken than was expected; 1 as long as it is not plain
-        that it is late."""
-        age_s = now - self.since
-        if age_s <= self.late_s:
-            return 1.0
-        return max(1.0, (1 + OVERDUE_TIMES) * age_s / max(1e-3, self.seconds))
-
-
 class SuretyPlacer:
     """Deals through `broker` and `money` once `attach` was called."""
 
@@ -141,7 +115,7 @@ class SuretyPlacer:
         self._whole: dict[AgentId, Ledger] = {}
         self._queues: dict[int, list[tuple[float, int]]] = {}
         self._urgency: dict[int, float] = {}
-        self._busy: dict[AgentId, list[_Busy]] = {}
+        self._under_way = UnderWay()
         self._ours_then: dict[tuple[int, AgentId], tuple[Offered, int]] = {}
         """How many of our tasks a provider had when it made an offer."""
         self._agreed: deque[tuple[int, AgentId]] = deque()
@@ -172,7 +146,7 @@ class SuretyPlacer:
         self._books.leave(peer)
         self._free.leave(peer)
         self._whole.pop(peer, None)
-        self._busy.pop(peer, None)
+        self._under_way.forget(peer)
         self.bids_changed()
 
     def peer_load(self, peer: AgentId, load: float) -> None:
@@ -197,8 +171,7 @@ class SuretyPlacer:
             self._books.give_back(peer, needs)
             if peer in self._free:
                 self._free.give_back(peer, needs)
-            busy = self._busy.get(peer, [])
-            self._busy[peer] = [b for b in busy if b.task != task]
+            self._under_way.end(task, peer)
         self._changed = True
 
     def spare(self, needs: Needs, but: Sequence[AgentId]) -> AgentId | None:
@@ -225,7 +198,7 @@ class SuretyPlacer:
     def look_again(self) -> None:
         """Time has passed: what was worth waiting for may not be any more."""
         self._changed = True
-        if any(self._overdue(peer) >= CAUGHT for peer in self._busy):
+        if self._under_way.most_overdue(self._mind.now()) >= CAUGHT:
             self._trust.caught()
 
     def bids_changed(self) -> None:
@@ -270,8 +243,7 @@ class SuretyPlacer:
 
     def _on_order(self) -> float:
         """What is counted as still needed, but is bound by contracts already."""
-        tasks = {busy.task for running in self._busy.values() for busy in running}
-        return sum([self._least[self._services.of[task]] for task in sorted(tasks)])
+        return sum([self._least[self._services.of[task]] for task in self._under_way.tasks()])
 
     # -- what a plan is made on ----------------------------------------------------------------
 
@@ -351,12 +323,11 @@ class SuretyPlacer:
 
     def is_overdue(self, task: int, peer: AgentId) -> bool:
         """Whether it has been there for longer than it should ever take."""
-        now = self._mind.now()
-        return any(b.task == task and b.longer(now) > 1 for b in self._busy.get(peer, ()))
+        return self._under_way.is_overdue(task, peer, self._mind.now())
 
     def ours_at(self, provider: AgentId) -> int:
         """How many of our attempts it has."""
-        return len(self._busy.get(provider, ()))
+        return self._under_way.count(provider)
 
     def places_at(self, task: int, provider: AgentId) -> int:
         """For how many more tasks like this one the provider can be believed to have room."""
@@ -368,14 +339,11 @@ class SuretyPlacer:
 
     def under_way(self) -> list[tuple[int, AgentId]]:
         """(task, peer) of every attempt that was placed and is not over."""
-        return [(busy.task, peer) for peer, found in self._busy.items() for busy in found]
+        return self._under_way.all()
 
     def running_since(self, task: int, peer: AgentId) -> float | None:
         """When the task was given to the peer, if it is there."""
-        for busy in self._busy.get(peer, ()):
-            if busy.task == task:
-                return busy.since
-        return None
+        return self._under_way.since(task, peer)
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -385,12 +353,8 @@ class SuretyPlacer:
 
     def slower(self, provider: AgentId) -> float:
         """How many times longer than it says everything is expected to take there."""
-        return self._trust.factor(provider) * self._overdue(provider)
-
-    def _overdue(self, provider: AgentId) -> float:
-        """How many times longer than expected what runs there takes; 1 at least."""
-        now = self._mind.now()
-        return max([1.0, *(busy.longer(now) for busy in self._busy.get(provider, ()))])
+        overdue = self._under_way.overdue(provider, self._mind.now())
+        return self._trust.factor(provider) * overdue
 
     def usual_s(self, service: int) -> float:
         """How long it takes wherever."""
@@ -448,7 +412,7 @@ class SuretyPlacer:
     def _since_offer(self, service: int, offered: Offered) -> int:
         """How many more of our tasks are there than when it told its free places."""
         provider = offered.bid.provider
-        ours = len(self._busy.get(provider, ()))
+        ours = self._under_way.count(provider)
         before = self._ours_then.get((service, provider))
         if before is None or before[0] is not offered:
             before = self._ours_then[service, provider] = (offered, ours)
@@ -472,7 +436,7 @@ class SuretyPlacer:
     ) -> float:
         """Until a place is free there, after those that wait for it already."""
         before = (backlog or {}).get(provider, 0)
-        left = sorted(busy.left_s(now) for busy in self._busy.get(provider, ()))
+        left = self._under_way.left_s(provider, now)
         if not left:
             return seconds * (1 + before)  # others fill it, or it takes nothing
         rounds, place = divmod(before, len(left))
@@ -597,11 +561,9 @@ class SuretyPlacer:
             self._free.take(peer, needs)
 
     def _note_busy(self, task: int, peer: AgentId, seconds: float) -> None:
-        service = self._services.of[task]
-        takes = self.takes(service, peer)
+        takes = self.takes(self._services.of[task], peer)
         late_s = LATE_UNKNOWN * seconds if takes is None else takes.pessimistic_s
-        busy = _Busy(task, service, self._mind.now(), seconds, late_s)
-        self._busy.setdefault(peer, []).append(busy)
+        self._under_way.begin(task, peer, self._mind.now(), seconds, late_s)
 
 
 def _lanes(whole: Ledger) -> int:

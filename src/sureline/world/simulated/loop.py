@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from sureline.world.simulated.calendar import Entry, SimTimer
 
 if TYPE_CHECKING:
+    from sureline.world.simulated.place import Place
     from sureline.world.simulated.simulation import Simulation
 
 EVENTS_PER_COLLECTION = 500_000
@@ -94,18 +95,28 @@ def _lightly(sim: Simulation, number: int) -> None:
             except KeyError:
                 sim.perform((time_s, to, sender, what))
                 continue
-            agent = place.agent
-            if agent is not None:
-                place.received += 1
-                agent.receive(sender, what)
+            try:
+                handler = place.handlers[type(what)]
+            except KeyError:
+                _with_care(sim, place, (time_s, to, sender, what))
             else:
-                sim.perform((time_s, to, sender, what))
+                place.received += 1
+                handler(place.agent, sender, what)
         if heap:
             _hurry(sim, math.inf)
     except Exception as error:
         sim.fail((time_s, to, sender, what), error)
     sim.events += len(entries)
     calendar.close(number)
+
+
+def _with_care(sim: Simulation, place: Place, entry: Entry) -> None:
+    """A message to an agent that is not open, that has no handler for it, or does more with it."""
+    if place.agent is None:
+        sim.perform(entry)
+    else:
+        place.received += 1
+        place.agent.receive(entry[2], entry[3])
 
 
 def _whole(sim: Simulation, number: int) -> None:

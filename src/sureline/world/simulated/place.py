@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from sureline.world.address import node_of
-from sureline.world.agent import Agent
+from sureline.world.agent import NO_HANDLERS, Agent, HandlerTable
 from sureline.world.protocol import (
     Action,
     AgentId,
@@ -35,13 +35,15 @@ ARRIVALS_TO_PRUNE = 64
 class _Used:
     """What every message makes use of. A class of its own, so that it lies together in memory."""
 
-    __slots__ = ("_calendar", "agent", "me", "quick", "received", "sent")
+    __slots__ = ("_calendar", "agent", "handlers", "me", "quick", "received", "sent")
 
     def __init__(self, calendar: Calendar, me: AgentId) -> None:
         self._calendar = calendar
         self.me = me
         self.agent: Agent | None = None
         """The agent here while its machine is open: what is for it can be delivered at once."""
+        self.handlers: HandlerTable = NO_HANDLERS
+        """Its handlers, if finding the handler is all that it does with a message; else none."""
         self.quick = False
         """Whether a message from here needs nothing but the default link's delay."""
         self.sent = 0
@@ -81,6 +83,7 @@ class Place(_Used):
         """The machine, its network, or who is here has changed."""
         machine, is_open = self.machine, self.life.open
         self.agent = self.joined if is_open else None
+        self.handlers = NO_HANDLERS if self.agent is None else self.agent.direct_handlers()
         self.quick = is_open and machine.sim.quick and len(machine.places) == 1
 
     def now(self) -> float:
