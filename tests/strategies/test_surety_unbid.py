@@ -37,6 +37,7 @@ def test_the_cheapest_that_meets_the_terms() -> None:
     peers = [peer("dear", 4, 3.0), peer("free", 1, 0.0), peer("cheap", 3, 1.0)]
     made = plan_on(WIDE, peers, {}, Terms(2.5 * HOUR_S, 10))
     assert made.peers == ["free", "cheap"] and made.reserve == pytest.approx(4)
+    assert [made.chose(point) for point in made.front] == [False, True, False]
     assert made.surety == 1 and max(step.end for step in made.tasks) == pytest.approx(2 * HOUR_S)
     refused = plan_on(WIDE, peers, {}, Terms(1.5 * HOUR_S, 10)).refused
     assert refused is not None

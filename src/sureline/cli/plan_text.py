@@ -150,10 +150,7 @@ def _front(made: Plan) -> Iterator[str]:
 
 
 def _chosen_point(made: Plan) -> Point | None:
-    for point in made.front:
-        if made.refused is None and point.assignment == made.assignment:
-            return point
-    return None
+    return next((point for point in made.front if made.chose(point)), None)
 
 
 def _spread(front: Sequence[Point], chosen: Point | None) -> list[Point]:

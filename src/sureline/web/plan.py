@@ -152,18 +152,10 @@ def _front(made: Plan) -> str:
 
 
 def _dot(made: Plan, point: Point) -> str:
-    if _is_chosen(made, point):
+    if made.chose(point):
         return "dot pick"
     sure = point.surety is None or point.surety >= made.terms.surety
     return "dot sure" if sure else "dot"
-
-
-def _is_chosen(made: Plan, point: Point) -> bool:
-    return made.refused is None and (point.cost, point.expected, point.assignment) == (
-        made.cost,
-        made.expected,
-        made.assignment,
-    )
 
 
 def _stairs(front: Sequence[Point], x: _Axis, y: _Axis) -> str:
@@ -182,7 +174,7 @@ def _table(made: Plan) -> str:
     for point in made.front[:ROWS_MAX]:
         named = [f"{task} {by}" for task, by in point.assignment.items()] or point.peers
         who, more = ", ".join(named[:8]), " \u2026" if len(named) > 8 else ""
-        css = ' class="pick"' if _is_chosen(made, point) else ""
+        css = ' class="pick"' if made.chose(point) else ""
         rows.append(
             f"<tr{css}><td>{_number(point.cost)}</td><td>{_number(point.expected)}</td>"
             f"<td>{_percent(point.surety)}</td><td>{_text(who)}{more}</td></tr>"

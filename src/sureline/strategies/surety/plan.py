@@ -111,6 +111,13 @@ class Plan(msgspec.Struct, frozen=True):
     source: str = "bids"
     """What the durations rest on."""
 
+    def chose(self, point: Point) -> bool:
+        """Whether this point of the front is the plan."""
+        return self.refused is None and (
+            (point.cost, point.expected, point.assignment, point.peers)
+            == (self.cost, self.expected, self.assignment, self.peers)
+        )
+
     @classmethod
     def without(
         cls, name: str, method: Method, terms: Terms, why: Refused, front: Sequence[Point] = ()
