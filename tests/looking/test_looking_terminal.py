@@ -83,6 +83,7 @@ def test_what_ctrl_c_did_is_shown(where: Path, marks: Marks) -> None:
     with on_terminal(where, terminal, *args, env=marks.env) as run:
         marks.wait("left")
         marks.wait("right")
+        terminal.until("bad failed: exit code 3")  # else the run would only have been cancelled
         run.process.send_signal(signal.SIGINT)
         terminal.until("letting 2 running tasks finish; press Ctrl-C again")
         run.process.send_signal(signal.SIGINT)
