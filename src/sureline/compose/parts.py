@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sureline.compose.foresight import Foresight
+from sureline.compose.reuse import file_status
 from sureline.journal.events import Event
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
@@ -138,7 +138,7 @@ class Fetcher:
         return PastFound(run, ended.outputs, ended.result, ended.stdout, ended.stderr)
 
     def _user_file(self, wanted: UserFile, on_done: Callable[[Fetched], None]) -> None:
-        seen = None if wanted.in_place else self._status(wanted.path)
+        seen = None if wanted.in_place else file_status(self._directory / wanted.path)
         if seen is not None:
             known = self._journal.known_file(
                 wanted.path, seen.st_size, seen.st_mtime_ns, seen.st_ino
@@ -153,13 +153,6 @@ class Fetcher:
             on_done(fetched)
 
         self._runner.fetch(wanted, done)
-
-    def _status(self, path: str) -> os.stat_result | None:
-        try:
-            status = os.stat(self._directory / path)
-        except OSError:
-            return None  # the runner will say what is wrong with it
-        return status if stat.S_ISREG(status.st_mode) else None
 
     def _remember(self, seen: os.stat_result, fetched: FileReady) -> None:
         if time.time_ns() - seen.st_mtime_ns > SETTLED_NS:

@@ -52,10 +52,16 @@ def _identified(
 
 def _seen(path: str, journal: Journal, directory: Path) -> FileRecord | None:
     """What is known of a file of the user's that looks as it did when it was hashed."""
-    try:
-        status = os.stat(directory / path)
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
+    status = file_status(directory / path)
+    if status is None:
         return None
     return journal.known_file(path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def file_status(path: Path) -> os.stat_result | None:
+    """Of an ordinary file; None for anything else, or nothing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None  # whoever needs it will say what is wrong with it
+    return status if stat.S_ISREG(status.st_mode) else None
