@@ -22,12 +22,12 @@ from sureline.journal.events import (
     TaskEnded,
 )
 from sureline.journal.history import Observed
-from sureline.strategies.surety.assignment import Market, Terms, assign, plans
+from sureline.strategies.surety.client.services import Services, took_before
+from sureline.strategies.surety.client.trust import Trust
 from sureline.strategies.surety.invocation import Declined, Invoke, Invoked
+from sureline.strategies.surety.planning.assignment import Market, Terms, assign, plans
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import Provider
-from sureline.strategies.surety.services import Services, took_before
-from sureline.strategies.surety.trust import Trust
+from sureline.strategies.surety.provider.agent import Provider
 from sureline.world.agent import handles
 
 PRICED = {f"m{n}": Tariff(60.0 * n, late_fee=60.0, cancel_share=0.2) for n in (2, 3, 4)}

@@ -22,8 +22,8 @@ from sureline.peer.messages import (
     Withdraw,
 )
 from sureline.strategies.surety import experience, promises
+from sureline.strategies.surety.client.ledger import Ledger
 from sureline.strategies.surety.contract import Bid, Contract
-from sureline.strategies.surety.experience import Experience, spread_of
 from sureline.strategies.surety.invocation import (
     Declined,
     Estimate,
@@ -41,9 +41,9 @@ from sureline.strategies.surety.invocation import (
     Terminate,
     Terminated,
 )
-from sureline.strategies.surety.ledger import Ledger
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import HAGGLES_MAX, Provider
+from sureline.strategies.surety.provider.agent import HAGGLES_MAX, Provider
+from sureline.strategies.surety.provider.experience import Experience, spread_of
 from sureline.workflow.model import Needs, Takes
 from sureline.world.agent import Agent
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from sureline.run.strategy import Action
 
 from sureline.run.monitor import combined
 from sureline.run.repair import DUPLICATES_OF_RUN_MIN, Allowance
-from sureline.run.strategy import Action
-from sureline.strategies.surety.trust import Trust
+from sureline.strategies.surety.client.trust import Trust
 from sureline.workflow.model import Graph, Pause, Task
 
 

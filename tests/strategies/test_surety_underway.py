@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sureline.strategies.surety.underway import LEFT_SHARE, OVERDUE_TIMES, UnderWay
+from sureline.strategies.surety.client.underway import LEFT_SHARE, OVERDUE_TIMES, UnderWay
 
 
 @pytest.fixture

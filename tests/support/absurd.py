@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from grids import new_grid
 from msgspec import inspect
+from sureline.run.grid_submitter import GridSubmitter
 from toy_grid import Machine, Timer, ToyGrid, ToyPlace
 
 from sureline.compose.driving import GridSession
@@ -31,7 +32,6 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.marks import CacheMarks
 from sureline.peer.grid_agent import GridPeerAgent
-from sureline.run.grid_submitter import GridSubmitter
 from sureline.run.keeper import Keeper
 from sureline.run.mirror import Mirror
 from sureline.run.options import Options
@@ -39,8 +39,8 @@ from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
 from sureline.strategies.spread import SpreadPlacer
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import PART as MARKET
-from sureline.strategies.surety.provider import Provider
+from sureline.strategies.surety.provider.agent import PART as MARKET
+from sureline.strategies.surety.provider.agent import Provider
 from sureline.workflow.model import Command, Graph, Task
 from sureline.world.address import at, node_of
 from sureline.world.identity.credentials import Credentials

@@ -38,8 +38,8 @@ from sureline.run.mirror import Mirror
 from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
 from sureline.strategies.spread import SpreadPlacer
-from sureline.strategies.surety.services import took_before
-from sureline.strategies.surety.submitter import SuretySubmitter
+from sureline.strategies.surety.client.client import SuretySubmitter
+from sureline.strategies.surety.client.services import took_before
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph, Needs

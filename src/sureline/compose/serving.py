@@ -41,8 +41,8 @@ from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import Runner
 from sureline.run.keeper import Keeper
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import PART as MARKET
-from sureline.strategies.surety.provider import Provider
+from sureline.strategies.surety.provider.agent import PART as MARKET
+from sureline.strategies.surety.provider.agent import Provider
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId

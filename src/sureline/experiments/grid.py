@@ -22,9 +22,9 @@ from sureline.run.options import Past
 from sureline.run.submitter import Submitter
 from sureline.strategies.embedded import embedded
 from sureline.strategies.spread import SpreadPlacer
-from sureline.strategies.surety.provider import PART as MARKET
-from sureline.strategies.surety.services import took_before
-from sureline.strategies.surety.submitter import SuretySubmitter
+from sureline.strategies.surety.client.client import SuretySubmitter
+from sureline.strategies.surety.client.services import took_before
+from sureline.strategies.surety.provider.agent import PART as MARKET
 from sureline.world.address import at
 from sureline.world.simulated.counters import Detail
 from sureline.world.simulated.simulation import Simulation

@@ -22,10 +22,10 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Bind
-from sureline.strategies.surety.experience import GUESS, scaled
 from sureline.strategies.surety.invocation import Parameters
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import Provider
+from sureline.strategies.surety.provider.agent import Provider
+from sureline.strategies.surety.provider.experience import GUESS, scaled
 from sureline.workflow.model import Takes
 from sureline.world.protocol import Action, AgentId, World
 from sureline.world.simulated.machine import Life

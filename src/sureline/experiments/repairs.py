@@ -37,7 +37,7 @@ from sureline.experiments.workloads import workload_graph
 from sureline.journal.events import Repaired
 from sureline.journal.store import slug
 from sureline.run.options import Options
-from sureline.strategies.surety.submitter import SuretySubmitter
+from sureline.strategies.surety.client.client import SuretySubmitter
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph, Takes
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sureline.peer.capacity import Capacity
 from sureline.run.strategy import Action, Applied, Repairer
-from sureline.strategies.surety.submitter import SuretySubmitter
+from sureline.strategies.surety.client.client import SuretySubmitter
 from sureline.world.address import Node
 
 LOOK_S = 1.0

@@ -9,7 +9,7 @@ A task's result is committed by exactly one `TaskEnded` whose outcome is in COMM
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -33,7 +33,7 @@ class Submitted(Event, frozen=True, tag="submitted"):
     total: int
     source: str | None = None
     params: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
-    options: dict[str, bool | float | str] = {}  # noqa: RUF012 - msgspec copies an empty default
+    options: dict[str, bool | float | str | dict[str, bool | float | str]] = {}  # noqa: RUF012 - msgspec copies an empty default
     version: str = ""
 
 
@@ -185,31 +185,19 @@ class Planned(Event, frozen=True, tag="planned"):
     """How many tasks each provider is to get."""
 
 
-class Contracted(Event, frozen=True, tag="contracted"):
-    """A provider took an attempt on under these terms; times in seconds."""
+class Noted(Event, frozen=True, tag="noted"):
+    """Something that a strategy did or heard. `said` is for people, `body` for the strategy when the
+    run is resumed; both stay, and can be read, where the strategy itself is not installed."""
 
-    task: str
-    attempt: int
-    provider: str
-    contract: str
-    cost: float
-    time_s: float
-    early_s: float
-    late_s: float
-    late_fee: float = 0.0
-    cancel_fee: float = 0.0
-    reserve_fee: float = 0.0
-
-
-class Settled(Event, frozen=True, tag="settled"):
-    """A contract is over: `paid` is what it cost in the end, `refunded` what of that came back as
-    late or cancellation fees."""
-
-    provider: str
-    contract: str
-    paid: float
-    refunded: float = 0.0
-    reason: str = ""
+    strategy: str
+    kind: str
+    said: str = ""
+    task: str = ""
+    attempt: int = 0
+    peer: str = ""
+    paid: float = 0.0
+    """Money that was spent by it."""
+    body: bytes = b""
 
 
 Repair = Literal["duplicate", "substitute", "swap", "none"]
@@ -260,8 +248,7 @@ AnyEvent = (
     | FileFetched
     | Foreseen
     | Planned
-    | Contracted
-    | Settled
+    | Noted
     | Repaired
     | CancelAsked
     | RunEnded
@@ -272,7 +259,7 @@ def task_of(event: Event) -> str | None:
     """The task that an event is about, if it is about one."""
     if isinstance(event, TaskEvent):
         return event.task
-    if isinstance(event, Repaired | Contracted):
+    if isinstance(event, Repaired | Noted):
         return event.task or None
     return None
 
@@ -286,7 +273,35 @@ def encode(event: Event) -> bytes:
 
 
 def decode(data: bytes) -> AnyEvent:
-    return _decoder.decode(data)
+    """An event. One of a kind that is not known here (of a strategy that is not installed, or of
+    another version) becomes a note that has all of it. Raises msgspec.DecodeError."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        return _foreign(data)
+
+
+class _Foreign(msgspec.Struct):
+    """What events have in common."""
+
+    event: str
+    at: float
+    task: str = ""
+    attempt: int = 0
+    paid: float = 0.0
+
+
+_foreign_decoder: msgspec.msgpack.Decoder[_Foreign] = msgspec.msgpack.Decoder(_Foreign)
+_TAGS = {str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
+
+
+def _foreign(data: bytes) -> Noted:
+    """Raises msgspec.DecodeError if it is no event at all, or a broken one of a known kind."""
+    found = _foreign_decoder.decode(data)
+    if found.event in _TAGS:
+        raise msgspec.DecodeError(f"an event {found.event!r} that makes no sense")
+    said = f"an event {found.event!r} that this version does not know"
+    return Noted(found.at, "", found.event, said, found.task, found.attempt, "", found.paid, data)
 
 
 def to_json(event: Event) -> str:

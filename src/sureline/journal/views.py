@@ -21,6 +21,7 @@ from sureline.journal.events import (
     CancelAsked,
     Event,
     Foreseen,
+    Noted,
     Opened,
     PeerJoined,
     PeerLeft,
@@ -28,7 +29,6 @@ from sureline.journal.events import (
     Repaired,
     RunEnded,
     RunState,
-    Settled,
     Submitted,
     TaskBound,
     TaskEnded,
@@ -212,7 +212,7 @@ class RunView(msgspec.Struct):
     def _repaired(self, event: Repaired) -> None:
         self.repairs.append(event)
 
-    def _settled(self, event: Settled) -> None:
+    def _noted(self, event: Noted) -> None:
         self.spent += event.paid
 
     def _opened(self, event: Opened) -> None:
@@ -307,6 +307,6 @@ _RUN_HANDLERS: dict[type, Callable[[RunView, Any], None]] = {
     Planned: RunView._planned,
     Foreseen: RunView._foreseen,
     Repaired: RunView._repaired,
-    Settled: RunView._settled,
+    Noted: RunView._noted,
     RunEnded: RunView._run_ended,
 }

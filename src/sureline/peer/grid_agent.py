@@ -24,6 +24,7 @@ from typing import Protocol
 
 import msgspec
 
+from sureline.peer.admitting import Admitting, Look, Waiting
 from sureline.peer.capacity import Capacity, Ledger, is_possible
 from sureline.peer.jobs import (
     BLOB,
@@ -52,7 +53,6 @@ from sureline.peer.messages import (
     Withdraw,
 )
 from sureline.peer.outbox import Key, Outbox
-from sureline.peer.toll import Look, Toll
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
@@ -118,10 +118,8 @@ class _Task(msgspec.Struct):
 
 
 class GridPeerAgent(Agent):
-    """`on_load` hears (cores in use, tasks waiting) whenever that changes. `toll`, if there is
-    one, is asked before an attempt is admitted."""
-
-    toll: Toll | None = None
+    """`on_load` hears (cores in use, tasks waiting) whenever that changes. The halves
+    of strategies here (`admit_by`) are asked before an attempt is admitted, and what starts."""
 
     def __init__(
         self,
@@ -147,6 +145,9 @@ class GridPeerAgent(Agent):
         self._over: dict[Key, int] = {}
         self._running = 0
         self._leaving = False
+        self._admitting: list[Admitting] = []
+        self._ordering: list[Admitting] = []
+        """Those of them that have a say in what starts first."""
 
     def start(self) -> None:
         """Take up what an earlier process left: its writers hear that it was started again."""
@@ -154,6 +155,12 @@ class GridPeerAgent(Agent):
         self.outbox.load()
         for run, address in self._writers.listening():
             self._tell(run, address, 0)
+
+    def admit_by(self, half: Admitting) -> None:
+        """From now on a strategy's half has a say here."""
+        self._admitting.append(half)
+        if type(half).order is not Admitting.order:
+            self._ordering.append(half)
 
     def leave(self, *, stop: bool) -> None:
         """Take nothing more, and give back what has not started; with `stop`, also what has."""
@@ -165,6 +172,14 @@ class GridPeerAgent(Agent):
     @property
     def leaving(self) -> bool:
         return self._leaving
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.ledger.capacity
+
+    def look_again(self) -> None:
+        """Something has changed about what may start."""
+        self._start_ready()
 
     @property
     def busy(self) -> int:
@@ -261,8 +276,8 @@ class GridPeerAgent(Agent):
                 self._say(Started(*key))
         elif self._over.get(key, -1) < bind.epoch:
             reason = self._objection(bind)
-            if not reason and self.toll is not None:
-                reason = self.toll.objection(sender, bind)
+            for half in () if reason else self._admitting:
+                reason = reason or half.objection(sender, bind)
             if reason:
                 self._say(Refused(*key, reason))
             else:
@@ -286,8 +301,8 @@ class GridPeerAgent(Agent):
 
     def _admit(self, key: Key, bind: Bind) -> None:
         task = self._tasks[key] = _Task(bind, self.world.now())
-        if self.toll is not None:
-            self.toll.admitted(bind)
+        for half in self._admitting:
+            half.admitted(bind)
         if task.inputs:
             self._to_fetch.append(key)
             self._fetch_more()
@@ -353,8 +368,11 @@ class GridPeerAgent(Agent):
     # -- running -------------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
-        """Start what fits, in the order in which inputs were complete; smaller ones may overtake,
-        within LOOKED_AT_MAX."""
+        """Start what fits, in the order in which inputs were complete, or that a strategy's half
+        gives; smaller ones may overtake, within LOOKED_AT_MAX."""
+        if self._ordering and self._ready:
+            self._start_in_order()
+            return
         place = 0
         while place < min(len(self._ready), LOOKED_AT_MAX):
             key = self._ready[place]
@@ -366,6 +384,21 @@ class GridPeerAgent(Agent):
                 self._start(key, task)
             else:
                 place += 1
+
+    def _start_in_order(self) -> None:
+        self._ready = deque(key for key in self._ready if key in self._tasks)
+        allowed = list(self._ready)
+        now = self.world.now()
+        for half in self._ordering:
+            waiting = [Waiting(t.bind, t.bound_at) for t in map(self._tasks.__getitem__, allowed)]
+            allowed = [allowed[number] for number in half.order(waiting, now)]
+        started = set()
+        for key in allowed[:LOOKED_AT_MAX]:
+            if self.ledger.fits(self._tasks[key].bind.needs):
+                started.add(key)
+                self._start(key, self._tasks[key])
+        if started:
+            self._ready = deque(key for key in self._ready if key not in started)
 
     def _start(self, key: Key, task: _Task) -> None:
         bind = task.bind
@@ -413,8 +446,8 @@ class GridPeerAgent(Agent):
         task = self._tasks.pop(key)
         self._note_over(key, task.bind.epoch)
         self._marks.unpin(_why(key))
-        if self.toll is not None:
-            self.toll.over(task.bind, ended, began=task.started)
+        for half in self._admitting:
+            half.over(task.bind, ended, began=task.started)
         self._changed()
 
     def _note_over(self, key: Key, epoch: int) -> None:
