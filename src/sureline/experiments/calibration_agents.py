@@ -20,7 +20,7 @@ from sureline.experiments.calibration import EARLIER_RUNS, SAMPLES, deadlines_s
 from sureline.experiments.calibration_cases import Case, small_cases
 from sureline.experiments.calibration_result import PROMISES, Agents
 from sureline.experiments.calibration_truth import History
-from sureline.experiments.driver import Drive, Driver
+from sureline.experiments.driver import Driver
 from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.machines import EPOCH_S
 from sureline.experiments.processes import in_processes
@@ -145,7 +145,7 @@ def run_agents(
     options = Options(
         grid="" if embedded else "simulated", deadline_at=deadline_at, surety=PROMISED
     )
-    drive: Drive = grid.drive_embedded if embedded else grid.drive_spread
+    drive = grid.driving("embedded" if embedded else "spread")
     node = scenario.submitter_names()[0]
     driver = Driver(grid.sim, node, f"run-{seed}", graph, drive, options)
     if not embedded:

@@ -90,11 +90,7 @@ def _check_possible(graph: Graph, grid: SimulatedGrid, *, embedded: bool) -> Non
 
 def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -> Iterator[Driver]:
     workload = scenario.workload
-    drive = {
-        "embedded": grid.drive_embedded,
-        "spread": grid.drive_spread,
-        "surety": grid.drive_surety,
-    }[workload.strategy]
+    drive = grid.driving(workload.strategy)
     nodes = scenario.submitter_names()
     options = Options(
         grid="" if workload.strategy == "embedded" else "simulated",

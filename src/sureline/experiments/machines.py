@@ -16,6 +16,7 @@ from sureline.experiments.market import Seller, seller_of
 from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
+from sureline.run.keeper import KeptInMemory
 from sureline.world.simulated.delays import (
     Constant,
     Delay,
@@ -41,6 +42,8 @@ class Box(msgspec.Struct):
     capacity: Capacity
     store: Store
     log: list[Ran]
+    kept: KeptInMemory = msgspec.field(default_factory=KeptInMemory)
+    """Copies of runs that others drive."""
     seller: Seller = msgspec.field(default_factory=Seller)
 
     @property
@@ -113,7 +116,7 @@ def make_machines(
             spec.power * (1.0 - spec.background_load),
             f"{seed}/{node}",
         )
-        box = boxes[node] = Box(node, site.name, capacity, store, [], seller)
+        box = boxes[node] = Box(node, site.name, capacity, store, [], seller=seller)
         sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
     return boxes
 

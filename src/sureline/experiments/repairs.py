@@ -196,7 +196,7 @@ def run_once(scenario: Scenario, seed: int, way: str) -> Once:
         SUBMITTER,
         f"{slug(scenario.name)}-s{seed}",
         estimated,
-        partial(grid.drive_surety, sort=sort),
+        grid.driving("surety", sort),
         options,
     )
     grid.boot_peers()
