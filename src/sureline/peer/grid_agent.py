@@ -101,7 +101,8 @@ class _Task(msgspec.Struct):
     """One attempt, from its Bind to its report."""
 
     bind: Bind
-    bound_at: float
+    bound_s: float
+    """By `World.elapsed`, as all intervals are."""
     pending: dict[str, None] = {}
     """Digests that are on their way."""
     here: dict[str, FileRecord] = {}
@@ -285,7 +286,7 @@ class GridPeerAgent(Agent):
         return ""
 
     def _admit(self, key: Key, bind: Bind) -> None:
-        task = self._tasks[key] = _Task(bind, self.world.now())
+        task = self._tasks[key] = _Task(bind, self.world.elapsed())
         if self.toll is not None:
             self.toll.admitted(bind)
         if task.inputs:
@@ -457,7 +458,7 @@ class GridPeerAgent(Agent):
         """How far an attempt is."""
         task = self._tasks.get(key)
         if task is not None:
-            elapsed_s = self.world.now() - task.bound_at
+            elapsed_s = self.world.elapsed() - task.bound_s
             return Look("running" if task.started else "waiting", task.fraction, elapsed_s)
         report = self.outbox.report(key)
         return Look("unknown") if report is None else Look("ended", None, report.ended.elapsed_s)

@@ -150,7 +150,7 @@ class Mirror(Agent):
     def _tick(self) -> None:
         if self._ended:
             return
-        now = self.world.now()
+        now = self.world.elapsed()
         for name, keeper in list(self._keepers.items()):
             if keeper.sent_at is not None and now - keeper.sent_at >= ANSWER_S:
                 keeper.tries += 1
@@ -190,7 +190,7 @@ class Mirror(Agent):
                 self._ended = True  # the copies end here: they are of use, if less up to date
                 return
             message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events))
-        keeper.sent_at = self.world.now()
+        keeper.sent_at = self.world.elapsed()
         self.world.send(at(keeper.node, "keeper"), message)
 
     @handles(Kept)
