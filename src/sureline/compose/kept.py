@@ -17,6 +17,7 @@ import asyncio
 import os
 import shutil
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -113,6 +114,11 @@ class _Copy:
             about = msgspec.structs.replace(self.about)
             self._marks.append(_Mark(position, self.size_bytes, about))
 
+    def _mark_before(self, position: Position) -> _Mark:
+        """The last one with nothing beyond the position, whatever somebody took for one."""
+        at = bisect_right(self._marks, position, key=lambda mark: mark.position)
+        return self._marks[max(0, at - 1)]
+
     def state(self) -> KeptState:
         return KeptState(self.term.epoch, self.term.writer, self.position, self.graph_bytes)
 
@@ -120,10 +126,10 @@ class _Copy:
         """First what is beyond the base goes, then the new term holds: never the other way round,
         or a crash would leave what never happened in it."""
         if self.position > base:
-            while self._marks[-1].position > base:
-                self._marks.pop()
+            mark = self._mark_before(base)
+            del self._marks[self._marks.index(mark) + 1 :]
             self._since_mark = 0
-            self._read_from(self._marks[-1], base)
+            self._read_from(mark, base)
             _sync(self.events)
         _replace(self.path / "term", msgspec.json.encode(term))
         self.term = term
@@ -142,7 +148,7 @@ class _Copy:
             self._note(position, body)
 
     def after(self, position: Position) -> list[NumberedEvent]:
-        start = next(mark for mark in reversed(self._marks) if mark.position <= position)
+        start = self._mark_before(position)
         found: list[NumberedEvent] = []
         size = 0
         for at, body in _read(self.events, start.size_bytes):
