@@ -101,6 +101,10 @@ class Outbox:
         mine = self._of_run.get(run, ())
         return len(self._entries) < REPORTS_MAX and len(mine) < REPORTS_OF_RUN_MAX
 
+    def runs(self) -> set[str]:
+        """Those with reports here."""
+        return set(self._of_run)
+
     def reports(self, run: str) -> list[tuple[str, int]]:
         return [(task, attempt) for _, task, attempt in self._of_run.get(run, ())]
 
