@@ -27,7 +27,7 @@ import msgspec
 
 from sureline.assembly.peer import Certificates, GridPeer, Workplace, dealing_by
 from sureline.compose.keep import Keep
-from sureline.compose.kept import KeptJournals
+from sureline.compose.kept import KeptJournals, in_a_thread
 from sureline.compose.node import Listen, Node, open_cache, peer_directory
 from sureline.overlay.membership import Offer
 from sureline.peer import orphans
@@ -194,7 +194,7 @@ class ServingPeer:
         )
         cache = open_cache(self._home, self._settings.cache_bytes)
         keep = Keep(loop, self._root / "keep.db", self._crashed)
-        kept = KeptJournals(self._root / "kept")
+        kept = KeptJournals(self._root / "kept", in_a_thread(loop))
         adopting = PeerRunner(loop, runner, cache, self._root)
         try:
             node = await self._open(adopting, cache, keep)

@@ -9,7 +9,7 @@ A task's result is committed by exactly one `TaskEnded` whose outcome is in COMM
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -245,6 +245,14 @@ class RunEnded(Event, frozen=True, tag="run ended"):
     reason: str = ""
 
 
+class Unknown(Event, frozen=True, tag="unknown"):
+    """An event of a kind that this process does not have: one of a newer version, or of a strategy
+    that is not installed here. It means nothing here and is kept as it came."""
+
+    kind: str
+    body: bytes
+
+
 AnyEvent = (
     Submitted
     | Opened
@@ -265,6 +273,7 @@ AnyEvent = (
     | Repaired
     | CancelAsked
     | RunEnded
+    | Unknown
 )
 
 
@@ -279,14 +288,34 @@ def task_of(event: Event) -> str | None:
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
+_KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
+
+
+class _Head(msgspec.Struct):
+    """What events of all kinds have."""
+
+    event: str
+    at: float
+
+
+_head_decoder = msgspec.msgpack.Decoder(_Head)
 
 
 def encode(event: Event) -> bytes:
+    if type(event) is Unknown:
+        return event.body
     return _encoder.encode(event)
 
 
 def decode(data: bytes) -> AnyEvent:
-    return _decoder.decode(data)
+    """Raises msgspec.DecodeError for what is no event; one of another kind is `Unknown`."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        head = _head_decoder.decode(data)
+        if head.event in _KINDS:
+            raise
+        return Unknown(head.at, head.event, bytes(data))
 
 
 def to_json(event: Event) -> str:

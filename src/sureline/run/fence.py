@@ -42,6 +42,9 @@ class Fence:
     def now(self) -> float:
         return self._world.now()
 
+    def elapsed(self) -> float:
+        return self._world.elapsed()
+
     def send(self, to: AgentId, message: Message) -> None:
         if not self.is_shut:
             self._world.send(to, message)

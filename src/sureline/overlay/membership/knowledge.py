@@ -33,7 +33,6 @@ from sureline.overlay.membership.settings import (
     RUMOURS_MAX,
     MembershipSettings,
 )
-from sureline.overlay.membership.steady import Steady
 from sureline.overlay.membership.table import Table
 from sureline.world.address import name_of
 from sureline.world.protocol import World
@@ -77,7 +76,6 @@ class Knowledge:
             raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
         self.name = name_of(node)
         self.world = world
-        self.clock = Steady(world)
         self.settings = settings
         self.table = Table()
         self.own: Record | None = None
@@ -101,7 +99,7 @@ class Knowledge:
         self._view: dict[str, Member] | None = None
         if offer is not None:
             self.own = Record(node, int(world.now() * 1000), 0, "alive", offer)
-            self.table.put(self.own, self.clock.now())
+            self.table.put(self.own, self.world.elapsed())
 
     # -- what others see ------------------------------------------------------------------------
 
@@ -183,7 +181,7 @@ class Knowledge:
         self._accept(name, old, whole, hurry=fresh)
 
     def _accept(self, name: str, old: Record | None, record: Record, *, hurry: bool) -> None:
-        now = self.clock.now()
+        now = self.world.elapsed()
         seen_before = self._seen(name)
         new_life = old is None or old.life != record.life
         self.table.put(record, now)
@@ -224,7 +222,7 @@ class Knowledge:
 
     def release_held(self) -> None:
         """Show those again who flapped and have now stayed for long enough."""
-        now = self.clock.now()
+        now = self.world.elapsed()
         for name in list(self._held):
             if self.is_present(name) and not self._damping.is_held(name, now):
                 seen_before = self._seen(name)
@@ -242,7 +240,7 @@ class Knowledge:
 
     def forget_old(self) -> None:
         """Forget who has been gone for long."""
-        now = self.clock.now()
+        now = self.world.elapsed()
         while self.table.gone:
             name, since = next(iter(self.table.gone.items()))
             if now - since <= self.settings.forget_s:
@@ -286,7 +284,7 @@ class Knowledge:
     def _say(self, record: Record, *, new_life: bool) -> None:
         seen_before = self._seen(self.name)
         self.own = record
-        self.table.put(record, self.clock.now())
+        self.table.put(record, self.world.elapsed())
         load = self.table.loads.get(self.name)
         if new_life and load is not None:
             self.report(load.cores, load.waiting)
