@@ -3,6 +3,7 @@ exception, in workflows."""
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sureline.peer import publish
 from sureline.peer.store import BlobStore
 
 ROUNDS = 1500
+PREFIXES = 256
 
 
 @pytest.mark.parametrize("way", ["materialise", "publish"])
@@ -49,3 +51,84 @@ def test_a_blob_that_is_replaced_can_be_read_all_the_time(
     finally:
         done.set()
         other.join()
+
+
+def made(where: Path) -> str:
+    path = where / "made"
+    path.write_bytes(b"the same\n")
+    return str(path)
+
+
+def store_at(where: Path) -> BlobStore:
+    for name in ("out", "work"):
+        (where / name).mkdir()
+    return BlobStore(where, where / "user", where / "work")
+
+
+def test_another_process_makes_the_directory_just_when_it_was_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, link = store_at(tmp_path), os.link
+
+    def late(source: str, target: str) -> None:
+        try:
+            link(source, target)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(target))  # the other one has got so far
+            raise
+
+    monkeypatch.setattr(os, "link", late)
+    record = store.take(made(tmp_path / "out"), "x", within=str(tmp_path / "out"))
+    assert Path(store.blob_path(record.digest)).read_bytes() == b"the same\n"
+
+
+def test_a_blob_that_is_there_is_evicted_before_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, link = store_at(tmp_path), os.link
+    blob = store.blob_path(store.put(b"the same\n", "x").digest)
+
+    def evicted(source: str, target: str) -> None:
+        try:
+            link(source, target)
+        except FileExistsError:
+            os.unlink(target)
+            raise
+
+    monkeypatch.setattr(os, "link", evicted)
+    store.take(made(tmp_path / "out"), "x", within=str(tmp_path / "out"))
+    assert Path(blob).read_bytes() == b"the same\n"
+
+
+def test_a_file_that_is_gone_when_it_is_to_be_stored_is_missed(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    path = made(tmp_path / "out")
+    os.unlink(path)
+    with pytest.raises(FileNotFoundError):
+        store.admit(path, "ab" * 32, executable=False)
+    with pytest.raises(FileNotFoundError):
+        store._place(path, "ab" * 32, False, 0)
+
+
+def test_slots_that_store_the_first_content_of_a_prefix_at_the_same_moment(tmp_path: Path) -> None:
+    """The real race, as often as it takes to see it without the mend."""
+    store = store_at(tmp_path)
+    for k in range(PREFIXES):
+        barrier = threading.Barrier(4)
+        failed: list[BaseException] = []
+
+        def take(k: int, n: int, barrier: threading.Barrier, failed: list[BaseException]) -> None:
+            path = tmp_path / "out" / f"made.{k}.{n}"
+            path.write_bytes(b"%d" % k)
+            barrier.wait(60)
+            try:
+                store._place(str(path), f"{k % 256:02x}{n:062x}", False, 0)
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=take, args=(k, n, barrier, failed)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failed == []

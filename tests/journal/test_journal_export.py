@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_histories import GRAPH, History, histories, new_run, succeeded, take, write
 
-from sureline.journal.events import TaskEnded, TaskReady, TaskRevoked
+from sureline.journal.events import TaskEnded, TaskReady, TaskRevoked, Unknown, decode, encode
 from sureline.journal.export import export_jsonl, import_jsonl
 from sureline.journal.store import Journal
 from sureline.journal.views import RunView
@@ -136,3 +137,31 @@ def test_an_export_without_its_submission_leaves_no_run(journal: Journal, tmp_pa
         with pytest.raises(UserError, match="lack its submission"):
             import_jsonl(other, [lines[0], *lines[2:]])
         assert other.runs() == []
+
+
+def test_an_event_of_a_kind_that_is_not_known_here_is_kept_as_it_came(
+    journal: Journal, tmp_path: Path
+) -> None:
+    body = msgspec.msgpack.encode({"event": "of a strategy", "at": 101.0, "by": {"rule": [1, 2]}})
+    event = decode(body)
+    assert event == Unknown(101.0, "of a strategy", body)
+    assert encode(event) == body
+    for rubbish in (
+        b"rubbish",
+        msgspec.msgpack.encode({"event": "task ready", "at": "noon"}),
+        msgspec.msgpack.encode({"event": "of a strategy"}),
+    ):
+        with pytest.raises(msgspec.DecodeError):
+            decode(rubbish)
+    run = new_run(journal)
+    writer = take(journal, run)
+    writer.record(event)
+    writer.flush()
+    entries = list(journal.events(run))
+    assert entries[-1].event == event
+    view = RunView.of(entry.event for entry in entries)
+    assert view == RunView.of(entry.event for entry in entries[:-1])
+    lines = list(export_jsonl(journal, run))
+    with Journal.open(tmp_path / "there") as there:
+        assert import_jsonl(there, lines) == run
+        assert list(export_jsonl(there, run)) == lines

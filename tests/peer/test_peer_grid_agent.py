@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from toy_grid import ToyGrid, digest_of
 
-from sureline.peer import grid_agent, outbox
+from sureline.peer import gathering, grid_agent, outbox, writers
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import CommandJob, JobEnded
@@ -251,6 +252,7 @@ class Noted:
         self.pinned = {}
         self.kept = []
         self.released = []
+        self.marked = set()
 
     def pin(self, files, why):
         self.pinned.setdefault(why, []).extend(file.digest for file in files)
@@ -260,12 +262,17 @@ class Noted:
 
     def keep(self, files, run):
         self.kept.extend(file.digest for file in files)
+        self.marked.add(run)
 
     def release(self, digests, run):
         self.released.extend(digests)
 
     def release_run(self, run):
         self.released.append(run)
+        self.marked.discard(run)
+
+    def runs(self):
+        return set(self.marked)
 
 
 def test_files_are_marked_while_they_are_needed(grid):
@@ -399,3 +406,255 @@ def test_reports_are_sent_again_in_groups_so_that_no_queue_overflows(grid):
     wait(grid, 0.1)
     assert 0 < len(second.of(Finished)) <= outbox.GROUP_MAX
     until(grid, lambda: len({m.task for m in second.of(Finished)}) == 300, 5.0)
+
+
+# -- attempts that come again ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inputs", [0, 1])
+def test_a_withdrawn_attempt_that_is_bound_again_runs_once(grid, inputs):
+    """It waited for a core, or for its input, when it was withdrawn."""
+    grid.duration = lambda job: 10.0
+    grid.transfer_s = lambda: 30.0 if inputs else 0.05
+    (agent,) = boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    files = (FileRecord("f", digest_of("user", "f"), 10),) * inputs
+    grid.machine("w").files.update(record.digest for record in files)
+    writer.bind("first")
+    until(grid, lambda: writer.of(Started))
+    for epoch in (2, 3):
+        writer.bind("a", inputs=files, sources=("w",))
+        writer.tell(Withdraw(RUN, "a", 1, epoch=writer.epoch))
+        until(grid, lambda e=epoch: len(cancelled(writer)) == e - 1)
+        writer.epoch = epoch
+        writer.attach()
+        wait(grid, 0.1)
+    writer.bind("a", inputs=files, sources=("w",))
+    until(grid, lambda: any(m.task == "a" and m.key for m in writer.of(Finished)[2:]))
+    wait(grid, 100.0)
+    assert [job.task for _, _, job in grid.started] == ["first", "a"]
+    assert (agent.busy, agent.cores_in_use, agent.waiting) == (0, 0, 0)
+
+
+def cancelled(writer):
+    return [m for m in writer.of(Finished) if m.ended.outcome == "cancelled"]
+
+
+def test_withdrawn_attempts_leave_room_for_others_to_fetch(grid, monkeypatch):
+    monkeypatch.setattr(gathering, "FETCHING_MAX", 2)
+    grid.transfer_s = lambda: 1000.0
+    boot(grid)
+    writer = Writer(grid)
+    writer.attach()
+    for number in range(6):
+        writer.bind(f"t{number}", inputs=(FileRecord("f", f"d{number}", 10),), sources=("w",))
+    for number in range(6):
+        writer.tell(Withdraw(RUN, f"t{number}", 1, epoch=1))
+    until(grid, lambda: len(cancelled(writer)) == 6)
+    grid.transfer_s = lambda: 1.0
+    grid.machine("w").files.add("d9")
+    writer.bind("last", inputs=(FileRecord("f", "d9", 10),), sources=("w",))
+    until(grid, lambda: any(m.task == "last" for m in writer.of(Finished)), 20.0)
+
+
+def test_a_file_on_its_way_is_had_from_whatever_source_any_asker_names(grid):
+    grid.transfer_s = lambda: 5.0
+    boot(grid, cores=4)
+    writer = Writer(grid)
+    writer.attach()
+    record = FileRecord("f", "d1", 10)
+    grid.machine("w").files.add("d1")
+    writer.bind("a", inputs=(record,), sources=("gone",))
+    wait(grid, 1.0)
+    writer.bind("b", inputs=(record,), sources=("gone", "w"))
+    until(grid, lambda: {m.task for m in writer.of(Finished)} == {"a", "b"})
+    assert writer.of(Refused) == []
+
+
+def test_each_source_of_a_file_is_asked_once_for_all_who_wait_for_it(grid):
+    grid.transfer_s = lambda: 5.0
+    boot(grid, cores=4)
+    writer = Writer(grid)
+    writer.attach()
+    record = FileRecord("f", "d1", 10)
+    asked = []
+    place = grid.machine("p").agents["p/peer"].world
+    fetch = place.fetch
+    place.fetch = lambda wanted, sources, done: (
+        asked.append(sources),
+        fetch(wanted, sources, done),
+    )
+    for number, sources in enumerate([("x",), ("x", "y"), ("y",), ("x",)]):
+        writer.bind(f"t{number}", inputs=(record,), sources=sources)
+    until(grid, lambda: len(writer.of(Refused)) == 4)
+    assert asked == [("x",), ("y",)]
+
+
+# -- fences ----------------------------------------------------------------------------------------
+
+
+def test_a_newer_epoch_is_not_obeyed_before_it_has_attached(grid):
+    """Its writer has yet to hear what is here: an attempt of the same number may be under way."""
+    grid.duration = lambda job: 50.0
+    marks = Noted()
+    (agent,) = boot(grid, marks=marks)
+    first = Writer(grid)
+    first.attach()
+    first.bind("a")
+    until(grid, lambda: first.of(Started))
+    newer = Writer(grid, "w2", epoch=2)
+    newer.bind("b")
+    newer.tell(Withdraw(RUN, "a", 1, force=True, epoch=2))
+    wait(grid, 5.0)
+    newer.tell(Release(RUN, 2, over=True))
+    wait(grid, 5.0)
+    assert agent.busy == 1, "what the first writer asked for goes on"
+    until(grid, lambda: first.of(Finished))
+    newer.thank(("a", 1))
+    wait(grid, 5.0)
+    assert len(agent.outbox) == 1
+    assert [job.task for _, _, job in grid.started] == ["a"]
+    assert marks.released == []
+    assert newer.heard == []
+
+
+def attach_runs(grid, names, node="other", epoch=7):
+    """Somebody writes a lot of runs."""
+    speaker = Writer(grid, node)
+    for name in names:
+        speaker.tell(Attach(name, epoch, 1))
+    wait(grid, 1.0)
+    return speaker
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_run_stays_fenced_however_many_others_there_are(grid, crash):
+    boot(grid)
+    Writer(grid, "w2", epoch=5).attach()
+    attach_runs(grid, [f"run-{number}" for number in range(3000)])
+    if crash:
+        grid.crash("p")
+        grid.restart("p")
+    old = Writer(grid, epoch=4)
+    old.attach()
+    assert [m.epoch for m in old.of(Fenced)] == [5]
+    assert old.of(Attached) == []
+
+
+def test_who_makes_up_runs_crowds_out_its_own(grid, monkeypatch):
+    monkeypatch.setattr(writers, "RUNS_MAX", 50)
+    boot(grid)
+    Writer(grid, "w2", epoch=5).attach()
+    flood = attach_runs(grid, [f"run-{number}" for number in range(500)])
+    old = Writer(grid, epoch=4)
+    old.attach()
+    assert [m.epoch for m in old.of(Fenced)] == [5]
+    flood.heard.clear()
+    flood.tell(Attach("run-499", 6, 1))
+    flood.tell(Attach("run-0", 6, 1))
+    wait(grid, 1.0)
+    assert [m.run for m in flood.of(Fenced)] == ["run-499"]
+
+
+def test_a_run_of_which_something_is_here_is_never_forgotten(grid, monkeypatch):
+    monkeypatch.setattr(writers, "RUNS_MAX", 3)
+    monkeypatch.setattr(writers, "FORGET_S", 3600.0)
+    grid.duration = lambda job: 10 * 3600.0
+    boot(grid)
+    Writer(grid, epoch=5).attach()
+    writer = Writer(grid, epoch=5)
+    writer.bind("a")
+    until(grid, lambda: writer.of(Started))
+    attach_runs(grid, [f"run-{number}" for number in range(20)], node="w")
+    wait(grid, 5 * 3600.0)
+    old = Writer(grid, "w2", epoch=4)
+    old.attach()
+    assert old.of(Fenced)
+
+
+def test_a_run_that_nobody_spoke_of_for_long_is_forgotten(grid, monkeypatch):
+    monkeypatch.setattr(writers, "FORGET_S", 3600.0)
+    (agent,) = boot(grid)
+    attach_runs(grid, ["x", "y"])
+    wait(grid, 3000.0)
+    attach_runs(grid, ["y"])
+    wait(grid, 2000.0)
+    assert not agent._writers.is_known("x")
+    assert agent._writers.is_known("y")
+    left = [value for key, value in grid.machine("p").puts.items() if key.startswith("writers.")]
+    assert len([value for value in left if value]) == 1
+
+
+def test_what_the_version_before_remembered_is_read(grid):
+    before = {"session": 4, "runs": {RUN: {"epoch": 5, "address": "w2/run.r", "over": False}}}
+    grid.machine("p").puts["writers"] = msgspec.msgpack.encode(before)
+    agents = boot(grid)
+    for session in (5, 6):
+        assert agents[-1]._writers.session == session
+        old = Writer(grid, epoch=4)
+        old.attach()
+        assert [m.epoch for m in old.of(Fenced)] == [5]
+        wait(grid, 1.0)
+        grid.crash("p", power=False)
+        grid.restart("p")
+
+
+# -- leases ----------------------------------------------------------------------------------------
+
+
+def made_something(grid, writer):
+    writer.attach()
+    writer.bind("a")
+    until(grid, lambda: writer.of(Finished))
+    writer.thank(("a", 1))
+
+
+def test_what_is_kept_for_a_run_is_let_go_when_its_writer_is_not_heard_of(grid):
+    marks = Noted()
+    boot(grid, marks=marks)
+    made_something(grid, Writer(grid))
+    wait(grid, grid_agent.LEASE_S - 2 * grid_agent.LOOK_S)
+    assert marks.marked == {RUN}
+    wait(grid, 4 * grid_agent.LOOK_S)
+    assert (marks.marked, marks.released) == (set(), [RUN])
+
+
+@pytest.mark.parametrize("word", [Attach(RUN, 1, 5), Acknowledge(RUN, 1, ())])
+def test_a_lease_holds_while_the_writer_is_heard_of(grid, word):
+    marks = Noted()
+    boot(grid, marks=marks)
+    writer = Writer(grid)
+    made_something(grid, writer)
+    for _ in range(30):
+        wait(grid, 86_400.0)
+        writer.tell(word)
+    wait(grid, 3600.0)
+    assert marks.marked == {RUN}
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 86_400.0 * 365, -86_400.0 * 365])
+def test_a_lease_outlives_a_restart_and_a_clock_that_was_set(grid, ahead_s):
+    marks = Noted()
+    boot(grid, marks=marks)
+    writer = Writer(grid)
+    made_something(grid, writer)
+    wait(grid, 86_400.0)
+    grid.crash("p")
+    grid.machine("p").clock_ahead_s = ahead_s
+    grid.restart("p")
+    wait(grid, 2 * grid_agent.LOOK_S)
+    assert marks.marked == {RUN}, "its writer has had no time yet to say anything"
+    writer.tell(Attach(RUN, 1, 9))
+    wait(grid, 3 * 86_400.0)
+    assert marks.marked == {RUN}
+    wait(grid, 5 * 86_400.0)
+    assert marks.marked == set()
+
+
+def test_what_is_kept_for_a_run_that_nobody_knows_is_let_go(grid):
+    marks = Noted()
+    marks.marked.add("of-an-earlier-version")
+    boot(grid, marks=marks)
+    wait(grid, 2 * grid_agent.LOOK_S)
+    assert marks.marked == set()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
+import threading
+import types
+
+import msgspec
 import pytest
 from copy_reader import CopyReader
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from toy_grid import ToyGrid
 
-from sureline.compose.kept import KeptJournals, Recorded, import_copy
+from sureline.compose.kept import KeptJournals, Recorded, import_copy, in_a_thread
 from sureline.journal.events import Opened, RunEnded, Submitted, TaskEnded, TaskReady, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Journal
@@ -33,7 +42,10 @@ class Log:
             self.base = 1
 
     def record(self, event):
-        self.events.append((self._next, encode(event)))
+        self.record_body(encode(event))
+
+    def record_body(self, body):
+        self.events.append((self._next, body))
         self._next += 1
 
     def after(self, position):
@@ -220,6 +232,86 @@ def test_events_that_do_not_follow_or_are_none_are_not_kept():
     scene.until(lambda: any(isinstance(m, Fenced) for m in stranger.heard))
     positions = [m.position for m in stranger.heard if isinstance(m, Kept)]
     assert positions == [0, 0, 0, 0, 0, 1]
+    (refused,) = [m.refused for m in stranger.heard if isinstance(m, Kept) and m.refused]
+    assert refused == f"what {RUN} is said to have recorded is no event"
+
+
+def of_a_strategy(number):
+    """An event of a kind that nobody here has."""
+    body = {"event": "molecule caught", "at": 3.0, "task": f"t{number}", "by": {"rule": [1, 2]}}
+    return msgspec.msgpack.encode(body)
+
+
+def test_events_of_kinds_that_a_keeper_does_not_have_are_kept_as_they_are():
+    scene, log = Scene(2), Log()
+    mirror = scene.mirror(log)
+    fill(log, 3)
+    log.record_body(of_a_strategy(0))
+    log.record(RunEnded(9.0, "succeeded"))
+    log.record_body(of_a_strategy(1))
+    mirror.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    assert scene.stores["k0"].known()[0].state == "succeeded", "it says nothing of the run's state"
+
+
+def messages_per_s(scene, seconds):
+    """How many a mirror sends from now on."""
+    scene.grid.keep_sent = True
+    scene.grid.sent.clear()
+    until_s = scene.grid.time + seconds
+    scene.grid.after(seconds, lambda: None)
+    scene.until(lambda: scene.grid.time >= until_s, 2 * seconds)
+    sent = [m for _, _, m in scene.grid.sent if isinstance(m, KeepRun | KeepEvents)]
+    return len(sent) / seconds
+
+
+class Full(KeptInMemory):
+    """Its disk is full, for events at least."""
+
+    def add(self, run, events, done):
+        done("no room is left here")
+
+
+def test_a_mirror_leaves_a_full_keeper_alone_and_goes_to_another():
+    scene, log = Scene(0), Log()
+    scene.stores = {"k0": Full(), "k1": Full(), "k2": KeptInMemory(), "k3": KeptInMemory()}
+    for node in scene.stores:
+        scene.boot(node)
+    mirror = scene.mirror(log)
+    fill(log, 10)
+    mirror.recorded()
+    scene.until(lambda: scene.whole(log) == ["k2", "k3"])
+    assert messages_per_s(scene, 100.0) == 0.0
+
+
+@pytest.mark.parametrize("says", ["why", "nothing"])
+def test_a_mirror_with_none_but_full_keepers_does_not_flood_them(says):
+    scene, log = Scene(0), Log()
+
+    class Mute(KeptInMemory):
+        def add(self, run, events, done):
+            done("")  # and it has taken nothing: a keeper of an earlier version
+
+    scene.stores = {"k0": Full() if says == "why" else Mute()}
+    scene.boot("k0")
+    mirror = scene.mirror(log)
+    fill(log, 10)
+    mirror.recorded()
+    scene.until(lambda: scene.grid.time > 5.0)
+    assert messages_per_s(scene, 60.0) < 1.0
+    scene.until(lambda: scene.grid.time > 1000.0, 2000.0)
+    assert 0.0 < messages_per_s(scene, 1000.0) < 0.1, "it asks ever less often, but does ask"
+    scene.stores["k0"].add = types.MethodType(KeptInMemory.add, scene.stores["k0"])
+    scene.until(lambda: scene.whole(log) == ["k0"], 1000.0)
+
+
+def test_a_mirror_does_not_send_rubbish_for_ever():
+    scene, log = Scene(1), Log()
+    mirror = scene.mirror(log)
+    log.record_body(b"rubbish")
+    mirror.recorded()
+    scene.until(lambda: scene.grid.time > 5.0)
+    assert messages_per_s(scene, 60.0) < 1.0
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -305,54 +397,165 @@ def store(request, tmp_path):
         yield kept
 
 
+def told(ask, *args):
+    """What a store answers that has no loop to spare."""
+    answers = []
+    ask(*args, answers.append)
+    (answer,) = answers
+    return answer
+
+
+def all_of(store):
+    read, position = [], 0
+    while some := told(store.read_events, RUN, position):
+        read += some
+        position = some[-1][0]
+    return read
+
+
 def numbered(count, first=2):
     return [(first + n, encode(TaskReady(1.0, f"t{n}"))) for n in range(count)]
 
 
 def test_a_store_keeps_what_it_is_given(store):
     assert store.state(RUN) is None
-    assert store.open(RUN, 1, "w", 0) == ""
-    store.keep_graph(RUN, b"graph")
+    assert told(store.open, RUN, 1, "w", 0) == ""
+    assert told(store.keep_graph, RUN, b"graph") == ""
     events = [(1, encode(Submitted(1.0, RUN, "flow", 3))), *numbered(1300)]
     for start in range(0, len(events), 500):
-        store.add(RUN, events[start : start + 500])
+        assert told(store.add, RUN, events[start : start + 500]) == ""
     state = store.state(RUN)
     assert (state.epoch, state.position, state.graph_bytes) == (1, events[-1][0], 5)
-    assert store.graph(RUN) == b"graph"
+    assert told(store.read_graph, RUN, 2) == b"aph"
     read, position = [], 0
-    while some := store.after(RUN, position):
+    while some := told(store.read_events, RUN, position):
         read += some
         position = some[-1][0]
     assert read == events
-    assert store.after(RUN, 700) == page(events[700:])
+    assert told(store.read_events, RUN, 700) == page(events[700:])
     (known,) = store.known()
     assert (known.run, known.name, known.total, known.state) == (RUN, "flow", 3, "running")
 
 
 def test_a_new_term_drops_what_is_beyond_its_base(store):
-    store.open(RUN, 1, "w", 0)
-    store.add(RUN, numbered(10))
-    store.open(RUN, 2, "w2", 5)
+    told(store.open, RUN, 1, "w", 0)
+    told(store.add, RUN, numbered(10))
+    told(store.open, RUN, 2, "w2", 5)
     state = store.state(RUN)
     assert (state.epoch, state.writer, state.position) == (2, "w2", 5)
     more = [(100, encode(TaskReady(2.0, "more")))]
-    store.add(RUN, more)
-    assert store.after(RUN, 0) == numbered(4) + more
+    told(store.add, RUN, more)
+    assert told(store.read_events, RUN, 0) == numbered(4) + more
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3000), max_size=40),
+    base=st.integers(0, 60),
+    marks=st.integers(1, 7),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_copy_that_was_cut_is_as_one_that_never_had_more(
+    tmp_path_factory, monkeypatch, sizes, base, marks
+):
+    monkeypatch.setattr("sureline.compose.kept.EVENTS_MAX", marks)
+    monkeypatch.setattr("sureline.compose.kept.PIECE_BYTES_MAX", 5000)
+    events = [
+        (2 * n + 1, encode(TaskEnded(1.0, f"t{n}", "succeeded", 1, reason="x" * size)))
+        for n, size in enumerate(sizes)
+    ]
+    events.append((2 * len(sizes) + 1, encode(RunEnded(9.0, "failed"))))
+    more = [(1000, encode(TaskReady(2.0, "more")))]
+    copies = []
+    for had in (events, [event for event in events if event[0] <= base]):
+        kept = KeptJournals(tmp_path_factory.mktemp("kept"))
+        told(kept.open, RUN, 1, "w", 0)
+        told(kept.add, RUN, had)
+        told(kept.open, RUN, 2, "w2", base)
+        told(kept.add, RUN, more)
+        copies.append((kept.state(RUN), kept.known(), all_of(kept)))
+        assert copies[-1] == (kept.state(RUN), kept.known(), all_of(KeptJournals(kept._directory)))
+    assert copies[0] == copies[1]
+
+
+def test_a_full_disk_refuses_and_nothing_is_torn(tmp_path, monkeypatch):
+    kept = KeptJournals(tmp_path)
+    told(kept.open, RUN, 1, "w", 0)
+    assert told(kept.add, RUN, numbered(3)) == ""
+
+    def full(path, mode, **options):
+        if "r+" in mode:
+            with open(path, "ab") as file:
+                file.write(b"half an ev")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return open(path, mode, **options)
+
+    monkeypatch.setattr("sureline.compose.kept.open", full, raising=False)
+    why = told(kept.add, RUN, numbered(1, 10))
+    assert why == f"{RUN} cannot be written here: No space left on device"
+    assert kept.state(RUN).position == 4
+    monkeypatch.undo()
+    assert told(kept.add, RUN, numbered(1, 10)) == ""
+    assert all_of(KeptJournals(tmp_path)) == numbered(3) + numbered(1, 10)
+
+
+def test_a_copy_that_is_as_long_as_may_be_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("sureline.compose.kept.RUN_BYTES_MAX", 1 << 20)
+    kept = KeptJournals(tmp_path)
+    told(kept.open, RUN, 1, "w", 0)
+    long = encode(TaskReady(1.0, "t" * 900_000))
+    assert told(kept.add, RUN, [(1, long), (2, long)]) == ""
+    assert "takes no more" in told(kept.add, RUN, [(3, long)])
+
+
+def test_a_loop_goes_on_while_a_disk_is_slow(tmp_path, monkeypatch):
+    """Nothing that the keeper asks of its store waits for the disk in the loop's thread."""
+    gate, slow = threading.Event(), os.fsync
+
+    def sync(fd):
+        assert gate.wait(60)
+        slow(fd)
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        kept = KeptJournals(tmp_path, in_a_thread(loop))
+        monkeypatch.setattr(os, "fsync", sync)
+        over = []
+        kept.open(RUN, 1, "w", 0, over.append)
+        await asyncio.sleep(0)
+        assert over == [] and kept.state(RUN) is None, "it is not said before it is durable"
+        gate.set()
+        await until(lambda: over)
+        gate.clear()
+        kept.keep_graph(RUN, b"graph", over.append)
+        kept.read_graph(RUN, 0, over.append)
+        await asyncio.sleep(0)
+        assert over == [""]
+        assert kept.state(RUN).graph_bytes == 0
+        gate.set()
+        await until(lambda: len(over) == 3)
+        assert over == ["", "", b"graph"], "what was asked for first was done first"
+
+    async def until(condition):
+        async with asyncio.timeout(60):
+            while not condition():  # noqa: ASYNC110 - any condition of a test, not one event
+                await asyncio.sleep(0.001)
+
+    asyncio.run(run())
 
 
 def test_copies_on_disk_outlive_their_process_and_a_torn_end_is_cut(tmp_path):
     kept = KeptJournals(tmp_path)
-    kept.open(RUN, 3, "w", 0)
-    kept.keep_graph(RUN, b"graph")
-    kept.add(RUN, numbered(10))
+    told(kept.open, RUN, 3, "w", 0)
+    told(kept.keep_graph, RUN, b"graph")
+    told(kept.add, RUN, numbered(10))
     with open(tmp_path / RUN / "events", "r+b") as file:
         file.truncate(file.seek(0, 2) - 3)
     (tmp_path / "half-made").mkdir()
     again = KeptJournals(tmp_path)
     state = again.state(RUN)
     assert (state.epoch, state.writer, state.position, state.graph_bytes) == (3, "w", 10, 5)
-    again.add(RUN, [(50, encode(TaskReady(1.0, "more")))])
-    assert [position for position, _ in again.after(RUN, 8)] == [9, 10, 50]
+    told(again.add, RUN, [(50, encode(TaskReady(1.0, "more")))])
+    assert [position for position, _ in told(again.read_events, RUN, 8)] == [9, 10, 50]
     assert [known.run for known in again.known()] == [RUN]
 
 
@@ -360,10 +563,10 @@ def test_what_ended_goes_when_there_are_too_many(tmp_path, monkeypatch):
     monkeypatch.setattr("sureline.compose.kept.RUNS_MAX", 2)
     kept = KeptJournals(tmp_path)
     for run in ("a", "b"):
-        kept.open(run, 1, "w", 0)
-    assert "runs that have not ended" in kept.open("c", 1, "w", 0)
-    kept.add("a", [(1, encode(RunEnded(1.0, "succeeded")))])
-    assert kept.open("c", 1, "w", 0) == ""
+        told(kept.open, run, 1, "w", 0)
+    assert "runs that have not ended" in told(kept.open, "c", 1, "w", 0)
+    told(kept.add, "a", [(1, encode(RunEnded(1.0, "succeeded")))])
+    assert told(kept.open, "c", 1, "w", 0) == ""
     assert [known.run for known in kept.known()] == ["b", "c"]
     assert not (tmp_path / "a").exists()
 

@@ -9,40 +9,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from grids import new_grid
 from msgspec import inspect
-from sureline.run.grid_submitter import GridSubmitter
 from toy_grid import Machine, Timer, ToyGrid, ToyPlace
 
-from sureline.compose.driving import GridSession
-from sureline.compose.elsewhere import TOPIC, answer_with, merge_copies
+from sureline.assembly.driver import SPREAD, Charge, Hearers, RunDriver
+from sureline.assembly.ground import Standing
+from sureline.assembly.node import GridNode
+from sureline.assembly.peer import Certificates, GridPeer, Workplace, dealing_by
 from sureline.compose.kept import KeptJournals
 from sureline.compose.node import MESSAGES
 from sureline.journal import events
-from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.kademlia.messages import Find
-from sureline.overlay.membership import Membership, Offer
+from sureline.overlay.membership import Offer
 from sureline.overlay.membership.messages import Join, Record
-from sureline.overlay.news import News
-from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.marks import CacheMarks
-from sureline.peer.grid_agent import GridPeerAgent
-from sureline.run.keeper import Keeper
-from sureline.run.mirror import Mirror
-from sureline.run.options import Options
-from sureline.run.presence import Presence
-from sureline.run.presence import part as driver_part
-from sureline.strategies.spread import SpreadPlacer
+from sureline.run.options import Options, Past
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider.agent import PART as MARKET
-from sureline.strategies.surety.provider.agent import Provider
 from sureline.workflow.model import Command, Graph, Task
 from sureline.world.address import at, node_of
+from sureline.world.agent import Agent
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.net.codec import BadFrameError, Codec
@@ -234,6 +225,20 @@ class AbsurdPlace(ToyPlace):
         super().record(event)
 
 
+class AbsurdGround(NamedTuple):
+    grid: AbsurdGrid
+    id: str
+
+    def place(self, me: str) -> AbsurdPlace:
+        return self.grid.place(me)
+
+    def join(self, agent: Agent) -> None:
+        self.grid.join(agent)
+
+    def is_node(self, text: str) -> bool:
+        return "@" in text
+
+
 class AbsurdGrid(ToyGrid):
     """A victim with all parts of a peer, an honest peer, and the driver of a run. Whatever is sent
     must have a form on the wire, and takes it."""
@@ -277,49 +282,24 @@ class AbsurdGrid(ToyGrid):
 
     # -- nodes ---------------------------------------------------------------------------------
 
-    def _common(self, node: str, offer: Offer | None, contacts: list[str]) -> list[Any]:
-        def place(part: str) -> tuple[str, AbsurdPlace]:
-            return at(node, part), self.place(at(node, part))
-
-        membership = Membership(*place("membership"), offer)
-        kademlia = Kademlia(*place("kademlia"))
-        news = News(
-            *place("news"),
-            self._credentials.verified,
-            lambda new: None,
-            neighbours=lambda: [m.node for m in membership.members().values()],
-        )
-        membership.on_news = news.heard_of
-        for agent in (membership, kademlia, news):
-            self.join(agent)
-        membership.join(contacts, lambda count: None)
-        kademlia.join([at(contact, "kademlia") for contact in contacts], lambda count: None)
-        return [membership, kademlia, place]
+    def _node(self, node: str, offer: Offer | None, contacts: list[str]) -> GridNode:
+        made = GridNode(AbsurdGround(self, node), offer, Standing(self._credentials.verified))
+        made.join(contacts, lambda others: None)
+        return made
 
     def _peer(self, where: Path, node: str) -> None:
         where.mkdir(exist_ok=True)
         offer = Offer(2.0, 1000, roles=("run", "submit"))
-        contacts = [] if node == VICTIM else [VICTIM]
-        membership, kademlia, place = self._common(node, offer, contacts)
-        kept = KeptJournals(where / "kept")
-        self.join(Keeper(*place("keeper"), kept))
-        kademlia.on_broadcast(TOPIC, answer_with(node, kept.known), merge_copies)
-        self.join(
-            Renewal(
-                *place("renewal"),
-                request=lambda: None,
-                accept=accepting(self._credentials),
-                issuers=list,
-                issue=self._issue,
-            )
-        )
+        made = self._node(node, offer, [] if node == VICTIM else [VICTIM])
         self._caches.append(FileCache(where, 1 << 20))
-        marks = CacheMarks(self._caches[-1])
-        agent = GridPeerAgent(*place("peer"), Capacity(2.0, 1000), marks, membership.report)
-        self.join(agent)
-        agent.start()
-        tariff = Tariff(0.0, 1.0, 0.5, 0.5, 0.5)
-        self.join(Provider(*place(MARKET), agent, tariff))
+        workplace = Workplace(
+            Capacity(2.0, 1000),
+            CacheMarks(self._caches[-1]),
+            dealing_by(Tariff(0.0, 1.0, 0.5, 0.5, 0.5)),
+        )
+        accept = accepting(self._credentials)
+        certificates = Certificates("nobody", lambda: None, accept, self._issue)
+        GridPeer(made, KeptJournals(where / "kept"), workplace, certificates).start()
 
     def _drive(self) -> None:
         graph = Graph(
@@ -329,30 +309,13 @@ class AbsurdGrid(ToyGrid):
                 for i in range(40)
             ],
         )
-        membership, _, place = self._common(DRIVER, None, [VICTIM, HONEST])
-        self.submitter = GridSubmitter(
-            *place(f"run.{RUN}"),
-            RUN,
-            graph,
-            SpreadPlacer(RUN),
-            Options(retry_delay_s=0.1),
-            self.ended.append,
-            epoch=1,
-            on_fenced=self.fenced.append,
-        )
-        self.mirror = Mirror(
-            *place(f"mirror.{RUN}"), RUN, 1, graph.to_bytes(), Recorded(), lambda epoch: None
-        )
-        presence = Presence(*place(driver_part(RUN)), RUN, 1, 99)
-        for agent in (self.submitter, self.mirror, presence):
-            self.join(agent)
-        capacity = Capacity(2.0, 1000)
-        self.submitter.start({VICTIM: capacity, HONEST: capacity})
-        self.mirror.start()
-
-        session = GridSession.__new__(GridSession)  # for what it does with a member, nothing else
-        session._options, session._left_out = Options(), {}
-        membership.watch(lambda member: session._tell(self.submitter, self.mirror, member))
+        node = self._node(DRIVER, None, [VICTIM, HONEST])
+        charge = Charge(RUN, graph, Options(retry_delay_s=0.1), Past(), 1, SPREAD, pid=99)
+        hearers = Hearers(self.ended.append, self.fenced.append)
+        driver = RunDriver(node, charge, Recorded(), hearers)
+        self.submitter, self.mirror = driver.writer, driver.mirror
+        self.run(lambda: len(node.present()) == 2, float("inf"))
+        driver.begin()
 
     # -- the attack ----------------------------------------------------------------------------
 

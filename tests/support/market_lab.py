@@ -61,7 +61,7 @@ class MarketLab:
         )
         (self.home,) = scenario.submitter_names()
         self.driver = Driver(
-            self.grid.sim, self.home, "lab", graph, self.grid.drive_surety, options
+            self.grid.sim, self.home, "lab", graph, self.grid.driving("surety"), options
         )
         for node, tariff in tariffs.items():
             self.grid.boxes[node].seller = Seller(tariff)

@@ -67,6 +67,7 @@ class Machine:
         """Raised by every crash: what belongs to an earlier life is not heard any more."""
         self.up = True
         self.frozen = False
+        self.clock_ahead_s = 0.0
         self.held_back: list[Callable[[], None]] = []
         self.agents: dict[str, Agent] = {}
         self.files: set[str] = set()
@@ -229,6 +230,9 @@ class ToyPlace:
         return self.m.life == self.life
 
     def now(self) -> float:
+        return self.grid.time + self.m.clock_ahead_s
+
+    def elapsed(self) -> float:
         return self.grid.time
 
     def send(self, to: str, message: object) -> None:

@@ -96,6 +96,9 @@ class ToyWorld:
     def now(self) -> float:
         return self._home.time
 
+    def elapsed(self) -> float:
+        return self._home.time
+
     def after(self, seconds: float, action: Callable[[], None]) -> ToyTimer:
         home = self._home
         home._steps += 1

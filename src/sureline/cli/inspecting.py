@@ -56,10 +56,10 @@ def runs(
 
 
 def _runs_of_grid(grid: str, limit: int, as_json: bool) -> int:
-    from sureline.compose.elsewhere import find_copies, visiting
+    from sureline.compose.elsewhere import find_copies, reader_on, visiting
 
     with visiting(grid) as (node, loop):
-        copies = loop.run(find_copies(node, ""))
+        copies = loop.run(find_copies(reader_on(node), ""))
     known = {copy.about.run: copy.about for copy in reversed(copies)}
     newest = sorted(known.values(), key=lambda about: (about.submitted_at, about.run))[-limit:]
     rows = [

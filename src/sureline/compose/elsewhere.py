@@ -16,95 +16,39 @@ from typing import TypeVar
 
 import msgspec
 
+from sureline.assembly.driver import run_part
 from sureline.compose.node import Node, grid_loop, open_node
 from sureline.journal.events import decode
 from sureline.journal.locks import LOCK, Holder, RunLock
 from sureline.journal.store import Entry, Journal
-from sureline.run.keeping import (
-    KeeperAsk,
-    KeeperPart,
-    NumberedEvent,
-    RunKnown,
-)
+from sureline.run.copies import PART, Copy, CopyReader, RunCopy
+from sureline.run.keeping import NumberedEvent
 from sureline.run.options import CancelRun
-from sureline.run.presence import DriverAsk, DriverHere
-from sureline.run.presence import part as driver_part
+from sureline.run.presence import DriverHere
 from sureline.workflow.mistakes import SurelineError, UserError
-from sureline.world.address import Node as NodeId
-from sureline.world.address import at, name_of, node_of
-from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message, Unreachable, World
+from sureline.world.address import at, name_of
 
-
-def run_part(run: str) -> str:
-    """The part of the node that drives a run."""
-    return f"run.{run}"
-
-
-TOPIC = "runs"
-LISTED_MAX = 500
-COPIES_MAX = 3
-ANSWER_S = 5.0
 CANDIDATES_MAX = 5
-PAGES_MAX = 1_000_000
 
-T = TypeVar("T", bound=Message)
-
-
-class Copy(msgspec.Struct, frozen=True, array_like=True):
-    """That a node keeps a copy of a run."""
-
-    node: NodeId
-    about: RunKnown
+T = TypeVar("T")
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Copy]).decode
+def reader_on(node: Node) -> CopyReader:
+    me = at(node.id, PART)
+    reader = CopyReader(me, node.place(me), node.kademlia)
+    node.join(reader)
+    return reader
 
 
-def answer_with(node: NodeId, known: Callable[[], Sequence[RunKnown]]) -> Callable[..., bytes]:
-    """The handler of TOPIC on a peer that keeps copies: payload is the start of a run's name."""
-
-    def handler(origin: AgentId, payload: bytes) -> bytes:
-        start = payload.decode(errors="replace")
-        found = [Copy(node, one) for one in known() if one.run.startswith(start) and one.whole]
-        return _encode(found[-LISTED_MAX:])
-
-    return handler
-
-
-def merge_copies(replies: Sequence[bytes]) -> bytes:
-    """Of several lists one: the newest runs, the best copies of each."""
-    copies: dict[str, list[Copy]] = {}
-    for reply in replies:
-        for copy in _copies_in(reply):
-            copies.setdefault(copy.about.run, []).append(copy)
-    newest = sorted(copies.values(), key=lambda some: (some[0].about.submitted_at, some[0].node))
-    kept: list[Copy] = []
-    for some in newest[-LISTED_MAX:]:
-        best = sorted(some, key=lambda c: (c.about.epoch, c.about.position, c.node), reverse=True)
-        kept.extend(best[:COPIES_MAX])
-    return _encode(kept)
-
-
-def _copies_in(reply: bytes) -> list[Copy]:
-    try:
-        return _decode(reply)
-    except msgspec.DecodeError:
-        return []  # of a peer with another version, or of a liar
-
-
-async def find_copies(node: Node, start: str) -> list[Copy]:
+async def find_copies(reader: CopyReader, start: str) -> list[Copy]:
     """All copies of runs whose names begin so, best first within a run, the newest run last."""
-    found: asyncio.Future[list[Copy]] = asyncio.get_running_loop().create_future()
+    return await _answer(lambda then: reader.find(start, then))
 
-    def heard(aggregate: object) -> None:
-        value = getattr(aggregate, "value", None)
-        if not found.done():
-            found.set_result(_copies_in(value) if value else [])
 
-    node.kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
-    node.world.guard(node.kademlia.broadcast, TOPIC, start.encode(), heard)
+async def _answer(ask: Callable[[Callable[[T], None]], None]) -> T:
+    """What an agent calls back with."""
+    found: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    ask(lambda answer: None if found.done() else found.set_result(answer))
     return await found
 
 
@@ -123,62 +67,26 @@ def choose(start: str, copies: Sequence[Copy], grid: str) -> list[Copy]:
     )
 
 
-class Reader(Agent):
-    """Asks keepers and drivers, one question at a time; part `reader` of a guest."""
-
-    def __init__(self, me: AgentId, world: World) -> None:
-        super().__init__(me, world)
-        self._serial = 0
-        self._asked = ""
-        self._waiting: asyncio.Future[Message | None] | None = None
-
-    async def ask(self, to: AgentId, question: Callable[[int], Message]) -> Message | None:
-        """The answer; None if there is none in time."""
-        self._serial += 1
-        self._asked = node_of(to)
-        self._waiting = asyncio.get_running_loop().create_future()
-        self.world.send(to, question(self._serial))
-        try:
-            return await asyncio.wait_for(self._waiting, ANSWER_S)
-        except TimeoutError:
-            return None
-
-    @handles(Unreachable)
-    def on_unreachable(self, sender: AgentId, message: Unreachable) -> None:
-        if message.node == self._asked:
-            self._answered(self._serial, None)
-
-    @handles(KeeperPart)
-    def on_part(self, sender: AgentId, message: KeeperPart) -> None:
-        self._answered(message.serial, message)
-
-    @handles(DriverHere)
-    def on_here(self, sender: AgentId, message: DriverHere) -> None:
-        self._answered(message.serial, message)
-
-    def _answered(self, serial: int, message: Message | None) -> None:
-        if serial == self._serial and self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(message)
-
-
 class RunElsewhere:
     """A run's copy in a directory of its own, which is thrown away afterwards."""
 
     def __init__(
-        self, node: Node, loop: asyncio.Runner, copies: Sequence[Copy], directory: Path
+        self,
+        node: Node,
+        loop: asyncio.Runner,
+        reader: CopyReader,
+        copies: Sequence[Copy],
+        directory: Path,
     ) -> None:
         self._node = node
         self._loop = loop
-        self._copies = list(copies)
+        self._reader = reader
+        self._copy = RunCopy(copies, self._merge)
+        self._failed: SurelineError | None = None
         self.directory = directory
-        self.run = copies[0].about.run
+        self.run = self._copy.run
         self.driver: DriverHere | None = None
         self._lock: RunLock | None = None
-        self._graph = b""
-        self._position = 0
-        me = at(node.id, "reader")
-        self._reader = Reader(me, node.world.place(me))
-        node.world.join(self._reader)
 
     @classmethod
     @contextmanager
@@ -188,8 +96,9 @@ class RunElsewhere:
             tempfile.TemporaryDirectory(prefix="sureline-") as directory,
             visiting(grid) as (node, loop),
         ):
-            copies = choose(start, loop.run(find_copies(node, start)), node.home.grid)
-            self = cls(node, loop, copies, Path(directory) / ".sureline")
+            reader = reader_on(node)
+            copies = choose(start, loop.run(find_copies(reader, start)), node.home.grid)
+            self = cls(node, loop, reader, copies, Path(directory) / ".sureline")
             try:
                 self.refresh()
                 yield self
@@ -206,48 +115,24 @@ class RunElsewhere:
         self._loop.run(self._refresh())
 
     async def _refresh(self) -> None:
-        for copy in list(self._copies):
-            if await self._read(copy.node):
-                break
-            self._copies.remove(copy)  # it does not answer; it had its chance
-        else:
+        there: bool = await _answer(lambda then: self._reader.read(self._copy, then))
+        if self._failed is not None:
+            raise self._failed
+        if not there:
             raise SurelineError(f"nobody who keeps run {self.run} answers any more")
         await self._look_for_driver()
 
-    async def _read(self, keeper: NodeId) -> bool:
-        """Read all that is new there. False if it does not answer."""
-        for _ in range(PAGES_MAX):
-            answer = await self._reader.ask(at(keeper, "keeper"), self._question)
-            if not isinstance(answer, KeeperPart) or not answer.size_bytes:
-                return False
-            self._take(answer)
-            if answer.last:
-                return True
-        return False
-
-    def _question(self, serial: int) -> KeeperAsk:
-        return KeeperAsk(serial, self.run, len(self._graph), self._position)
-
-    def _take(self, part: KeeperPart) -> None:
-        if part.piece and part.offset == len(self._graph):
-            self._graph += part.piece
-        if part.events:
-            self._merge(part.events)
-
-    def _merge(self, events: Sequence[NumberedEvent]) -> None:
-        with Journal.open(self.directory) as journal:
-            journal.merge(
-                self.run, self._graph, [Entry(position, decode(body)) for position, body in events]
-            )
-        self._position = max(position for position, _ in events)
-
-    @property
-    def _writer(self) -> NodeId:
-        return self._copies[0].about.writer
+    def _merge(self, graph: bytes, events: Sequence[NumberedEvent]) -> None:
+        entries = [Entry(position, decode(body)) for position, body in events]
+        try:
+            with Journal.open(self.directory) as journal:
+                journal.merge(self.run, graph, entries)
+        except SurelineError as error:
+            self._failed = error  # raised where somebody waits for it
 
     @property
     def driver_name(self) -> str:
-        return name_of(self._writer)
+        return name_of(self._copy.writer)
 
     def state(self) -> str:
         """The run's state as of the last refresh; 'running' until its end is recorded."""
@@ -256,13 +141,9 @@ class RunElsewhere:
 
     async def _look_for_driver(self) -> None:
         """Ask the driver that the copy names; who looks at the journal sees it held, or not."""
-        answer = None
+        self.driver = None
         if self.state() == "running":
-            answer = await self._reader.ask(
-                at(self._writer, driver_part(self.run)),
-                lambda serial: DriverAsk(serial, self.run),
-            )
-        self.driver = answer if isinstance(answer, DriverHere) else None
+            self.driver = await _answer(lambda then: self._reader.look_for_driver(self._copy, then))
         work = self.directory / "work" / self.run
         if self.driver is None:
             if self._lock is not None:
@@ -271,7 +152,7 @@ class RunElsewhere:
             return
         if self._lock is None:
             self._lock = RunLock.acquire(work)
-        owner = Holder(name_of(self._writer), self.driver.pid)
+        owner = Holder(name_of(self._copy.writer), self.driver.pid)
         (work / LOCK).write_bytes(msgspec.json.encode(owner))
 
     def cancel(self, *, drain: bool) -> bool:
@@ -279,7 +160,7 @@ class RunElsewhere:
         if self.driver is None:
             return False
         asked = CancelRun(drain=drain, reason=f"cancelled from {self._node.credentials.name}")
-        self._reader.world.send(at(self._writer, run_part(self.run)), asked)
+        self._reader.world.send(at(self._copy.writer, run_part(self.run)), asked)
         return True
 
     def copy_into(self, directory: Path) -> None:

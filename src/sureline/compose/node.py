@@ -1,9 +1,9 @@
-"""One process on a grid: its network, and the agents that every process there has.
+"""One process on a grid: the ground that its agents stand on, with its network.
 
-A node is made of a transport, a live world on it, and the parts `membership` (who is there),
-`kademlia` (where things are) and `news` (who is out), with a file service beside them. What else
-lives on a node is joined by whoever makes it: `serving` makes the node of a peer that runs tasks,
-`driving` that of a process that drives a run, and commands that only look around use a bare one.
+A node is made of a transport, a live world on it, the agents of `assembly.node`, and a file
+service beside them. What else lives on a node is joined by whoever makes it: `serving` makes the
+node of a peer that runs tasks, `driving` that of a process that drives a run, and commands that
+only look around use a bare one.
 
 The process that serves from a home is the node NAME; any other process of the home is a guest,
 NAME+SUFFIX: in nobody's tables, and not a member.
@@ -21,12 +21,13 @@ from typing import NamedTuple
 
 import uvloop
 
-from sureline.overlay.kademlia import Kademlia, key_of
+from sureline.assembly.ground import Standing
+from sureline.assembly.node import GridNode
+from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.kademlia.messages import MESSAGES as KADEMLIA_MESSAGES
 from sureline.overlay.membership import Member, Membership, Offer
 from sureline.overlay.membership.messages import MESSAGES as MEMBERSHIP_MESSAGES
 from sureline.overlay.news import MESSAGES as NEWS_MESSAGES
-from sureline.overlay.news import News
 from sureline.overlay.renewal import MESSAGES as RENEWAL_MESSAGES
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.fetcher import BlobFetcher
@@ -35,10 +36,11 @@ from sureline.peer.messages import MESSAGES as PEER_MESSAGES
 from sureline.run.keeping import MESSAGES as KEEPER_MESSAGES
 from sureline.run.options import CancelRun
 from sureline.run.presence import MESSAGES as PRESENCE_MESSAGES
-from sureline.strategies.surety.invocation import MESSAGES as SURETY_MESSAGES
+from sureline.strategies import known
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
-from sureline.world.address import at, endpoint_of
+from sureline.world.address import endpoint_of
+from sureline.world.agent import Agent
 from sureline.world.identity.certificates import Identity
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.home import GridHome
@@ -48,7 +50,16 @@ from sureline.world.live import Fetcher, LiveWorld, Recorder, Runner
 from sureline.world.net.codec import Codec
 from sureline.world.net.interfaces import BulkBody, StrangerHandler
 from sureline.world.net.transport import Transport
-from sureline.world.protocol import Action, Job, JobEvent, JobHandle, Recordable
+from sureline.world.protocol import (
+    Action,
+    AgentId,
+    Job,
+    JobEvent,
+    JobHandle,
+    Message,
+    Recordable,
+    World,
+)
 
 JOIN_S = 15.0
 """A command that looks around gives up if nobody has answered by then."""
@@ -62,10 +73,14 @@ MESSAGES = (
     *PEER_MESSAGES,
     *KEEPER_MESSAGES,
     *PRESENCE_MESSAGES,
-    *SURETY_MESSAGES,
     CancelRun,
 )
-"""All that travels between nodes."""
+"""All that travels between nodes, whatever strategies there are."""
+
+
+def messages() -> tuple[type[Message], ...]:
+    """All that travels, with what strategies bring."""
+    return (*MESSAGES, *(m for strategy in known().values() for m in strategy.messages))
 
 
 class NobodyAnswersError(SurelineError):
@@ -115,24 +130,8 @@ class Forgetful:
         return self._kept.get(key)
 
 
-class Count:
-    """A number that is told once."""
-
-    def __init__(self) -> None:
-        self._told = asyncio.Event()
-        self._number = 0
-
-    def set(self, number: int) -> None:
-        self._number = number
-        self._told.set()
-
-    async def wait(self) -> int:
-        await self._told.wait()
-        return self._number
-
-
 class Node:
-    """Made by `Node.open`; `async with` closes it."""
+    """Made by `Node.open`; `async with` closes it. A `Ground` of real things."""
 
     def __init__(self, home: GridHome, credentials: Credentials, transport: Transport) -> None:
         self.home = home
@@ -140,14 +139,11 @@ class Node:
         self.transport = transport
         self.id: NodeId = transport.node
         self.world: LiveWorld
-        self.kademlia: Kademlia
-        self.membership: Membership
-        self.news: News
+        self.grid: GridNode
         self.files: FileService
         self.cache: FileCache
         self._on_refused: Callable[[str], None] = lambda reason: None
-        self._met = Count()
-        self._knows = Count()
+        self._met: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def open(
@@ -186,7 +182,7 @@ class Node:
             where.host,
             where.port,
             credentials,
-            Codec(MESSAGES),
+            Codec(messages()),
             name_suffix=guest,
             bulk=answer,
             on_stranger=on_stranger,
@@ -213,30 +209,35 @@ class Node:
             transport=transport,
             node=self.id,
         )
-        self._make_agents(offer)
+        revoked = credentials.revocations
+        self.grid = GridNode(
+            self,
+            offer,
+            Standing(credentials.verified, revoked, self._on_new_list),
+            list(known().values()),
+        )
+        for name in revoked.names:
+            transport.drop(name)
         return self
 
-    def _make_agents(self, offer: Offer | None) -> None:
-        def me(part: str) -> str:
-            return at(self.id, part)
+    # -- what agents stand on -------------------------------------------------------------------
 
-        place = self.world.place
-        self.membership = Membership(me("membership"), place(me("membership")), offer)
-        self.kademlia = Kademlia(me("kademlia"), place(me("kademlia")))
-        self.news = News(
-            me("news"),
-            place(me("news")),
-            self.credentials.verified,
-            self._on_new_list,
-            known=self.credentials.revocations,
-            neighbours=lambda: [member.node for member in self.present()],
-        )
-        self.membership.news = self.news.version
-        self.membership.on_news = self.news.heard_of
-        for agent in (self.membership, self.kademlia, self.news):
-            self.world.join(agent)
-        for name in self.credentials.revocations.names:
-            self.transport.drop(name)
+    def place(self, me: AgentId) -> World:
+        return self.world.place(me)
+
+    def join(self, agent: Agent) -> None:
+        self.world.join(agent)
+
+    def is_node(self, text: str) -> bool:
+        return is_node(text)
+
+    @property
+    def membership(self) -> Membership:
+        return self.grid.membership
+
+    @property
+    def kademlia(self) -> Kademlia:
+        return self.grid.kademlia
 
     # -- being there ----------------------------------------------------------------------------
 
@@ -248,20 +249,19 @@ class Node:
     def begin_joining(self) -> None:
         """Knock at the contacts until one answers. Without contacts this is the first node of its
         grid."""
-        contacts = self.contacts()
-        self.world.guard(self.membership.join, contacts, self._met.set)
-        at_kademlia = [at(node, "kademlia") for node in contacts]
-        self.world.guard(self.kademlia.join, at_kademlia, self._knows.set)
+        self.world.guard(self.grid.join, self.contacts(), self._has_met)
 
-    async def join(self, timeout_s: float = JOIN_S) -> None:
+    def _has_met(self, others: int) -> None:
+        if not self._met.done():
+            self._met.set_result(others)
+
+    async def meet(self, timeout_s: float = JOIN_S) -> None:
         """Join, for a command: it knows all members then, and finds its way in the hash table.
         Raises NobodyAnswersError."""
         contacts = self.contacts()
         self.begin_joining()
         try:
-            async with asyncio.timeout(timeout_s):
-                members = await self._met.wait()
-                await self._knows.wait()
+            members = await asyncio.wait_for(self._met, timeout_s)
         except TimeoutError:
             members = 0
         if not members:
@@ -273,7 +273,7 @@ class Node:
 
     def present(self) -> list[Member]:
         """The members that are not known to be gone."""
-        return [m for m in self.membership.members().values() if m.state in ("alive", "suspect")]
+        return self.grid.present()
 
     def remember_contacts(self) -> None:
         """Keep where to knock next time. A hint: a home that cannot be written is no reason to
@@ -288,8 +288,7 @@ class Node:
 
     async def close(self) -> None:
         """Go without a word: members notice, guests are missed by nobody."""
-        self.membership.stop()
-        self.kademlia.stop()
+        self.grid.stop()
         await self.files.close()
         await self.transport.close()
 
@@ -307,13 +306,13 @@ class Node:
     # -- where files are ------------------------------------------------------------------------
 
     def _announce(self, digest: str) -> None:
-        self.kademlia.store(key_of(digest), self.id.encode(), lambda replicas: None)
+        self.grid.announce(digest)
 
     def _withdraw(self, digest: str) -> None:
-        self.kademlia.forget(key_of(digest), self.id.encode())
+        self.grid.withdraw(digest)
 
     def _locate(self, digest: str, on_done: Callable[[Sequence[NodeId]], None]) -> None:
-        self.kademlia.find(key_of(digest), lambda values: on_done(_nodes(values)))
+        self.grid.locate(digest, on_done)
 
     # -- who is out -----------------------------------------------------------------------------
 
@@ -321,12 +320,10 @@ class Node:
         """Take in a list that another process of this home has signed or heard of."""
         found = self.credentials.reload()
         if found is not None:
-            self.news.publish(found)
+            self.grid.news.publish(found)
 
     def _on_new_list(self, revocations: RevocationList) -> None:
         self.credentials.adopt(revocations)
-        if "membership" in self.__dict__:
-            self.membership.news = revocations.version
         for name in revocations.names:
             self.transport.drop(name)
         refused = self.credentials.refused(self.credentials.identity)
@@ -355,7 +352,7 @@ async def open_node(grid: str | None = None) -> AsyncIterator[Node]:
     try:
         node = await Node.open(home, cache, guest=guest_suffix(), on_crash=crashes.append)
         async with node:
-            await node.join()
+            await node.meet()
             yield node
     finally:
         cache.close()
@@ -371,16 +368,6 @@ def guest_suffix() -> str:
 def grid_loop() -> asyncio.Runner:
     """Runs coroutines on the loop that grids use, one after the other on the same loop."""
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
-
-
-def _nodes(values: Sequence[bytes]) -> list[NodeId]:
-    """The values under a digest are addresses; whoever stored something else is not heard."""
-    found = []
-    for value in values:
-        text = value.decode(errors="replace")
-        if is_node(text):
-            found.append(text)
-    return found
 
 
 def is_node(text: str) -> bool:

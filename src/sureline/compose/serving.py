@@ -19,18 +19,17 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from sureline.compose.elsewhere import TOPIC, answer_with, merge_copies
+from sureline.assembly.peer import Certificates, GridPeer, Workplace
 from sureline.compose.keep import Keep
-from sureline.compose.kept import KeptJournals
+from sureline.compose.kept import KeptJournals, in_a_thread
 from sureline.compose.node import Listen, Node, open_cache, peer_directory
 from sureline.overlay.membership import Offer
-from sureline.overlay.renewal import Renewal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import CacheFullError, FileCache
@@ -39,14 +38,11 @@ from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import Runner
-from sureline.run.keeper import Keeper
-from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider.agent import PART as MARKET
-from sureline.strategies.surety.provider.agent import Provider
+from sureline.strategies import known
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
-from sureline.world.address import at, endpoint_of, name_of
+from sureline.world.address import endpoint_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
@@ -70,7 +66,8 @@ class PeerSettings(NamedTuple):
 
     capacity: Capacity
     site: str = ""
-    tariff: Tariff = Tariff()
+    dealing: Mapping[str, float] = {}
+    """What strategies' halves here are set to, such as a price."""
     listen: Listen | None = None
     cache_bytes: int = 10 << 30
 
@@ -198,7 +195,7 @@ class ServingPeer:
         )
         cache = open_cache(self._home, self._settings.cache_bytes)
         keep = Keep(loop, self._root / "keep.db", self._crashed)
-        kept = KeptJournals(self._root / "kept")
+        kept = KeptJournals(self._root / "kept", in_a_thread(loop))
         adopting = PeerRunner(loop, runner, cache, self._root)
         try:
             node = await self._open(adopting, cache, keep)
@@ -239,7 +236,7 @@ class ServingPeer:
             capacity.gpus,
             dict(capacity.tags),
             settings.site,
-            settings.tariff.per_core_hour,
+            {},
             tuple(sorted(Credentials.load(self._home).identity.roles)),
             time.time(),
         )
@@ -263,7 +260,8 @@ class ServingPeer:
         self, node: Node, runner: PeerRunner, kept: KeptJournals, claim: Claim
     ) -> None:
         runner.files = node.files
-        agent = self._join_parts(node, kept)
+        peer = self._make_peer(node, kept)
+        node.world.guard(peer.start)
         node.files.serve()
         node.membership.on_superseded = self._superseded
         node.begin_joining()
@@ -271,48 +269,24 @@ class ServingPeer:
         remember_port(self._home, node.id)
         self._on_ready(node)
         going = await self._look_after(node)
-        await self._leave(node, agent, going)
+        await self._leave(node, peer.agent, going)
         if going.error is not None:
             raise going.error
 
-    def _join_parts(self, node: Node, kept: KeptJournals) -> GridPeerAgent | None:
-        me = at(node.id, "keeper")
-        node.world.join(Keeper(me, node.world.place(me), kept))
-        node.kademlia.on_broadcast(TOPIC, answer_with(node.id, kept.known), merge_copies)
-        self._join_renewal(node)
-        roles = node.credentials.identity.roles
-        if "run" not in roles or not self._settings.capacity.cores:
-            return None
-        me = at(node.id, "peer")
-        agent = GridPeerAgent(
-            me,
-            node.world.place(me),
-            self._settings.capacity,
-            CacheMarks(node.cache),
-            node.membership.report,
+    def _make_peer(self, node: Node, kept: KeptJournals) -> GridPeer:
+        home, credentials, settings = self._home, node.credentials, self._settings
+        workplace = None
+        if "run" in credentials.identity.roles and settings.capacity.cores:
+            marks = CacheMarks(node.cache)
+            strategies = list(known().values())
+            workplace = Workplace(settings.capacity, marks, strategies, settings.dealing)
+        certificates = Certificates(
+            home.issuer().name,
+            credentials.renewal_request,
+            accepting(credentials),
+            issuing(Authority.open(home)) if home.holds_authority else None,
         )
-        node.world.join(agent)
-        node.world.guard(agent.start)
-        market = at(node.id, MARKET)
-        provider = Provider(market, node.world.place(market), agent, self._settings.tariff)
-        node.world.join(provider)
-        node.world.guard(provider.start)
-        return agent
-
-    def _join_renewal(self, node: Node) -> None:
-        me = at(node.id, "renewal")
-        home, credentials = self._home, node.credentials
-        issuer = home.issuer().name
-        renewal = Renewal(
-            me,
-            node.world.place(me),
-            request=credentials.renewal_request,
-            accept=accepting(credentials),
-            issuers=lambda: [m.node for m in node.present() if name_of(m.node) == issuer],
-            issue=issuing(Authority.open(home)) if home.holds_authority else None,
-        )
-        node.world.join(renewal)
-        node.world.guard(renewal.start)
+        return GridPeer(node.grid, kept, workplace, certificates)
 
     async def _look_after(self, node: Node) -> Going:
         """Until it is to go: hear of revocations made in this home, remember contacts."""
@@ -383,8 +357,3 @@ def last_port(home: GridHome) -> int | None:
         return int((peer_directory(home) / "port").read_text())
     except (OSError, ValueError):
         return None  # it never did, or the file is damaged: any port will do
-
-
-def offered(offer: Offer) -> Capacity:
-    """What a member offers, as the placing half of a run sees it."""
-    return Capacity(offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, dict(offer.tags))

@@ -21,7 +21,7 @@ from sureline.compose.parts import Fetcher, Recorder
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
-from sureline.journal.events import Event, Noted, Opened, RunEnded, Submitted
+from sureline.journal.events import Event, Noted, Opened, RunEnded, Submitted, Unknown
 from sureline.journal.locks import LOCK, RunLock, boot_id, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import Counts, RunView
@@ -185,7 +185,7 @@ class Session:
         """What the journal says was done already, and how the run is to be run; the boot in which
         the last process worked on it. We hold the lock, so nobody else writes meanwhile."""
         boot = ""
-        noted: list[Noted] = []
+        noted: list[Noted | Unknown] = []
         for entry in self._journal.events(self._run):
             self._view.apply(entry.event)
             match entry.event:
@@ -193,7 +193,7 @@ class Session:
                     self._options = msgspec.convert(chosen, Options)
                 case Opened(boot=at_boot):
                     boot = at_boot
-                case Noted() as note:
+                case Noted() | Unknown() as note:
                     noted.append(note)
         attempts = {name: task.attempts for name, task in self._view.tasks.items()}
         committed = {ended.task: ended for ended in self._journal.commits(self._run)}

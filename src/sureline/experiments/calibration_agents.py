@@ -20,7 +20,7 @@ from sureline.experiments.calibration import EARLIER_RUNS, SAMPLES, deadlines_s
 from sureline.experiments.calibration_cases import Case, small_cases
 from sureline.experiments.calibration_result import PROMISES, Agents
 from sureline.experiments.calibration_truth import History
-from sureline.experiments.driver import Drive, Driver
+from sureline.experiments.driver import Driver
 from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.machines import EPOCH_S
 from sureline.experiments.processes import in_processes
@@ -31,6 +31,7 @@ from sureline.forecast.durations import durations_of
 from sureline.forecast.shape import Floats, Shape
 from sureline.journal.events import Repaired
 from sureline.run.options import Options
+from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Takes
 
 PROMISED = 0.9
@@ -141,13 +142,15 @@ def run_agents(
     grid = SimulatedGrid(scenario, seed, work)
     workload = scenario.workload
     deadline_at = None if within_s is None else EPOCH_S + workload.begin_s + within_s
-    embedded = workload.strategy == "embedded"
+    embedded = strategy(workload.strategy).where == "here"
     options = Options(
-        grid="" if embedded else "simulated", deadline_at=deadline_at, surety=PROMISED
+        grid="" if embedded else "simulated",
+        strategy=workload.strategy,
+        deadline_at=deadline_at,
+        surety=PROMISED,
     )
-    drive: Drive = grid.drive_embedded if embedded else grid.drive_spread
     node = scenario.submitter_names()[0]
-    driver = Driver(grid.sim, node, f"run-{seed}", graph, drive, options)
+    driver = Driver(grid.sim, node, f"run-{seed}", graph, grid.drive, options)
     if not embedded:
         grid.boot_peers()
     grid.at(workload.begin_s, partial(grid.boot, driver.node, driver.boot))

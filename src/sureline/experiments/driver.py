@@ -13,10 +13,11 @@ import msgspec
 
 from sureline.experiments.machine_journal import entries, epoch_of, past_of, write_now
 from sureline.experiments.outcome import RunResult
-from sureline.journal.events import AnyEvent, Opened, RunEnded, Settled, Submitted
+from sureline.journal.events import AnyEvent, Noted, Opened, RunEnded, Submitted
 from sureline.journal.export import export_entries
 from sureline.journal.views import RunView
 from sureline.run.options import Options, Past
+from sureline.run.port import Deciding, Seat
 from sureline.workflow.model import Graph
 from sureline.world.simulated.simulation import Simulation
 
@@ -28,13 +29,22 @@ class Driver:
     """One run, over all processes that drive it. `node` is where they live, one after another."""
 
     def __init__(
-        self, sim: Simulation, node: str, run: str, graph: Graph, drive: Drive, options: Options
+        self,
+        sim: Simulation,
+        node: str,
+        run: str,
+        graph: Graph,
+        drive: Drive,
+        options: Options,
+        deciding: Callable[[Seat], Deciding] | None = None,
     ) -> None:
         self.sim = sim
         self.node = node
         self.run = run
         self.graph = graph
         self.options = options
+        self.deciding = deciding
+        """In place of the strategy that the options name, to compare it with."""
         self._drive = drive
         self.submitted_s = 0.0
         self.ended_s: float | None = None
@@ -89,7 +99,7 @@ class Driver:
             round(end_s - self.submitted_s, 6),
             epoch_of(events),
             view.reason,
-            round(fsum(event.paid for event in events if isinstance(event, Settled)), 6),
+            round(fsum(event.paid for event in events if isinstance(event, Noted)), 6),
             self._on_time(),
         )
 

@@ -1,6 +1,6 @@
-"""How a simulated grid is put together: which agents live on a node, and what joins them.
+"""A simulated grid: machines that boot, agents on them, and what faults do to them.
 
-The agents are the real ones; `compose` puts the same ones together on a real network.
+The agents are the real ones, put together by `assembly` as on a real network.
 """
 
 from __future__ import annotations
@@ -8,32 +8,52 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
+from sureline.assembly.driver import Charge, RunDriver, run_part
+from sureline.assembly.node import GridNode
+from sureline.assembly.peer import GridPeer, Workplace
+from sureline.assembly.writer import make_writer
+from sureline.experiments.distributions import constant
 from sureline.experiments.driver import Driver
+from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
 from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
 from sureline.experiments.scenario import Scenario
 from sureline.experiments.work import Work
+from sureline.journal.events import RunEnded
 from sureline.overlay.kademlia import Kademlia
-from sureline.overlay.membership import Member, Membership, Offer
-from sureline.peer.capacity import Capacity
-from sureline.peer.grid_agent import GridPeerAgent
-from sureline.run.grid_submitter import GridSubmitter
+from sureline.overlay.membership import Offer
+from sureline.peer.agent import PeerAgent
+from sureline.run.engine import Hearers
 from sureline.run.options import Past
-from sureline.run.submitter import Submitter
-from sureline.strategies.embedded import embedded
-from sureline.strategies.spread import SpreadPlacer
-from sureline.strategies.surety.client.client import SuretySubmitter
-from sureline.strategies.surety.client.services import took_before
-from sureline.strategies.surety.provider.agent import PART as MARKET
+from sureline.run.port import Strategy, Target
+from sureline.strategies import known, strategy
 from sureline.world.address import at
+from sureline.world.agent import Agent
+from sureline.world.protocol import AgentId, World
 from sureline.world.simulated.counters import Detail
 from sureline.world.simulated.simulation import Simulation
 
 FULL_DETAIL_MAX = 20_000
 """Of more machines, messages are counted by type only, to save memory."""
-PRESENT = ("alive", "suspect")
 CONTACTS = 8
 """Through how many others a node tries to join."""
+
+
+class SimulatedGround(NamedTuple):
+    """One life of a simulated machine, for its agents to stand on."""
+
+    sim: Simulation
+    id: str
+
+    def place(self, me: AgentId) -> World:
+        return self.sim.place(me)
+
+    def join(self, agent: Agent) -> None:
+        self.sim.join(agent)
+
+    def is_node(self, text: str) -> bool:
+        return "/" not in text
 
 
 class SimulatedGrid:
@@ -51,6 +71,7 @@ class SimulatedGrid:
         """The same, to look one up."""
         self._random = Random(f"{seed}/grid")
         self._starts_within_s = scenario.starts_within_s
+        self._strategies = strategies_of(scenario)
 
     # -- what lives on a node ------------------------------------------------------------------
 
@@ -77,123 +98,81 @@ class SimulatedGrid:
             self._known.append(node)
 
     def _boot_peer(self, box: Box) -> None:
-        sim, node = self.sim, box.node
-        offer = offer_of(box, sim.machine(node).clock())
-        membership = Membership(at(node, "membership"), sim.place(at(node, "membership")), offer)
-        peer = GridPeerAgent(
-            at(node, "peer"),
-            sim.place(at(node, "peer")),
-            box.claimed,
-            box.store,
-            membership.report,
-        )
-        market = at(node, MARKET)
-        provider = box.seller.provider(market, sim.place(market), peer)
-        for agent in (membership, peer, provider):
-            sim.join(agent)
-        self.boot_kademlia(node)
-        membership.join(self._contacts(node, "membership"), lambda others: None)
+        offer = offer_of(box, self.sim.machine(box.node).clock())
+        ground = SimulatedGround(self.sim, box.node)
+        node = GridNode(ground, offer, strategies=self._strategies)
+        halves = [box.seller.half(strategy) for strategy in self._strategies]
+        peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
+        node.join(self._contacts(box.node), lambda others: None)
         peer.start()
-        provider.start()
 
     def boot_kademlia(self, node: str) -> Kademlia:
         me = at(node, "kademlia")
         made = Kademlia(me, self.sim.place(me))
         self.sim.join(made)
-        made.join(self._contacts(node, "kademlia"), lambda contacts: None)
+        made.join([at(other, "kademlia") for other in self._contacts(node)], lambda contacts: None)
         return made
 
-    def _contacts(self, node: str, part: str) -> list[str]:
+    def _contacts(self, node: str) -> list[str]:
         """Some who are up; if hardly anybody is, some who may come back. The first node of all
         knows nobody."""
         tries = 4 * CONTACTS if self._known else 0
         drawn = dict.fromkeys(self._random.choice(self._known) for _ in range(tries))
         others = [other for other in drawn if other != node]
         up = [other for other in others if self.state(other) == "up"]
-        return [at(other, part) for other in (up or others)[:CONTACTS]]
+        return (up or others)[:CONTACTS]
 
-    def drive_spread(self, driver: Driver, epoch: int, past: Past) -> None:
-        """A submitter that hears of peers from a membership that it only observes."""
-        sim, node = self.sim, driver.node
-        me, watcher = at(node, f"run.{driver.run}"), at(node, "membership")
-        membership = Membership(watcher, sim.place(watcher), None)
-        submitter = GridSubmitter(
-            me,
-            sim.place(me),
-            driver.run,
-            driver.graph,
-            SpreadPlacer(driver.run),
-            driver.options,
-            driver.on_end,
-            past,
-            epoch=epoch,
-            on_fenced=driver.on_fenced,
-        )
-        sim.join(membership)
-        sim.join(submitter)
+    def drive(self, driver: Driver, epoch: int, past: Past) -> None:
+        """In a process that is no peer itself; or, where the strategy is for one machine, there."""
+        if driver.options.grid:
+            self._drive_on_grid(driver, epoch, past)
+        else:
+            self._drive_here(driver, past)
 
-        def joined(others: int) -> None:
-            members = membership.members().values()
-            free = [m for m in members if m.state in PRESENT and not m.offer.price]
-            submitter.start({m.node: capacity_of(m.offer) for m in free})
-            membership.watch(lambda member: enlist_free(submitter, member))
-
-        membership.join(self._contacts(node, "membership"), joined)
-
-    def drive_surety(
-        self,
-        driver: Driver,
-        epoch: int,
-        past: Past,
-        sort: type[SuretySubmitter] = SuretySubmitter,
-    ) -> None:
-        """As `drive_spread`, with terms: providers are asked for bids, and paid. `sort` is what
-        drives the run: the strategy itself, or one to compare it with."""
-        sim, node = self.sim, driver.node
-        me, watcher = at(node, f"run.{driver.run}"), at(node, "membership")
-        membership = Membership(watcher, sim.place(watcher), None)
-        submitter = sort(
-            me,
-            sim.place(me),
+    def _drive_on_grid(self, driver: Driver, epoch: int, past: Past) -> None:
+        machine = self.sim.machine(driver.node)
+        ground = SimulatedGround(self.sim, driver.node)
+        node = GridNode(ground, None, strategies=self._strategies)
+        charge = Charge(
             driver.run,
             driver.graph,
             driver.options,
-            driver.on_end,
             past,
-            epoch=epoch,
-            on_fenced=driver.on_fenced,
-            known=took_before(self._history),
+            epoch,
+            lambda: self._history,
+            epoch,
+            driver.deciding,
         )
-        sim.join(membership)
-        sim.join(submitter)
 
-        def joined(others: int) -> None:
-            members = [m for m in membership.members().values() if m.state in PRESENT]
-            for member in members:
-                submitter.peer_asks(member.node, member.offer.price, member.offer.site)
-            submitter.start({m.node: capacity_of(m.offer) for m in members})
-            membership.watch(lambda member: enlist_priced(submitter, member))
+        def ended(how: RunEnded) -> None:
+            driver.on_end(how)
+            made.say_last(lambda: None)
 
-        membership.join(self._contacts(node, "membership"), joined)
+        hearers = Hearers(ended, driver.on_fenced)
+        made = RunDriver(node, charge, DiskRecorded(machine.disk, epoch), hearers)
+        assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
+        machine.life.recorder.on_record = made.mirror.recorded
+        node.join(self._contacts(driver.node), lambda others: made.begin())
 
-    def drive_embedded(self, driver: Driver, epoch: int, past: Past) -> None:
-        """Submitter and machine in one process."""
+    def _drive_here(self, driver: Driver, past: Past) -> None:
+        """Writer and machine in one process."""
         sim, node = self.sim, driver.node
-        here, me = at(node, "peer"), at(node, f"run.{driver.run}")
-        capacity = self.boxes[node].capacity
-        sim.join(embedded.peer(here, sim.place(here), capacity))
-        submitter = Submitter(
-            me,
-            sim.place(me),
+        here, capacity = at(node, "peer"), self.boxes[node].capacity
+        sim.join(PeerAgent(here, sim.place(here), capacity))
+        engine, agents = make_writer(
+            node,
+            at(node, run_part(driver.run)),
+            sim.place,
             driver.run,
             driver.graph,
-            embedded.placer(),
             driver.options,
-            driver.on_end,
             past,
+            lambda: self._history,
+            Hearers(driver.on_end),
         )
-        sim.join(submitter)
-        submitter.start({here: capacity})
+        for agent in agents:
+            sim.join(agent)
+        engine.start([Target(node, here, capacity)])
 
     # -- what faults do ------------------------------------------------------------------------
 
@@ -240,32 +219,15 @@ def offer_of(box: Box, started_at: float) -> Offer:
         c.gpus,
         c.tags,
         site=box.site,
-        price=box.seller.tariff.per_core_hour,
         roles=("run",),
         started_at=started_at,
     )
 
 
-def capacity_of(offer: Offer) -> Capacity:
-    return Capacity(offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, offer.tags)
-
-
-def enlist_priced(submitter: SuretySubmitter, member: Member) -> None:
-    """As `enlist`, for a submitter that pays."""
-    submitter.peer_asks(member.node, member.offer.price, member.offer.site)
-    enlist(submitter, member)
-
-
-def enlist_free(submitter: GridSubmitter, member: Member) -> None:
-    """As `enlist`, for a submitter that pays nobody."""
-    if not member.offer.price:
-        enlist(submitter, member)
-
-
-def enlist(submitter: GridSubmitter, member: Member) -> None:
-    """Tell a run's submitter what became of a member."""
-    if member.state in PRESENT:
-        submitter.peer_joined(member.node, capacity_of(member.offer), member.offer.site)
-        submitter.peer_load(member.node, member.load)
-    else:
-        submitter.peer_left(member.node, f"it is {member.state}")
+def strategies_of(scenario: Scenario) -> list[Strategy]:
+    """Whose halves nodes and machines have: of the strategy that runs are driven by, and of those
+    that machines of the scenario deal by; others would only be idle."""
+    named = [scenario.workload.strategy] if scenario.workload.strategy else []
+    dealing = any(site.dealing.price != constant(0.0) for site in scenario.sites)
+    spending = [s.name for s in known().values() if s.spends] if dealing else []
+    return [strategy(name) for name in dict.fromkeys([*named, *spending])]

@@ -104,6 +104,9 @@ class Store:
     def release_run(self, run: str) -> None:
         self._let_go(self._kept, list(self._kept.get(run, ())), run)
 
+    def runs(self) -> Iterable[str]:
+        return tuple(self._kept)
+
     def _hold(
         self, holds: dict[str, dict[str, None]], files: Iterable[FileRecord], why: str
     ) -> None:

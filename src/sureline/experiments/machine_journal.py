@@ -7,21 +7,25 @@ events are numbered, as the real writer does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sureline.journal.events import (
     COMMITS,
     AnyEvent,
-    Contracted,
     Event,
+    Noted,
     Opened,
-    Settled,
     TaskBound,
     TaskEnded,
     TaskRevoked,
+    Unknown,
+    encode,
 )
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
+from sureline.run.keeper import page
+from sureline.run.keeping import EVENTS_MAX, NumberedEvent, Position
 from sureline.run.options import Past
 from sureline.world.protocol import Recordable
 from sureline.world.simulated.disk import Disk, DiskRecorder
@@ -37,11 +41,13 @@ class SimulatedRecorder(DiskRecorder):
     def __init__(self, life: Life) -> None:
         super().__init__(life)
         self._sync_due = False
+        self.on_record: Callable[[], None] = lambda: None
 
     def record(self, event: Recordable) -> None:
         assert isinstance(event, Event), f"only events can be recorded, not {event!r}"
         super().record(event)
         self._sync_soon()
+        self.on_record()
 
     def flush(self) -> None:
         super().flush()
@@ -57,6 +63,31 @@ class SimulatedRecorder(DiskRecorder):
         self.sync(lambda: None)
 
 
+class DiskRecorded:
+    """A run's journal on a disk, for `run.mirror`."""
+
+    def __init__(self, disk: Disk, epoch: int) -> None:
+        self._disk = disk
+        self._places = _Places()
+        self._positions: list[Position] = []
+        self._bodies: list[bytes] = []
+        self._read_on()
+        earlier = bisect_right(self._positions, epoch * POSITIONS_PER_EPOCH)
+        self.base: Position = self._positions[earlier - 1] if earlier else 0
+
+    def _read_on(self) -> None:
+        for event in self._disk.surviving(len(self._positions)):
+            assert isinstance(event, Event)
+            self._positions.append(self._places.next(event))
+            self._bodies.append(encode(event))
+
+    def after(self, position: Position) -> list[NumberedEvent]:
+        self._read_on()
+        first = bisect_right(self._positions, position)
+        some = slice(first, first + EVENTS_MAX)
+        return page(list(zip(self._positions[some], self._bodies[some], strict=True)))
+
+
 def write_now(disk: Disk, event: Event) -> None:
     """Record an event durably before anything else happens: a submission, an opening."""
     disk.record(event)
@@ -69,12 +100,22 @@ def entries(disk: Disk) -> list[Entry]:
 
 
 def _placed(events: Iterable[Recordable]) -> Iterator[Entry]:
-    epoch = sequence = 0
+    places = _Places()
     for event in events:
+        yield Entry(places.next(event), event)  # type: ignore[arg-type]  # events only
+
+
+class _Places:
+    """Counts the positions of a run's events, in order."""
+
+    def __init__(self) -> None:
+        self._epoch = self._sequence = 0
+
+    def next(self, event: Recordable) -> Position:
         if isinstance(event, Opened):
-            epoch, sequence = event.epoch, 0
-        sequence += 1
-        yield Entry(epoch * POSITIONS_PER_EPOCH + sequence, event)  # type: ignore[arg-type]  # events only
+            self._epoch, self._sequence = event.epoch, 0
+        self._sequence += 1
+        return self._epoch * POSITIONS_PER_EPOCH + self._sequence
 
 
 def epoch_of(events: Sequence[AnyEvent]) -> int:
@@ -84,7 +125,7 @@ def epoch_of(events: Sequence[AnyEvent]) -> int:
 def past_of(events: Iterable[AnyEvent]) -> Past:
     """What a journal says was done: for the next process that drives the run."""
     past = Past({}, {})
-    money: list[Contracted | Settled] = []
+    noted: list[Noted | Unknown] = []
     for event in events:
         if isinstance(event, TaskRevoked):
             past.committed.pop(event.task, None)
@@ -93,7 +134,7 @@ def past_of(events: Iterable[AnyEvent]) -> Past:
         elif isinstance(event, TaskBound):
             known = past.attempts.get(event.task, 0)
             past.attempts[event.task] = max(event.attempt, known)
-        elif isinstance(event, Contracted | Settled):
-            money.append(event)
-    past.money = tuple(money)
+        elif isinstance(event, Noted | Unknown):
+            noted.append(event)
+    past.noted = tuple(noted)
     return past

@@ -16,6 +16,8 @@ from sureline.experiments.market import Seller, seller_of
 from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
+from sureline.run.keeper import KeptInMemory
+from sureline.strategies import strategy
 from sureline.world.simulated.delays import (
     Constant,
     Delay,
@@ -41,6 +43,8 @@ class Box(msgspec.Struct):
     capacity: Capacity
     store: Store
     log: list[Ran]
+    kept: KeptInMemory = msgspec.field(default_factory=KeptInMemory)
+    """Copies of runs that others drive."""
     seller: Seller = msgspec.field(default_factory=Seller)
 
     @property
@@ -104,7 +108,7 @@ def make_machines(
         )
         capacity = Capacity(float(spec.slots), site.memory_bytes, site.disk_bytes)
         # Whoever submits keeps everything; so does a machine whose agent marks nothing.
-        bounded = is_peer and scenario.workload.strategy != "embedded"
+        bounded = is_peer and strategy(scenario.workload.strategy).where != "here"
         bound_bytes = min(site.cache_bytes, site.disk_bytes) if bounded else float("inf")
         store = stores[node] = Store(node, bound_bytes, keeps=site.keeps_cache or not bounded)
         seller = seller_of(
@@ -113,7 +117,7 @@ def make_machines(
             spec.power * (1.0 - spec.background_load),
             f"{seed}/{node}",
         )
-        box = boxes[node] = Box(node, site.name, capacity, store, [], seller)
+        box = boxes[node] = Box(node, site.name, capacity, store, [], seller=seller)
         sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
     return boxes
 

@@ -17,7 +17,6 @@ from sureline.experiments.scenario import (
     KINDS,
     PEERS,
     PROTOCOLS,
-    STRATEGIES,
     SUBMITTER,
     UNDONE_BY,
     WHATS,
@@ -37,6 +36,7 @@ from sureline.experiments.toml_table import (
     parse_rate,
     parse_signed_duration,
 )
+from sureline.strategies import known, strategy
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import parse_duration, parse_size
@@ -225,9 +225,9 @@ def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workloa
         workload = _runs(table, Workload(kind, begin_s=begin_s), beside)
         _check_site(table, "site", workload.site, sites)
         one = sum(site.machines for site in sites) == 1 and workload.runs == 1
-        if workload.strategy == "embedded" and not one:
+        if strategy(workload.strategy).where == "here" and not one:
             hint = "give the grid `machines = 1` and one run, or choose another strategy"
-            table.wrong("strategy", "'embedded' is for one machine and one run", hint)
+            table.wrong("strategy", f"'{workload.strategy}' is for one machine and one run", hint)
         _check_paid(table, workload, sites)
     table.done()
     return workload
@@ -235,16 +235,17 @@ def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workloa
 
 def _check_paid(table: Table, workload: Workload, sites: Sequence[Site]) -> None:
     """Only one strategy pays; with another one, machines that ask a price would run nothing."""
-    if workload.strategy == "surety":
+    if strategy(workload.strategy).spends:
         return
+    spending = next(one.name for one in known().values() if one.spends)
     if workload.budget is not None:
-        hint = 'write strategy = "surety", or leave `budget` out'
+        hint = f'write strategy = "{spending}", or leave `budget` out'
         table.wrong("strategy", f"'{workload.strategy}' keeps no budget", hint)
     elif all(site.dealing.price != constant(0.0) for site in sites):
-        hint = 'write strategy = "surety", or leave the prices out'
+        hint = f'write strategy = "{spending}", or leave the prices out'
         table.wrong("strategy", f"'{workload.strategy}' does not pay", hint)
     elif any(site.dealing.behaviour != HONEST for site in sites):
-        hint = 'write strategy = "surety", or leave `behaviour` out'
+        hint = f'write strategy = "{spending}", or leave `behaviour` out'
         table.wrong("strategy", f"'{workload.strategy}' makes no contracts to be broken", hint)
 
 
@@ -253,7 +254,7 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
     retries = table.count("retries", -1, most=1000)
     workload = msgspec.structs.replace(
         plain,
-        strategy=table.text("strategy", plain.strategy, STRATEGIES),
+        strategy=table.text("strategy", plain.strategy, tuple(known())),
         site=table.text("site"),
         runs=table.count("runs", 1, 1, RUNS_MAX),
         every_s=table.distribution("every", plain.every_s, parse_duration),

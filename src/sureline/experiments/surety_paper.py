@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from sureline.strategies.surety import exact, pert
+from sureline.strategies.surety.planning import exact, pert
 from sureline.strategies.surety.planning.bids import Listed, Table, read_bids
 from sureline.strategies.surety.planning.choices import Choices, Timing, timing
 from sureline.strategies.surety.planning.judging import Sampling, judge_for

@@ -233,6 +233,17 @@ class RunEnded(Event, frozen=True, tag="run ended"):
     reason: str = ""
 
 
+class Unknown(Event, frozen=True, tag="unknown"):
+    """An event of a kind that this process does not have: one of a newer version, or of a strategy
+    that is not installed here. It means nothing here and is kept as it came."""
+
+    kind: str
+    body: bytes
+    task: str = ""
+    paid: float = 0.0
+    """If it has such a field: as of a `Noted`."""
+
+
 AnyEvent = (
     Submitted
     | Opened
@@ -252,6 +263,7 @@ AnyEvent = (
     | Repaired
     | CancelAsked
     | RunEnded
+    | Unknown
 )
 
 
@@ -259,49 +271,43 @@ def task_of(event: Event) -> str | None:
     """The task that an event is about, if it is about one."""
     if isinstance(event, TaskEvent):
         return event.task
-    if isinstance(event, Repaired | Noted):
+    if isinstance(event, Repaired | Noted | Unknown):
         return event.task or None
     return None
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
+_KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(AnyEvent))
 
 
-def encode(event: Event) -> bytes:
-    return _encoder.encode(event)
-
-
-def decode(data: bytes) -> AnyEvent:
-    """An event. One of a kind that is not known here (of a strategy that is not installed, or of
-    another version) becomes a note that has all of it. Raises msgspec.DecodeError."""
-    try:
-        return _decoder.decode(data)
-    except msgspec.ValidationError:
-        return _foreign(data)
-
-
-class _Foreign(msgspec.Struct):
-    """What events have in common."""
+class _Head(msgspec.Struct):
+    """What events of all kinds have."""
 
     event: str
     at: float
     task: str = ""
-    attempt: int = 0
     paid: float = 0.0
 
 
-_foreign_decoder: msgspec.msgpack.Decoder[_Foreign] = msgspec.msgpack.Decoder(_Foreign)
-_TAGS = {str(kind.__struct_config__.tag) for kind in get_args(AnyEvent)}
+_head_decoder = msgspec.msgpack.Decoder(_Head)
 
 
-def _foreign(data: bytes) -> Noted:
-    """Raises msgspec.DecodeError if it is no event at all, or a broken one of a known kind."""
-    found = _foreign_decoder.decode(data)
-    if found.event in _TAGS:
-        raise msgspec.DecodeError(f"an event {found.event!r} that makes no sense")
-    said = f"an event {found.event!r} that this version does not know"
-    return Noted(found.at, "", found.event, said, found.task, found.attempt, "", found.paid, data)
+def encode(event: Event) -> bytes:
+    if type(event) is Unknown:
+        return event.body
+    return _encoder.encode(event)
+
+
+def decode(data: bytes) -> AnyEvent:
+    """Raises msgspec.DecodeError for what is no event; one of another kind is `Unknown`."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        head = _head_decoder.decode(data)
+        if head.event in _KINDS:
+            raise
+        return Unknown(head.at, head.event, bytes(data), head.task, head.paid)
 
 
 def to_json(event: Event) -> str:

@@ -18,6 +18,7 @@ from sureline.journal.events import (
     TaskRetried,
     TaskRevoked,
     TaskStarted,
+    Unknown,
 )
 from sureline.journal.words import counted, duration, listed, percent, size
 from sureline.workflow.files import FileRecord
@@ -82,6 +83,10 @@ def _noted(event: Noted) -> str:
     return event.said or f"{event.strategy} noted: {event.kind}"
 
 
+def _unknown(event: Unknown) -> str:
+    return f"something that this version does not know: {event.kind}"
+
+
 def _planned(event: Planned) -> str:
     promised = "" if event.surety is None else f"in time with a surety of {percent(event.surety)}"
     wanted = f"{percent(event.surety_wanted)} is wanted"
@@ -120,6 +125,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     TaskRetried: _retried,
     TaskRevoked: _revoked,
     Noted: _noted,
+    Unknown: _unknown,
     Planned: _planned,
     Foreseen: _foreseen,
     Repaired: _repaired,

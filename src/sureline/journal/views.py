@@ -38,6 +38,7 @@ from sureline.journal.events import (
     TaskRetried,
     TaskRevoked,
     TaskStarted,
+    Unknown,
 )
 from sureline.workflow.files import FileRecord
 from sureline.workflow.terms import Terms
@@ -212,7 +213,7 @@ class RunView(msgspec.Struct):
     def _repaired(self, event: Repaired) -> None:
         self.repairs.append(event)
 
-    def _noted(self, event: Noted) -> None:
+    def _noted(self, event: Noted | Unknown) -> None:
         self.spent += event.paid
 
     def _opened(self, event: Opened) -> None:
@@ -308,5 +309,6 @@ _RUN_HANDLERS: dict[type, Callable[[RunView, Any], None]] = {
     Foreseen: RunView._foreseen,
     Repaired: RunView._repaired,
     Noted: RunView._noted,
+    Unknown: RunView._noted,
     RunEnded: RunView._run_ended,
 }

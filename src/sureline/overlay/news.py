@@ -123,10 +123,10 @@ class News(Agent):
 
     @handles(NewsAsk)
     def _ask(self, sender: AgentId, ask: NewsAsk) -> None:
-        node, now = node_of(sender), self.world.now()
+        node, now = node_of(sender), self.world.elapsed()
         if ask.version >= self._list.version:
             return
-        if abs(now - self._answered.get(node, -REPEAT_S)) < REPEAT_S:
+        if now - self._answered.get(node, -REPEAT_S) < REPEAT_S:
             return
         _remember(self._answered, node, now)
         self.world.send(sender, NewsList(self._list.signed))
@@ -166,10 +166,10 @@ class News(Agent):
         self._ask_next()
 
     def _doubt(self, node: Node, seconds: float) -> None:
-        _remember(self._doubts, node, (self.world.now() + seconds, seconds))
+        _remember(self._doubts, node, (self.world.elapsed() + seconds, seconds))
 
     def _is_doubted(self, node: Node) -> bool:
-        return self.world.now() < self._doubts.get(node, (0.0, 0.0))[0]
+        return self.world.elapsed() < self._doubts.get(node, (0.0, 0.0))[0]
 
 
 def _remember(table: dict[Node, V], node: Node, value: V) -> None:

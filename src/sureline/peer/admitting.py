@@ -34,7 +34,8 @@ class Waiting(NamedTuple):
     """An attempt whose inputs are here, and that has not started."""
 
     bind: Bind
-    since: float
+    waited_s: float
+    """Since its Bind."""
 
 
 class Machine(Protocol):

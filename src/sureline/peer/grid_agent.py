@@ -3,35 +3,34 @@
 Like `agent.PeerAgent` it admits tasks against its ledger and starts what fits. Beyond that:
 - A writer must `Attach` before it may bind. The machine remembers durably the highest epoch of
   each run and that writer's address, and fences older writers.
-- A task's inputs are fetched into this machine's store first, for a few waiting tasks at a time
-  and while others run; a task starts when all of them are here. If one cannot be had, the task is
-  refused, naming it.
+- A task's inputs are fetched into this machine's store first (`gathering`), while others run; a
+  task starts when all of them are here. If one cannot be had, the task is refused, naming it.
 - The report of an attempt goes into the outbox and stays there until it is acknowledged.
 - Repeated and late messages change nothing: an attempt is known by (run, task, attempt), and those
   that are over are remembered for a while with the epoch in which they were bound.
 
 Which files must stay in the store is said to `Marks`: inputs while they are in use, outputs until
-the writer has a copy of its own or the run is over.
+the writer has a copy of its own or the run is over. Nobody may ever say that, so there is a lease:
+it is over too when the run's writer has not been heard of for `lease_s`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Protocol
 
 import msgspec
 
 from sureline.peer.admitting import Admitting, Look, Waiting
 from sureline.peer.capacity import Capacity, Ledger, is_possible
+from sureline.peer.gathering import Gathered, Gathering
 from sureline.peer.jobs import (
     BLOB,
-    Blob,
     CallJob,
     CommandJob,
-    FileReady,
     JobEnded,
     JobProgressed,
     JobStarted,
@@ -57,12 +56,14 @@ from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Fetched, JobEvent, JobHandle, World
+from sureline.world.protocol import AgentId, JobEvent, JobHandle, World
 
 QUEUE_MAX = 10_000
 LOOKED_AT_MAX = 64
-FETCHING_MAX = 8
-"""Tasks whose inputs are fetched at the same time."""
+LEASE_S = 7 * 86_400.0
+"""As long as reports are kept: a machine that was shut for some days can go on with its run."""
+LOOK_S = 600.0
+"""How often it is looked whether leases are over."""
 OVER_MAX = 20_000
 """Attempts that are over and remembered, so that a late copy of a Bind starts nothing."""
 PAGE_MAX = 500
@@ -86,6 +87,9 @@ class Marks(Protocol):
 
     def release_run(self, run: str) -> None: ...
 
+    def runs(self) -> Iterable[str]:
+        """For which something is kept."""
+
 
 class NoMarks:
     """For a store that never evicts."""
@@ -95,17 +99,18 @@ class NoMarks:
     def keep(self, files: Iterable[FileRecord], run: str) -> None: ...
     def release(self, digests: Iterable[str], run: str) -> None: ...
     def release_run(self, run: str) -> None: ...
+    def runs(self) -> Iterable[str]:
+        return ()
 
 
 class _Task(msgspec.Struct):
     """One attempt, from its Bind to its report."""
 
     bind: Bind
-    bound_at: float
-    pending: dict[str, None] = {}
-    """Digests that are on their way."""
+    bound_s: float
+    """By `World.elapsed`, as all intervals are."""
     here: dict[str, FileRecord] = {}
-    missing: list[str] = []
+    """Its inputs in this machine's store, by digest."""
     brought: Brought = Brought()
     handle: JobHandle | None = None
     started: bool = False
@@ -128,20 +133,19 @@ class GridPeerAgent(Agent):
         capacity: Capacity,
         marks: Marks | None = None,
         on_load: Callable[[float, int], None] | None = None,
+        lease_s: float = LEASE_S,
     ) -> None:
         super().__init__(me, world)
         self.ledger = Ledger(capacity)
         self._whole = Ledger(capacity)
         self._marks: Marks = marks or NoMarks()
         self._on_load = on_load
-        self._writers = Writers(world)
+        self._writers = Writers(world, self._runs_here)
         self.outbox = Outbox(world, self._writers.address)
+        self._lease_s = lease_s
         self._tasks: dict[Key, _Task] = {}
-        self._to_fetch: deque[Key] = deque()
-        self._fetching = 0
-        self._flights: dict[str, list[Key]] = {}
-        """Who waits for a file that is on its way, by digest."""
-        self._ready: deque[Key] = deque()
+        self._gathering = Gathering(world, self._brought_in, self._gathered)
+        self._ready: dict[Key, None] = {}
         self._over: dict[Key, int] = {}
         self._running = 0
         self._leaving = False
@@ -151,10 +155,22 @@ class GridPeerAgent(Agent):
 
     def start(self) -> None:
         """Take up what an earlier process left: its writers hear that it was started again."""
-        self._writers.load()
+        self._writers.load(self._lease_s)
         self.outbox.load()
         for run, address in self._writers.listening():
             self._tell(run, address, 0)
+        self.world.after(LOOK_S, self._look_at_leases)
+
+    def _look_at_leases(self) -> None:
+        """Let go of what was kept for runs that nobody speaks for any more."""
+        for run in list(self._marks.runs()):
+            if self._writers.silent_s(run) > self._lease_s:
+                self._marks.release_run(run)
+        self._writers.forget_old()
+        self.world.after(LOOK_S, self._look_at_leases)
+
+    def _runs_here(self) -> set[str]:
+        return {key[0] for key in self._tasks} | self.outbox.runs()
 
     def admit_by(self, half: Admitting) -> None:
         """From now on a strategy's half has a say here."""
@@ -221,7 +237,11 @@ class GridPeerAgent(Agent):
         if epoch < newest:
             self.world.send(sender, Fenced(run, newest))
             return False
-        return new or (epoch == newest and self._writers.is_known(run))
+        if not new and (epoch != newest or not self._writers.is_known(run)):
+            return False
+        if not new:
+            self._writers.heard(run)
+        return True
 
     def _tell(self, run: str, to: AgentId, serial: int) -> None:
         under_way = [(k[1], k[2], t.started) for k, t in self._tasks.items() if k[0] == run]
@@ -300,14 +320,13 @@ class GridPeerAgent(Agent):
         return ""
 
     def _admit(self, key: Key, bind: Bind) -> None:
-        task = self._tasks[key] = _Task(bind, self.world.now())
+        task = self._tasks[key] = _Task(bind, self.world.elapsed())
         for half in self._admitting:
             half.admitted(bind)
         if task.inputs:
-            self._to_fetch.append(key)
-            self._fetch_more()
+            self._gathering.add(key, task.inputs, bind.sources)
         else:
-            self._ready.append(key)
+            self._ready[key] = None
             self._start_ready()
         self._changed()
 
@@ -316,89 +335,44 @@ class GridPeerAgent(Agent):
         if writer is not None:
             self.world.send(writer, message)
 
-    # -- fetching ------------------------------------------------------------------------------
+    def _brought_in(self, key: Key, file: FileRecord) -> None:
+        self._marks.pin([file], _why(key))
 
-    def _fetch_more(self) -> None:
-        while self._to_fetch and self._fetching < FETCHING_MAX:
-            key = self._to_fetch.popleft()
-            task = self._tasks.get(key)
-            if task is None:
-                continue
-            self._fetching += 1
-            task.pending = dict.fromkeys(record.digest for record in task.inputs)
-            for record in {record.digest: record for record in task.inputs}.values():
-                self._fetch(key, record, task.bind.sources.get(record.digest, ()))
-
-    def _fetch(self, key: Key, record: FileRecord, sources: tuple[str, ...]) -> None:
-        waiters = self._flights.get(record.digest)
-        if waiters is not None:
-            waiters.append(key)
-            return
-        self._flights[record.digest] = [key]
-        digest = record.digest
-        self.world.fetch(Blob(record), sources, lambda fetched: self._fetched(digest, fetched))
-
-    def _fetched(self, digest: str, fetched: Fetched) -> None:
-        for key in self._flights.pop(digest):
-            task = self._tasks.get(key)
-            if task is None or digest not in task.pending:
-                continue
-            del task.pending[digest]
-            if isinstance(fetched, FileReady):
-                task.here[digest] = fetched.file
-                task.brought = _counted(task.brought, fetched)
-                self._marks.pin([fetched.file], _why(key))
-            else:
-                task.missing.append(digest)
-            if not task.pending:
-                self._fetching -= 1
-                self._gathered(key, task)
-        self._fetch_more()
-        self._start_ready()
-
-    def _gathered(self, key: Key, task: _Task) -> None:
-        if not task.missing:
-            self._ready.append(key)
+    def _gathered(self, key: Key, gathered: Gathered) -> None:
+        task = self._tasks[key]
+        task.here, task.brought = gathered.here, gathered.brought
+        if not gathered.missing:
+            self._ready[key] = None
+            self._start_ready()
             return
         self._drop(key, None)
-        paths = {record.digest: record.path for record in task.inputs}
-        told = ", ".join(paths[digest] for digest in task.missing[:3])
-        self._say(Refused(*key, f"{self.me} cannot get {told}", tuple(task.missing)))
+        told = ", ".join(gathered.wanted[digest].path for digest in gathered.missing[:3])
+        self._say(Refused(*key, f"{self.me} cannot get {told}", tuple(gathered.missing)))
 
     # -- running -------------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
         """Start what fits, in the order in which inputs were complete, or that a strategy's half
         gives; smaller ones may overtake, within LOOKED_AT_MAX."""
-        if self._ordering and self._ready:
-            self._start_in_order()
-            return
-        place = 0
-        while place < min(len(self._ready), LOOKED_AT_MAX):
-            key = self._ready[place]
-            task = self._tasks.get(key)
-            if task is None:
-                del self._ready[place]
-            elif self.ledger.fits(task.bind.needs):
-                del self._ready[place]
-                self._start(key, task)
-            else:
-                place += 1
+        fits = True
+        while fits:
+            fits = False
+            for key in self._allowed():
+                if key in self._ready and self.ledger.fits(self._tasks[key].bind.needs):
+                    fits = True
+                    del self._ready[key]
+                    self._start(key, self._tasks[key])
 
-    def _start_in_order(self) -> None:
-        self._ready = deque(key for key in self._ready if key in self._tasks)
-        allowed = list(self._ready)
-        now = self.world.now()
+    def _allowed(self) -> list[Key]:
+        """What may start now, first first."""
+        if not self._ordering:
+            return list(islice(self._ready, LOOKED_AT_MAX))
+        allowed, now = list(self._ready), self.world.elapsed()
         for half in self._ordering:
-            waiting = [Waiting(t.bind, t.bound_at) for t in map(self._tasks.__getitem__, allowed)]
-            allowed = [allowed[number] for number in half.order(waiting, now)]
-        started = set()
-        for key in allowed[:LOOKED_AT_MAX]:
-            if self.ledger.fits(self._tasks[key].bind.needs):
-                started.add(key)
-                self._start(key, self._tasks[key])
-        if started:
-            self._ready = deque(key for key in self._ready if key not in started)
+            tasks = [self._tasks[key] for key in allowed]
+            waiting = [Waiting(task.bind, now - task.bound_s) for task in tasks]
+            allowed = [allowed[number] for number in half.order(waiting, self.world.now())]
+        return allowed[:LOOKED_AT_MAX]
 
     def _start(self, key: Key, task: _Task) -> None:
         bind = task.bind
@@ -444,6 +418,8 @@ class GridPeerAgent(Agent):
 
     def _drop(self, key: Key, ended: JobEnded | None) -> None:
         task = self._tasks.pop(key)
+        self._ready.pop(key, None)
+        self._gathering.drop(key)
         self._note_over(key, task.bind.epoch)
         self._marks.unpin(_why(key))
         for half in self._admitting:
@@ -473,12 +449,9 @@ class GridPeerAgent(Agent):
         if task.handle is not None:
             self.world.stop(task.handle, force=force)
             return
-        if task.pending:
-            self._fetching -= 1
         ended = JobEnded("cancelled", reason="it had not started")
         self._drop(key, ended)
         self._report(key, task, ended)
-        self._fetch_more()
 
     # -- for those who deal in what this machine does ---------------------------------------------
 
@@ -490,7 +463,7 @@ class GridPeerAgent(Agent):
         """How far an attempt is."""
         task = self._tasks.get(key)
         if task is not None:
-            elapsed_s = self.world.now() - task.bound_at
+            elapsed_s = self.world.elapsed() - task.bound_s
             return Look("running" if task.started else "waiting", task.fraction, elapsed_s)
         report = self.outbox.report(key)
         return Look("unknown") if report is None else Look("ended", None, report.ended.elapsed_s)
@@ -537,15 +510,4 @@ def _as(stored: FileRecord, wanted: FileRecord) -> FileRecord:
     """The copy in this machine's store, under the name that the task uses."""
     return msgspec.structs.replace(
         wanted, mtime_ns=stored.mtime_ns, size=stored.size, directory=stored.directory
-    )
-
-
-def _counted(before: Brought, fetched: FileReady) -> Brought:
-    size = fetched.file.size
-    if fetched.source:
-        return msgspec.structs.replace(
-            before, peer_files=before.peer_files + 1, peer_bytes=before.peer_bytes + size
-        )
-    return msgspec.structs.replace(
-        before, here_files=before.here_files + 1, here_bytes=before.here_bytes + size
     )

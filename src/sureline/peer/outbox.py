@@ -36,12 +36,14 @@ Key = tuple[str, str, int]
 
 class _Stored(msgspec.Struct):
     at: float
+    """By the machine's clock: for the next process, which has no better measure of its age."""
     report: Finished
 
 
 class _Entry(msgspec.Struct):
     place: int
-    at: float
+    since_s: float
+    """When it came, by `World.elapsed`."""
     report: Finished
     delay_s: float = RESEND_S
     durable: bool = False
@@ -83,20 +85,25 @@ class Outbox:
     def load(self) -> None:
         """Read what an earlier process kept, and begin to send it."""
         self._places = int(self._world.get("outbox.places") or b"0")
-        oldest = self._world.now() - AGE_MAX_S
+        now, elapsed_s = self._world.now(), self._world.elapsed()
         for place in range(self._places):
             data = self._world.get(f"outbox.{place}")
             stored = _decode(data) if data else None
-            if stored is None or stored.at < oldest:
+            age_s = max(0.0, now - stored.at) if stored is not None else 0.0
+            if stored is None or age_s > AGE_MAX_S:
                 heapq.heappush(self._free, place)
                 continue
-            entry = _Entry(place, stored.at, stored.report, durable=True)
+            entry = _Entry(place, elapsed_s - age_s, stored.report, durable=True)
             self._keep(_key(stored.report), entry)
             self._appoint(_key(stored.report), entry, 0.0)
 
     def has_room(self, run: str) -> bool:
         mine = self._of_run.get(run, ())
         return len(self._entries) < REPORTS_MAX and len(mine) < REPORTS_OF_RUN_MAX
+
+    def runs(self) -> set[str]:
+        """Those with reports here."""
+        return set(self._of_run)
 
     def reports(self, run: str) -> list[tuple[str, int]]:
         return [(task, attempt) for _, task, attempt in self._of_run.get(run, ())]
@@ -106,9 +113,10 @@ class Outbox:
         key, report = _key(report), fitting(report)
         if key in self._entries:
             return
-        entry = _Entry(self._place(), self._world.now(), report)
+        entry = _Entry(self._place(), self._world.elapsed(), report)
         self._keep(key, entry)
-        self._world.put(f"outbox.{entry.place}", _encode(_Stored(entry.at, report)))
+        stored = _Stored(self._world.now(), report)
+        self._world.put(f"outbox.{entry.place}", _encode(stored))
 
         def durable() -> None:
             entry.durable = True
@@ -179,7 +187,7 @@ class Outbox:
     def _appoint(self, key: Key, entry: _Entry, delay_s: float) -> None:
         self._turns += 1
         entry.turn = self._turns
-        heapq.heappush(self._due, (self._world.now() + delay_s, self._turns, key))
+        heapq.heappush(self._due, (self._world.elapsed() + delay_s, self._turns, key))
         self._set_timer(self._due[0][0])
 
     def _set_timer(self, at: float) -> None:
@@ -189,18 +197,18 @@ class Outbox:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._world.after(max(0.0, at - self._world.now()), self._send_due)
+        self._timer = self._world.after(max(0.0, at - self._world.elapsed()), self._send_due)
 
     def _send_due(self) -> None:
         self._timer = None
-        now, sent = self._world.now(), 0
+        now, sent = self._world.elapsed(), 0
         self._not_before = now + PAUSE_S
         while self._due and self._due[0][0] <= now and sent < GROUP_MAX:
             _, turn, key = heapq.heappop(self._due)
             entry = self._entries.get(key)
             if entry is None or entry.turn != turn or not entry.durable:
                 continue
-            if entry.at < now - AGE_MAX_S:
+            if entry.since_s < now - AGE_MAX_S:
                 self._forget(key)
                 continue
             sent += 1

@@ -11,6 +11,7 @@ the caller verifies by content (`intact(record, by_content=True)`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import stat
@@ -34,6 +35,7 @@ from sureline.workflow.files import FileRecord
 __all__ = ["BlobStore", "StoreError"]
 
 _INGEST_TRIES = 3
+_PLACE_TRIES = 10
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -134,22 +136,27 @@ class BlobStore:
         return mtime_ns
 
     def _place(self, path: str, digest: str, executable: bool, mtime_ns: int) -> int:
-        """Give the finished file at `path` its blob's name too; the blob's mtime_ns."""
+        """Give the finished file at `path` its blob's name too; the blob's mtime_ns.
+
+        Others do so in the same moment, and evict: what was missed or found just now may be there
+        or gone at the next look.
+        """
         blob = self.blob_path(digest, executable)
-        try:
-            os.link(path, blob)
-        except FileNotFoundError:
-            if os.path.isdir(os.path.dirname(blob)):
-                raise
-            os.makedirs(os.path.dirname(blob), exist_ok=True)
-            return self._place(path, digest, executable, mtime_ns)
-        except FileExistsError:
-            return self._replace(path, blob)
-        except OSError as error:
-            if error.errno not in NO_LINK:
-                raise
-            return self._place_copy(path, blob, executable)
-        return mtime_ns
+        for _ in range(_PLACE_TRIES):
+            try:
+                os.link(path, blob)
+                return mtime_ns
+            except FileNotFoundError:
+                os.lstat(path)  # if this is what is gone, there is nothing to be done
+                os.makedirs(os.path.dirname(blob), exist_ok=True)
+            except FileExistsError:
+                with contextlib.suppress(FileNotFoundError):
+                    return self._replace(path, blob)
+            except OSError as error:
+                if error.errno not in NO_LINK:
+                    raise
+                return self._place_copy(path, blob, executable)
+        raise StoreError(f"{blob} cannot be stored: others remove it as often as it is made")
 
     def _replace(self, path: str, blob: str) -> int:
         """The blob exists. The new file takes its place, with its time: if somebody had damaged

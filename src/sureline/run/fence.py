@@ -47,6 +47,9 @@ class Fence:
         self.get = world.get
         self.busy = world.busy
 
+    def elapsed(self) -> float:
+        return self._world.elapsed()
+
     def send(self, to: AgentId, message: Message) -> None:
         if not self._gate.is_shut:
             self._world.send(to, message)

@@ -131,7 +131,7 @@ class Homing:
             self._next()
 
     def _wait_for_holders(self, item: _Item) -> None:
-        now = self._world.now()
+        now = self._world.elapsed()
         if item.away_since is None:
             item.away_since = now
         left_s = item.away_since + GRACE_S - now

@@ -7,12 +7,20 @@ the highest epoch of each run and fences older writers. Readers with the right g
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from sureline.journal.events import COMMITS, RunEnded, Submitted, TaskEnded, TaskRevoked, decode
+from sureline.journal.events import (
+    COMMITS,
+    RunEnded,
+    Submitted,
+    TaskEnded,
+    TaskRevoked,
+    Unknown,
+    decode,
+)
 from sureline.peer.messages import Fenced
 from sureline.run.keeping import (
     EVENTS_MAX,
@@ -34,12 +42,14 @@ from sureline.world.address import Node, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
-__all__ = ["MESSAGES", "About", "Keeper", "KeptInMemory", "KeptRuns", "KeptState", "page"]
+__all__ = ["MESSAGES", "About", "Done", "Keeper", "KeptInMemory", "KeptRuns", "KeptState", "page"]
 
 ASSEMBLIES_MAX = 8
 """Graphs that are being received at the same time ..."""
 ASSEMBLIES_BYTES_MAX = 96 << 20
 """... and what they may take together, unless it is one alone."""
+CHANGING_MAX = 256
+"""Runs whose copies are being written at the same time."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -51,23 +61,31 @@ class KeptState(msgspec.Struct, frozen=True):
     """0 while the graph is not whole."""
 
 
+Done = Callable[[str], None]
+"""Hears why something could not be done, in one sentence; '' if it was."""
+
+
 class KeptRuns(Protocol):
-    """Where copies lie. An `open` is durable when it returns: it fences."""
+    """Where copies lie. What may have to wait for a disk is done aside, and told when it is done:
+    until then the store is asked for no other change of that run."""
 
     def state(self, run: str) -> KeptState | None: ...
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position) -> str:
+    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
         """A writer of this epoch begins: drop what is beyond `base`, make the run if it is new.
-        Why it cannot be kept, in one sentence; '' if it can."""
+        Once it is done it is durable: it fences."""
 
-    def keep_graph(self, run: str, graph: bytes) -> None: ...
+    def keep_graph(self, run: str, graph: bytes, done: Done) -> None: ...
 
-    def graph(self, run: str) -> bytes: ...
-
-    def add(self, run: str, events: Sequence[NumberedEvent]) -> None:
+    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
         """What follows; positions rise."""
 
-    def after(self, run: str, position: Position) -> list[NumberedEvent]:
+    def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
+        """The next piece."""
+
+    def read_events(
+        self, run: str, after: Position, done: Callable[[list[NumberedEvent]], None]
+    ) -> None:
         """The next events, as many as fit a message."""
 
     def known(self) -> list[RunKnown]:
@@ -86,26 +104,27 @@ def page(events: Sequence[NumberedEvent]) -> list[NumberedEvent]:
     return found
 
 
-class About:
+class About(msgspec.Struct):
     """What a list of runs tells of one, folded from its events."""
 
-    def __init__(self) -> None:
-        self.name = ""
-        self.state = "running"
-        self.submitted_at = 0.0
-        self.total = 0
-        self.committed: set[str] = set()
+    name: str = ""
+    state: str = "running"
+    submitted_at: float = 0.0
+    total: int = 0
+    done: int = 0
 
     def apply(self, body: bytes) -> None:
         match decode(body):
             case Submitted(name=name, at=at, total=total):
                 self.name, self.submitted_at, self.total = name, at, total
-            case TaskEnded(task=task, outcome=outcome) if outcome in COMMITS:
-                self.committed.add(task)
-            case TaskRevoked(task=task):
-                self.committed.discard(task)
+            case TaskEnded(outcome=outcome) if outcome in COMMITS:
+                self.done += 1
+            case TaskRevoked():
+                self.done = max(0, self.done - 1)
             case RunEnded(state=state):
                 self.state = state
+            case Unknown():
+                pass
             case _:
                 self.state = "running"
 
@@ -117,7 +136,7 @@ class About:
             self.state,
             self.submitted_at,
             self.total,
-            len(self.committed),
+            self.done,
             state.position,
             state.writer,
             state.graph_bytes > 0,
@@ -125,29 +144,34 @@ class About:
 
 
 class Keeper(Agent):
+    """One change of a run at a time: what a writer says meanwhile is not heard, and it says so
+    again."""
+
     def __init__(self, me: AgentId, world: World, store: KeptRuns) -> None:
         super().__init__(me, world)
         self._store = store
         self._assemblies: dict[str, bytearray] = {}
+        self._changing: set[str] = set()
 
     @handles(KeepRun)
     def on_keep_run(self, sender: AgentId, message: KeepRun) -> None:
         run, epoch = message.run, message.epoch
         state = self._admit(sender, run, epoch)
-        if state is not None and epoch < state.epoch:
+        if not self._may_change(run) or (state is not None and epoch < state.epoch):
             return
         if not _NAME.fullmatch(run) or not 0 < message.size_bytes <= GRAPH_BYTES_MAX:
-            self.world.send(sender, Kept(run, epoch, 0, 0, f"{run} cannot be kept here"))
-            return
-        if state is None or epoch > state.epoch:
-            refused = self._store.open(run, epoch, node_of(sender), message.base)
-            if refused:
-                self.world.send(sender, Kept(run, epoch, 0, 0, refused))
-                return
-            state = self._store.state(run)
-        if state is not None and not state.graph_bytes:
-            self._assemble(message)
-        self._answer(sender, run, epoch)
+            self._answer(sender, run, epoch, f"{run} cannot be kept here")
+        elif state is None or epoch > state.epoch:
+            self._changing.add(run)
+            self._store.open(
+                run,
+                epoch,
+                node_of(sender),
+                message.base,
+                lambda refused: self._opened(sender, message, refused),
+            )
+        else:
+            self._take_piece(sender, message, state)
 
     def _admit(self, sender: AgentId, run: str, epoch: int) -> KeptState | None:
         """What is kept of the run; an older writer is fenced."""
@@ -156,37 +180,71 @@ class Keeper(Agent):
             self.world.send(sender, Fenced(run, state.epoch))
         return state
 
-    def _assemble(self, message: KeepRun) -> None:
+    def _may_change(self, run: str) -> bool:
+        return run not in self._changing and len(self._changing) < CHANGING_MAX
+
+    def _opened(self, sender: AgentId, message: KeepRun, refused: str) -> None:
+        self._changing.discard(message.run)
+        state = self._store.state(message.run)
+        if refused or state is None:
+            self._answer(sender, message.run, message.epoch, refused)
+        else:
+            self._take_piece(sender, message, state)
+
+    def _take_piece(self, sender: AgentId, message: KeepRun, state: KeptState) -> None:
+        run, epoch = message.run, message.epoch
+        graph = None if state.graph_bytes else self._assembled(message)
+        if graph is None:
+            self._answer(sender, run, epoch)
+        else:
+            self._changing.add(run)
+            self._store.keep_graph(run, graph, self._changed(sender, run, epoch))
+
+    def _assembled(self, message: KeepRun) -> bytes | None:
+        """The graph, if this was its last piece."""
         parts = self._assemblies.setdefault(message.run, bytearray())
         if message.offset == 0 or len(parts) + len(message.piece) > message.size_bytes:
             parts.clear()
         if message.offset == len(parts):
             parts += message.piece
-        if len(parts) == message.size_bytes:
-            self._store.keep_graph(message.run, bytes(parts))
+        whole = len(parts) == message.size_bytes
+        if whole:
             del self._assemblies[message.run]
         while len(self._assemblies) > ASSEMBLIES_MAX or (
             len(self._assemblies) > 1
             and sum(map(len, self._assemblies.values())) > ASSEMBLIES_BYTES_MAX
         ):
             del self._assemblies[next(iter(self._assemblies))]
+        return bytes(parts) if whole else None
 
     @handles(KeepEvents)
     def on_keep_events(self, sender: AgentId, message: KeepEvents) -> None:
-        state = self._admit(sender, message.run, message.epoch)
-        if state is None or message.epoch != state.epoch:
-            if state is None:
-                self.world.send(sender, Kept(message.run, message.epoch, 0, 0))
+        run, epoch = message.run, message.epoch
+        state = self._admit(sender, run, epoch)
+        if not self._may_change(run) or (state is not None and epoch != state.epoch):
             return
         positions = [position for position, _ in message.events]
         rising = all(a < b for a, b in zip([message.after, *positions], positions, strict=False))
-        if message.after == state.position and rising and _readable(message.events):
-            self._store.add(message.run, message.events)
-        self._answer(sender, message.run, message.epoch)
+        if state is None or message.after != state.position or not rising:
+            self._answer(sender, run, epoch)
+        elif not _readable(message.events):
+            self._answer(sender, run, epoch, f"what {run} is said to have recorded is no event")
+        else:
+            self._changing.add(run)
+            self._store.add(run, message.events, self._changed(sender, run, epoch))
 
-    def _answer(self, sender: AgentId, run: str, epoch: int) -> None:
+    def _changed(self, sender: AgentId, run: str, epoch: int) -> Done:
+        def done(refused: str) -> None:
+            self._changing.discard(run)
+            self._answer(sender, run, epoch, refused)
+
+        return done
+
+    def _answer(self, sender: AgentId, run: str, epoch: int, refused: str = "") -> None:
         state = self._store.state(run)
-        if state is not None:
+        if refused or state is None:
+            self.world.send(sender, Kept(run, epoch, 0, 0, refused))
+        else:
             graph_bytes = state.graph_bytes or len(self._assemblies.get(run, b""))
             self.world.send(sender, Kept(run, epoch, graph_bytes, state.position))
 
@@ -203,17 +261,30 @@ class Keeper(Agent):
             nothing = KeeperPart(message.serial, message.run, 0, 0, 0, b"", (), True)
             self.world.send(sender, nothing)
             return
-        self.world.send(sender, self._part(state, message))
-
-    def _part(self, state: KeptState, ask: KeeperAsk) -> KeeperPart:
-        piece, events = b"", list[NumberedEvent]()
-        if 0 <= ask.offset < state.graph_bytes:
-            piece = self._store.graph(ask.run)[ask.offset : ask.offset + PIECE_BYTES_MAX]
+        if 0 <= message.offset < state.graph_bytes:
+            self._store.read_graph(
+                message.run,
+                message.offset,
+                lambda piece: self._tell(sender, message, piece=piece),
+            )
         else:
-            events = self._store.after(ask.run, ask.after)
+            self._store.read_events(
+                message.run, message.after, lambda events: self._tell(sender, message, events)
+            )
+
+    def _tell(
+        self,
+        sender: AgentId,
+        ask: KeeperAsk,
+        events: Sequence[NumberedEvent] = (),
+        piece: bytes = b"",
+    ) -> None:
+        state = self._store.state(ask.run)
+        if state is None:
+            return  # it has made room for another
         graph_left = ask.offset + len(piece) < state.graph_bytes
         told = events[-1][0] if events else ask.after
-        return KeeperPart(
+        part = KeeperPart(
             ask.serial,
             ask.run,
             state.epoch,
@@ -223,6 +294,7 @@ class Keeper(Agent):
             tuple(events),
             not graph_left and not piece and told >= state.position,
         )
+        self.world.send(sender, part)
 
 
 def _readable(events: Sequence[NumberedEvent]) -> bool:
@@ -246,28 +318,32 @@ class KeptInMemory:
     def state(self, run: str) -> KeptState | None:
         return self._states.get(run)
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position) -> str:
+    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
         events = [entry for entry in self._events.get(run, []) if entry[0] <= base]
         self._events[run] = events
         position = events[-1][0] if events else 0
         self._states[run] = KeptState(epoch, writer, position, len(self._graphs.get(run, b"")))
-        return ""
+        done("")
 
-    def keep_graph(self, run: str, graph: bytes) -> None:
+    def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         self._graphs[run] = graph
         self._states[run] = msgspec.structs.replace(self._states[run], graph_bytes=len(graph))
+        done("")
 
-    def graph(self, run: str) -> bytes:
-        return self._graphs[run]
-
-    def add(self, run: str, events: Sequence[NumberedEvent]) -> None:
+    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
         self._events[run].extend(events)
         if events:
             last = events[-1][0]
             self._states[run] = msgspec.structs.replace(self._states[run], position=last)
+        done("")
 
-    def after(self, run: str, position: Position) -> list[NumberedEvent]:
-        return page([entry for entry in self._events[run] if entry[0] > position])
+    def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
+        done(self._graphs[run][offset : offset + PIECE_BYTES_MAX])
+
+    def read_events(
+        self, run: str, after: Position, done: Callable[[list[NumberedEvent]], None]
+    ) -> None:
+        done(page([entry for entry in self._events[run] if entry[0] > after]))
 
     def known(self) -> list[RunKnown]:
         found = []

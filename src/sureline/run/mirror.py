@@ -2,7 +2,8 @@
 
 The mirror reads the run's own journal from where each keeper says it is, so a keeper that is slow,
 new or back again needs no buffer here, and none ever has what the writer could still lose to a
-kill. A keeper that does not answer is replaced. Which peers are asked first follows from a hash of
+kill. A keeper that refuses, or whose answers show no progress, is replaced, and left alone for a
+while that grows. Which peers are asked first follows from a hash of
 the run and the peer, so that the copies of many runs are spread over the grid.
 """
 
@@ -33,6 +34,8 @@ BATCH_S = 0.5
 ANSWER_S = 3.0
 TRIES_MAX = 3
 TICK_S = 1.0
+AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
+"""How long a keeper that was given up is not asked again; doubles each time."""
 
 
 class Recorded(Protocol):
@@ -53,7 +56,17 @@ class _Keeper(msgspec.Struct):
     sent_at: float | None = None
     """When the message was sent that it has not answered."""
     tries: int = 0
-    refused: bool = False
+    """Since the last answer that showed progress."""
+
+
+class _Unwilling(msgspec.Struct):
+    """A keeper that was given up."""
+
+    until_s: float = 0.0
+    wait_s: float = AGAIN_S
+
+
+_WILLING = _Unwilling()
 
 
 class Mirror(Agent):
@@ -76,8 +89,8 @@ class Mirror(Agent):
         self._recorded = recorded
         self._on_fenced = on_fenced
         self._members: dict[str, Node] = {}
-        self._unwilling: dict[str, None] = {}
-        """Members that refused, or did not answer: asked only when there is nobody else."""
+        self._unwilling: dict[str, _Unwilling] = {}
+        """Members that refused, or did not answer."""
         self._keepers: dict[str, _Keeper] = {}
         self._pushing = False
         self._ended = False
@@ -141,7 +154,12 @@ class Mirror(Agent):
     def _choose(self) -> None:
         if len(self._keepers) >= COPIES:
             return
-        others = [name for name in self._members if name not in self._keepers]
+        now = self.world.elapsed()
+        others = [
+            name
+            for name in self._members
+            if name not in self._keepers and self._unwilling.get(name, _WILLING).until_s <= now
+        ]
         others.sort(key=lambda n: (n in self._unwilling, digest_of(f"{self._run} {n}".encode())))
         for name in others[: COPIES - len(self._keepers)]:
             keeper = self._keepers[name] = _Keeper(self._members[name])
@@ -150,7 +168,7 @@ class Mirror(Agent):
     def _tick(self) -> None:
         if self._ended:
             return
-        now = self.world.now()
+        now = self.world.elapsed()
         for name, keeper in list(self._keepers.items()):
             if keeper.sent_at is not None and now - keeper.sent_at >= ANSWER_S:
                 keeper.tries += 1
@@ -163,8 +181,9 @@ class Mirror(Agent):
 
     def _replace(self, name: str) -> None:
         del self._keepers[name]
-        self._unwilling.pop(name, None)
-        self._unwilling[name] = None  # at the end of those
+        unwilling = self._unwilling.setdefault(name, _Unwilling())
+        unwilling.until_s = self.world.elapsed() + unwilling.wait_s
+        unwilling.wait_s = min(AGAIN_S_MAX, 2 * unwilling.wait_s)
 
     def _push_all(self) -> None:
         self._pushing = False
@@ -190,7 +209,7 @@ class Mirror(Agent):
                 self._ended = True  # the copies end here: they are of use, if less up to date
                 return
             message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events))
-        keeper.sent_at = self.world.now()
+        keeper.sent_at = self.world.elapsed()
         self.world.send(at(keeper.node, "keeper"), message)
 
     @handles(Kept)
@@ -198,13 +217,18 @@ class Mirror(Agent):
         keeper = self._keepers.get(name_of(sender))
         if keeper is None or keeper.node != node_of(sender) or message.run != self._run:
             return
+        if message.epoch != self._epoch:
+            return
         if message.refused:
             self._replace(name_of(sender))
             self._choose()
             return
+        before = (-1, -1) if keeper.position is None else (keeper.graph_bytes, keeper.position)
+        keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
+        if (keeper.graph_bytes, keeper.position) <= before:
+            return  # it took nothing, or speaks of earlier: as good as no answer
         keeper.sent_at = None
         keeper.tries = 0
-        keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
         if not self._ended:
             self._push(keeper)
             self._look_drained()

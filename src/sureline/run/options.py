@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from sureline.journal.events import Noted, TaskEnded
+from sureline.journal.events import Noted, TaskEnded, Unknown
 from sureline.workflow.terms import SURETY_WANTED, Terms
 from sureline.world.protocol import Message
 
@@ -59,5 +59,5 @@ class Past(msgspec.Struct):
 
     committed: dict[str, TaskEnded] = {}
     attempts: dict[str, int] = {}
-    noted: tuple[Noted, ...] = ()
-    """What its strategy noted, in order."""
+    noted: tuple[Noted | Unknown, ...] = ()
+    """What its strategy noted, in order; also what is not known here, which a strategy may."""

@@ -177,6 +177,7 @@ class Overheard:
         self._hear = hear
         self.random = world.random
         self.now = world.now
+        self.elapsed = world.elapsed
         self.send = world.send
         self.after = world.after
         self.start = world.start

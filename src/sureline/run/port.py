@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from sureline.journal.events import Event, Noted
+from sureline.journal.events import Event, Noted, Unknown
 from sureline.journal.history import Observed
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member
@@ -57,6 +57,7 @@ __all__ = [
     "State",
     "Strategy",
     "Target",
+    "Unknown",
 ]
 """All that a strategy of its own package needs to import."""
 
@@ -223,7 +224,7 @@ class Deciding(Protocol):
         """At the seat's address, if others are to speak to it."""
         return None
 
-    def begin(self, engine: Engine, past: Sequence[Noted], go: Action) -> None:
+    def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         """The run begins, or goes on: `past` is what was noted earlier. Call `go`, now or later."""
         go()
 

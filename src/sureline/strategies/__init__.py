@@ -84,6 +84,8 @@ def resolved(options: Options) -> Options:
         raise UserError(
             f"{name} spends no money; leave out --budget, or take --strategy {spending}"
         )
+    if options.budget is None and found.spends:
+        raise UserError(f"{name} spends money; say how much with --budget (0 for free peers only)")
     settings_of(found, options.settings)
     return msgspec.structs.replace(options, strategy=name)
 

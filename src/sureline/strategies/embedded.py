@@ -11,7 +11,18 @@ from collections.abc import Sequence
 
 from sureline.peer.capacity import Ledger
 from sureline.peer.messages import Finished
-from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Strategy, Target
+from sureline.run.port import (
+    Action,
+    Bound,
+    Deciding,
+    Engine,
+    Noted,
+    Over,
+    Seat,
+    Strategy,
+    Target,
+    Unknown,
+)
 from sureline.run.ready import ReadyQueue
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName
@@ -36,7 +47,7 @@ class Embedded(Deciding):
         self._recent_s = 1.0
         """How long attempts took of late, on average; a second before anything is known."""
 
-    def begin(self, engine: Engine, past: Sequence[Noted], go: Action) -> None:
+    def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
         go()
 

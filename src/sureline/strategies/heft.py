@@ -20,7 +20,18 @@ from typing import NamedTuple
 
 from sureline.peer.messages import Finished
 from sureline.run.estimates import EstimatesFound
-from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Strategy, Target
+from sureline.run.port import (
+    Action,
+    Bound,
+    Deciding,
+    Engine,
+    Noted,
+    Over,
+    Seat,
+    Strategy,
+    Target,
+    Unknown,
+)
 from sureline.run.states import State
 from sureline.strategies.books import Books
 from sureline.workflow.model import Graph, Needs
@@ -105,7 +116,7 @@ class Heft(Deciding):
         self._planned_at = -math.inf
         self._timer = False
 
-    def begin(self, engine: Engine, past: Sequence[Noted], go: Action) -> None:
+    def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
 
         def estimated(found: EstimatesFound) -> None:

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Strategy, Target
+from sureline.run.port import (
+    Action,
+    Bound,
+    Deciding,
+    Engine,
+    Noted,
+    Over,
+    Seat,
+    Strategy,
+    Target,
+    Unknown,
+)
 from sureline.run.ready import ReadyQueue
 from sureline.strategies.books import Books
 from sureline.workflow.model import Needs
@@ -27,7 +38,7 @@ class Spread(Deciding):
         self._books = Books(salt)
         self._best: tuple[PeerName, float] | None = None
 
-    def begin(self, engine: Engine, past: Sequence[Noted], go: Action) -> None:
+    def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
         go()
 

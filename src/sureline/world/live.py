@@ -253,6 +253,9 @@ class _Place:
     def now(self) -> float:
         return time.time()
 
+    def elapsed(self) -> float:
+        return self._live.loop.time()
+
     def send(self, to: AgentId, message: Message) -> None:
         self._live.post(self._me, to, message)
 

@@ -23,8 +23,11 @@ Contract, for every world:
   Only as a last resort does the live world drop a message of another node whose handler raised,
   with a line in its log, and go on; what the handler had done by then stays done. The simulator
   never does, so that the mistake shows.
+- `now` is for what people and other machines read; it may be set back or forward at any moment.
+  `elapsed` is for intervals: it only moves on, as fast as `after` counts. Its zero means nothing
+  and is another one in the next process: it is neither put on disk nor told to another node.
 - The same inputs, times and random draws give the same behaviour: agents read no clock but
-  `now()` and draw from no source but `random`.
+  `now()` and `elapsed()` and draw from no source but `random`.
 """
 
 from __future__ import annotations
@@ -88,6 +91,9 @@ class World(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch, by this machine's clock."""
+
+    def elapsed(self) -> float:
+        """Seconds since some moment before this agent began; they never jump."""
 
     def send(self, to: AgentId, message: Message) -> None: ...
 

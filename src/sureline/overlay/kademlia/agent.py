@@ -77,7 +77,7 @@ class Kademlia(Agent):
         Raises ValueError if the key has not 20 bytes.
         """
         _check(key)
-        here = self.base.storage.records(key, self.world.now())
+        here = self.base.storage.records(key, self.world.elapsed())
         if here:
             values = tuple(record.value for record in here)
             self.world.after(0.0, lambda: on_done(values))
@@ -157,12 +157,12 @@ class Kademlia(Agent):
         if self._left:
             return
         if type(message) is not Unreachable:
-            self.base.table.seen(sender, self.world.now())
+            self.base.table.seen(sender, self.world.elapsed())
         super().receive(sender, message)
 
     @handles(Unreachable)
     def _on_unreachable(self, sender: AgentId, message: Unreachable) -> None:
-        self.base.table.gone(at(message.node, part_of(self.me)), self.world.now())
+        self.base.table.gone(at(message.node, part_of(self.me)), self.world.elapsed())
         self.base.requests.unreachable(message.node)
         self.broadcasts.unreachable(message.node)
 
@@ -170,7 +170,7 @@ class Kademlia(Agent):
     def _on_find(self, sender: AgentId, find: Find) -> None:
         records: tuple[Record, ...] = ()
         if find.values:
-            records = self.base.storage.records(find.key, self.world.now())
+            records = self.base.storage.records(find.key, self.world.elapsed())
         if records:
             self.world.send(sender, Found(find.number, (), records))
             return
@@ -183,7 +183,7 @@ class Kademlia(Agent):
 
     @handles(Store)
     def _on_store(self, sender: AgentId, store: Store) -> None:
-        now = self.world.now()
+        now = self.world.elapsed()
         kept = 0
         if not self._guest:
             kept = sum(self.base.storage.keep(record, now) for record in store.records)
@@ -196,7 +196,7 @@ class Kademlia(Agent):
 
     @handles(Leave)
     def _on_leave(self, sender: AgentId, leave: Leave) -> None:
-        self.base.table.gone(sender, self.world.now(), for_good=True)
+        self.base.table.gone(sender, self.world.elapsed(), for_good=True)
 
     @handles(Found)
     def _on_found(self, sender: AgentId, found: Found) -> None:

@@ -28,6 +28,6 @@ class Base:
 
     def usable(self, heard: Iterable[AgentId]) -> list[AgentId]:
         """Of the contacts that another node named, those worth asking."""
-        now = self.world.now()
+        now = self.world.elapsed()
         table = self.table
         return [c for c in heard if table.admissible(c) and not table.is_gone(c, now)]

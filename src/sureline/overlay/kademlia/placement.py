@@ -64,7 +64,7 @@ class Placement:
             self._end()
 
     def _keep_here(self) -> None:
-        now = self._base.world.now()
+        now = self._base.world.elapsed()
         kept = [self._base.storage.keep(record, now) for record in self._records]
         self._kept += all(kept)
 

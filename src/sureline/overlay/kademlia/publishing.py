@@ -50,7 +50,7 @@ class Publishing:
                 f"a value has at most {settings.value_bytes_max} bytes, not {len(value)}"
             )
         self._published.pop((key, value), None)
-        self._published[key, value] = self._base.world.now()
+        self._published[key, value] = self._base.world.elapsed()
         if len(self._published) > settings.published_max:
             del self._published[next(iter(self._published))]
         publisher = peer_of(self._base.me)
@@ -90,7 +90,7 @@ class Publishing:
     def upkeep(self) -> None:
         """Renew and replicate what is due: so many at a time that all get their turn."""
         base, settings = self._base, self._base.settings
-        now = base.world.now()
+        now = base.world.elapsed()
         base.storage.expire(now)
         share = 1.5 * settings.upkeep_s
         count = math.ceil(len(self._published) * share / settings.republish_s)
@@ -116,7 +116,7 @@ class Publishing:
 
     def _give(self, newcomer: AgentId, keys: list[bytes]) -> None:
         base = self._base
-        now = base.world.now()
+        now = base.world.elapsed()
         parcel: list[Record] = []
         for key in keys[:KEYS_PER_STEP]:
             if newcomer in base.table.closest(identifier(key), base.settings.replicas):
@@ -131,7 +131,7 @@ class Publishing:
     def hand_over(self, on_done: Callable[[], None]) -> None:
         """Give all we hold to those who are nearest when we are gone."""
         base = self._base
-        now = base.world.now()
+        now = base.world.elapsed()
         parcels: dict[AgentId, list[Record]] = {}
         for key in base.storage:
             records = base.storage.records(key, now)

@@ -88,7 +88,7 @@ class Requests:
     def open(self, to: AgentId, asker: Asker) -> int:
         """Expect an answer from there; the number is for the question about to be sent."""
         self._next += 1
-        request = Request(to, asker, self._world.now(), self.trips)
+        request = Request(to, asker, self._world.elapsed(), self.trips)
         self._pending[self._next] = request
         self._wake_by(request.due_at)
         return self._next
@@ -99,7 +99,7 @@ class Requests:
         if request is None or request.to != by:
             return False
         del self._pending[number]
-        self.trips.took(self._world.now() - request.sent_at)
+        self.trips.took(self._world.elapsed() - request.sent_at)
         request.asker.answered(number, by, answer)
         return True
 
@@ -132,11 +132,11 @@ class Requests:
                 return
             self._timer.cancel()
         self._due_at = due_at
-        self._timer = self._world.after(max(GRAIN_S, due_at - self._world.now()), self._fire)
+        self._timer = self._world.after(max(GRAIN_S, due_at - self._world.elapsed()), self._fire)
 
     def _fire(self) -> None:
         self._timer = None
-        now = self._world.now() + GRAIN_S
+        now = self._world.elapsed() + GRAIN_S
         for number, request in list(self._pending.items()):
             if request.failed_at <= now:
                 self._fail(number)

@@ -36,7 +36,7 @@ class Search:
     def begin(self, seeds: Sequence[AgentId]) -> None:
         """Ask the first questions. Never ends at once, so that nobody is called back early."""
         base = self._base
-        base.table.searched(self.lookup.target, base.world.now())
+        base.table.searched(self.lookup.target, base.world.elapsed())
         self.lookup.offer(base.table.candidates(self.lookup.target, 2 * base.settings.k))
         self.lookup.offer(seeds)
         if self.lookup.over:
@@ -73,7 +73,7 @@ class Search:
             self.end()
             return
         usable = self._base.usable(c for c in answer.contacts if c not in self.lookup)
-        now = self._base.world.now()
+        now = self._base.world.elapsed()
         for contact in usable:
             self._base.table.heard_of(contact, now)
         self.lookup.answered(by, usable)

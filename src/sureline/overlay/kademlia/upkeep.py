@@ -132,7 +132,7 @@ class Upkeep:
 
     def _refresh(self) -> None:
         base = self._base
-        now, settings = base.world.now(), base.settings
+        now, settings = base.world.elapsed(), base.settings
         buckets = base.table.buckets()
         due: list[tuple[float, int]] = []
         for order in self._far_orders():

@@ -8,7 +8,9 @@ the number of messages per node does not depend on the number of nodes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from sureline.overlay.membership.exchange import PART, Exchange
 from sureline.overlay.membership.knowledge import Knowledge, Member
@@ -103,6 +105,13 @@ class Membership(Agent):
 
     # -- what the rest of the node uses ---------------------------------------------------------
 
+    def advertise(self, extras: Mapping[str, float | str]) -> None:
+        """Before joining: what is to be said of this node besides its offer."""
+        own = self.knowledge.own
+        if own is not None and own.offer is not None:
+            offer = msgspec.structs.replace(own.offer, extras=dict(extras))
+            self.knowledge.offer(own.node, offer)
+
     def join(self, contacts: Sequence[AgentId], on_done: Callable[[int], None]) -> None:
         """Join through any of the contacts (nodes, or agents there), trying them in turn until
         one answers or `stop` is called; then `on_done` hears how many others there are. Without
@@ -140,7 +149,7 @@ class Membership(Agent):
         self._load = (load, waiting)
         if "report" not in self._timers:
             least_s = self.settings.report_s(len(self.knowledge.table.ring))
-            wait_s = self._reported_at + least_s - self.knowledge.clock.now()
+            wait_s = self._reported_at + least_s - self.world.elapsed()
             if wait_s <= 0:
                 self._report()
             else:
@@ -161,7 +170,7 @@ class Membership(Agent):
         if self.knowledge.joined:
             return  # found a contact again after having lost everybody
         self.knowledge.joined = True
-        now = self.knowledge.clock.now()
+        now = self.world.elapsed()
         # When many join at once, the first pages are soon out of date: compare early.
         self._sync_at = now + self.settings.probe_s * (1 + self.world.random.random())
         self._retry_at = now + self.settings.retry_gone_s * self.world.random.random()
@@ -172,7 +181,7 @@ class Membership(Agent):
             self._on_joined(self.knowledge.others_present())
 
     def _beat(self, due: float) -> None:
-        now = self.knowledge.clock.now()
+        now = self.world.elapsed()
         health = self.inquiries.health
         if health.is_late(due, now):
             health.worse()
@@ -245,7 +254,7 @@ class Membership(Agent):
     def _back(self, name: str) -> None:
         """Somebody who was dead is back. If the network was cut, so are others: look at once, and
         compare tables."""
-        now = self.knowledge.clock.now()
+        now = self.world.elapsed()
         self._retry_at = min(self._retry_at, now)
         self._sync_at = min(self._sync_at, now + self.settings.probe_s)
 
@@ -265,11 +274,11 @@ class Membership(Agent):
             return
         if self.knowledge.own is None:
             return
-        wait_s = max(0.0, self._burst_at + self.settings.burst_s - self.knowledge.clock.now())
+        wait_s = max(0.0, self._burst_at + self.settings.burst_s - self.world.elapsed())
         self._after("burst", wait_s, self._burst)
 
     def _burst(self) -> None:
-        self._burst_at = self.knowledge.clock.now()
+        self._burst_at = self.world.elapsed()
         for name in self._near(self.settings.fanout):
             rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST)
             if rumours:
@@ -299,7 +308,7 @@ class Membership(Agent):
         return None
 
     def _report(self) -> None:
-        self._reported_at = self.knowledge.clock.now()
+        self._reported_at = self.world.elapsed()
         load, waiting = self._load
         old = self.knowledge.table.loads.get(self.knowledge.name)
         if old is None or (old.cores, old.waiting) != (load, waiting):
@@ -435,7 +444,7 @@ class Membership(Agent):
         self._unanswered = ""
         if self.exchange.told_of_difference(sender, answer):
             # Where one thing was missed there may be more.
-            soon = self.knowledge.clock.now() + self.settings.probe_s
+            soon = self.world.elapsed() + self.settings.probe_s
             self._sync_at = min(self._sync_at, soon)
         self._hear(sender, answer)
 

@@ -33,7 +33,6 @@ from sureline.overlay.membership.settings import (
     RUMOURS_MAX,
     MembershipSettings,
 )
-from sureline.overlay.membership.steady import Steady
 from sureline.overlay.membership.table import Table
 from sureline.world.address import name_of
 from sureline.world.protocol import World
@@ -73,11 +72,8 @@ class Knowledge:
     def __init__(
         self, node: str, world: World, offer: Offer | None, settings: MembershipSettings
     ) -> None:
-        if offer is not None and size_bytes(offer) > OFFER_BYTES_MAX:
-            raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
         self.name = name_of(node)
         self.world = world
-        self.clock = Steady(world)
         self.settings = settings
         self.table = Table()
         self.own: Record | None = None
@@ -100,8 +96,15 @@ class Knowledge:
         self._watchers: list[Callable[[Member], None]] = []
         self._view: dict[str, Member] | None = None
         if offer is not None:
-            self.own = Record(node, int(world.now() * 1000), 0, "alive", offer)
-            self.table.put(self.own, self.clock.now())
+            self.offer(node, offer)
+
+    def offer(self, node: str, offer: Offer) -> None:
+        """What this node has to give, before it has joined."""
+        if size_bytes(offer) > OFFER_BYTES_MAX:
+            raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
+        assert not self.joined, "an offer is fixed for one life"
+        self.own = Record(node, int(self.world.now() * 1000), 0, "alive", offer)
+        self.table.put(self.own, self.world.elapsed())
 
     # -- what others see ------------------------------------------------------------------------
 
@@ -183,7 +186,7 @@ class Knowledge:
         self._accept(name, old, whole, hurry=fresh)
 
     def _accept(self, name: str, old: Record | None, record: Record, *, hurry: bool) -> None:
-        now = self.clock.now()
+        now = self.world.elapsed()
         seen_before = self._seen(name)
         new_life = old is None or old.life != record.life
         self.table.put(record, now)
@@ -224,7 +227,7 @@ class Knowledge:
 
     def release_held(self) -> None:
         """Show those again who flapped and have now stayed for long enough."""
-        now = self.clock.now()
+        now = self.world.elapsed()
         for name in list(self._held):
             if self.is_present(name) and not self._damping.is_held(name, now):
                 seen_before = self._seen(name)
@@ -242,7 +245,7 @@ class Knowledge:
 
     def forget_old(self) -> None:
         """Forget who has been gone for long."""
-        now = self.clock.now()
+        now = self.world.elapsed()
         while self.table.gone:
             name, since = next(iter(self.table.gone.items()))
             if now - since <= self.settings.forget_s:
@@ -286,7 +289,7 @@ class Knowledge:
     def _say(self, record: Record, *, new_life: bool) -> None:
         seen_before = self._seen(self.name)
         self.own = record
-        self.table.put(record, self.clock.now())
+        self.table.put(record, self.world.elapsed())
         load = self.table.loads.get(self.name)
         if new_life and load is not None:
             self.report(load.cores, load.waiting)
@@ -351,9 +354,11 @@ def is_sane(record: Record, now: float) -> bool:
 
 def is_sane_offer(offer: Offer) -> bool:
     """Whether somebody might have this: finite amounts, and a short text."""
-    amounts = (offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, offer.price)
+    amounts = (offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus)
+    extras = [value for value in offer.extras.values() if not isinstance(value, str)]
     return (
-        all(0 <= amount < math.inf for amount in amounts)
+        all(0 <= amount < math.inf for amount in (*amounts, offer.price))
+        and all(math.isfinite(value) for value in extras)
         and offer.cores <= CORES_MAX
         and all(count is None or count >= 0 for count in offer.tags.values())
         and math.isfinite(offer.started_at)

@@ -261,14 +261,14 @@ class Inquiries:
     def _wait(self, inquiry: Inquiry, seconds: float) -> None:
         if inquiry.timer is not None:
             inquiry.timer.cancel()
-        due = self.knowledge.clock.now() + seconds
+        due = self.world.elapsed() + seconds
         inquiry.timer = self.world.after(seconds, lambda: self._silence(inquiry, due))
 
     def _silence(self, inquiry: Inquiry, due: float) -> None:
         """Nothing was heard for as long as this stage lasts."""
         if self._open.get(inquiry.name) is not inquiry:
             return
-        if self.health.is_late(due, self.knowledge.clock.now()):
+        if self.health.is_late(due, self.world.elapsed()):
             self.health.worse()
             self._restart(inquiry)
             return
@@ -284,7 +284,7 @@ class Inquiries:
             self._ask_helpers(inquiry)
         elif inquiry.stage == "helped":
             self._suspect(inquiry)
-        elif self.knowledge.clock.now() < inquiry.suspect_until - 0.1 * self.settings.ack_s:
+        elif self.world.elapsed() < inquiry.suspect_until - 0.1 * self.settings.ack_s:
             self._insist(inquiry)
         else:
             self._declare_dead(inquiry)
@@ -295,14 +295,14 @@ class Inquiries:
         about = inquiry.about
         inquiry.stage = "suspect"
         suspicion_s = self.settings.suspicion_s * self.health.patience
-        inquiry.suspect_until = self.knowledge.clock.now() + suspicion_s
+        inquiry.suspect_until = self.world.elapsed() + suspicion_s
         self.knowledge.declare(inquiry.name, about.life, about.incarnation, "suspect")
         inquiry.about = self.knowledge.table.records[inquiry.name]
         self._insist(inquiry)
 
     def _insist(self, inquiry: Inquiry) -> None:
         self._ask_again(inquiry, INSIST_HELPERS)
-        left_s = inquiry.suspect_until - self.knowledge.clock.now()
+        left_s = inquiry.suspect_until - self.world.elapsed()
         self._wait(inquiry, max(0.0, min(self.settings.ack_s * self.health.patience, left_s)))
 
     def _weigh(self, inquiry: Inquiry) -> None:

@@ -305,6 +305,11 @@ class FileCache:
         with self._locked():
             self._claims.release_run(run)
 
+    def marked_runs(self) -> set[str]:
+        """The runs for which something is marked, as far as their names are known."""
+        with self._locked():
+            return self._claims.runs() - {PUT}
+
     # -- room -------------------------------------------------------------------------------
 
     @contextlib.contextmanager

@@ -126,6 +126,11 @@ class Claims:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{self._only}/{name}")
 
+    def runs(self) -> set[str]:
+        """Those with marks; one with a very long name by a name that stands for it."""
+        names = filter(_MARK.fullmatch, os.listdir(self._only))
+        return {unquote(name[_RUN_FROM + 1 :]) for name in names}
+
     def _mark_path(self, record: FileRecord, run: str) -> str:
         return f"{self._only}/{record.digest}.{_kind(record)}.{_as_name(run)}"
 

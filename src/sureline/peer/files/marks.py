@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sureline.peer.files.cache import FileCache
+from sureline.peer.files.cache import PUT, FileCache
 from sureline.peer.files.claims import Pin
 from sureline.workflow.files import FileRecord
 
@@ -33,11 +33,15 @@ class CacheMarks:
 
     def release(self, digests: Iterable[str], run: str) -> None:
         for digest in digests:
-            if not DIGEST.fullmatch(digest):
+            if run == PUT or not DIGEST.fullmatch(digest):
                 continue  # the writer may say anything, and marks are files
             for directory in (False, True):  # whichever it is: the other has no mark
                 record = FileRecord("", digest, 0, directory=directory)
                 self._cache.release_only_copy(record, run)
 
     def release_run(self, run: str) -> None:
-        self._cache.release_run(run)
+        if run != PUT:  # what the user put here is no writer's to release
+            self._cache.release_run(run)
+
+    def runs(self) -> Iterable[str]:
+        return self._cache.marked_runs()

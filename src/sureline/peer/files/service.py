@@ -272,20 +272,27 @@ class FileService:
             return await transfer.run()
 
     async def _small(self, flight: _Flight, digest: str, size: int | None) -> Found:
-        """What a source gives at the first question: all of it, if it is short."""
-        named = unique(flight.sources)
-        try:
-            return await ask_for_small(self._asker, digest, size, named)
-        except NobodyError as error:
-            told = str(error)
-        located = [node for node in await self.locate(digest) if node not in named]
-        try:
-            return await ask_for_small(self._asker, digest, size, located)
-        except NobodyError as error:
-            told = "; ".join(why for why in (told, str(error)) if why)
+        """What a source gives at the first question: all of it, if it is short. Those are asked
+        too who are named while others are."""
+        asked: dict[Node, None] = {}
+        told: list[str] = []
+        located = False
+        while True:
+            named = [node for node in unique(flight.sources) if node not in asked]
+            if not named and not located:
+                located = True
+                named = [node for node in await self.locate(digest) if node not in asked]
+            if not named:
+                break
+            asked.update(dict.fromkeys(named))
+            try:
+                return await ask_for_small(self._asker, digest, size, named)
+            except NobodyError as error:
+                told.append(str(error))
+        why = "; ".join(filter(None, told))
         raise FetchError(
-            f"no node that holds {digest[:16]} can be used ({told})"
-            if told
+            f"no node that holds {digest[:16]} can be used ({why})"
+            if why
             else f"no node is known to hold {digest[:16]}"
         )
 

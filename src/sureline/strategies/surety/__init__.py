@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from sureline.journal.events import Event, Noted
+from sureline.journal.events import Event, Noted, Unknown
 from sureline.run.port import Machine, Place, Seat, Strategy
 from sureline.strategies.surety.client.client import Client
 from sureline.strategies.surety.contract import Contracted, entries_of
@@ -41,7 +41,7 @@ def _budget_kept(events: Sequence[Event], terms: Terms) -> Iterable[str]:
         return
     budget = Decimal(str(terms.budget))
     total, bound = Decimal(0), dict[tuple[str, str], Decimal]()
-    for entry in entries_of(event for event in events if isinstance(event, Noted)):
+    for entry in entries_of(event for event in events if isinstance(event, Noted | Unknown)):
         if isinstance(entry, Contracted):
             cost = Decimal(str(entry.cost)) + Decimal(str(entry.reserve_fee))
             bound[entry.provider, entry.contract] = cost

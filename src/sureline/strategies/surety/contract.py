@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sureline.journal.events import Noted
+from sureline.journal.events import Noted, Unknown
 
 
 class Bid(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,11 +82,11 @@ class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
 _KINDS: dict[str, type[Contracted] | type[Settled]] = {"contracted": Contracted, "settled": Settled}
 
 
-def entries_of(noted: Iterable[Noted]) -> list[Contracted | Settled]:
+def entries_of(noted: Iterable[Noted | Unknown]) -> list[Contracted | Settled]:
     """The entries of a run's book, from its notes; journals of before there were notes have them
     as events of the same names."""
     return [
         msgspec.msgpack.decode(note.body, type=_KINDS[note.kind])
         for note in noted
-        if note.kind in _KINDS and note.strategy in ("", "surety")
+        if note.kind in _KINDS and (isinstance(note, Unknown) or note.strategy == "surety")
     ]

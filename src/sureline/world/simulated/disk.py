@@ -45,6 +45,12 @@ class Disk:
         """What a process that reads the disk now finds recorded, in order."""
         return self.events + [write for write in self._unsynced if isinstance(write, Recordable)]
 
+    def surviving(self, start: int) -> list[Recordable]:
+        """What a kill would leave of what was recorded, from the `start`-th on."""
+        with_system = self._unsynced[: self._flushed]
+        tail = [write for write in with_system if isinstance(write, Recordable)]
+        return self.events[start:] + tail[max(0, start - len(self.events)) :]
+
     def mark(self) -> int:
         """How much has been written, ever: for `sync_to`."""
         return self._synced + len(self._unsynced)

@@ -78,6 +78,7 @@ class Life:
         "_flush_due",
         "_recorder",
         "_runner",
+        "began_s",
         "machine",
         "open",
         "over",
@@ -85,6 +86,7 @@ class Life:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.began_s = machine.sim.time
         self.open = True
         """Whether what is due may run at once."""
         self.over = False
@@ -171,6 +173,7 @@ class Machine:
         "sim",
         "slowness",
         "spec",
+        "stepped_s",
     )
 
     def __init__(self, sim: Simulation, node: str, spec: MachineSpec, parts: MachineParts) -> None:
@@ -184,6 +187,8 @@ class Machine:
         """Of the agents of its current life."""
         self.frozen = False
         self.slowness = 1.0
+        self.stepped_s = 0.0
+        """By how much its clock was set forward since the beginning, all in all."""
         self._free_s = 0.0
         self._busy_left_s = 0.0
         """What was left to do when it was frozen."""
@@ -219,7 +224,8 @@ class Machine:
     def clock(self) -> float:
         """What its own clock says."""
         spec = self.spec
-        return self.sim.epoch_s + spec.clock_offset_s + self.moment_s() * (1.0 + spec.clock_drift)
+        set_s = self.sim.epoch_s + spec.clock_offset_s + self.stepped_s
+        return set_s + self.moment_s() * (1.0 + spec.clock_drift)
 
     def true_s(self, seconds: float) -> float:
         """How long so many seconds by its own clock truly are."""

@@ -89,6 +89,10 @@ class Place(_Used):
     def now(self) -> float:
         return self.machine.clock()
 
+    def elapsed(self) -> float:
+        machine = self.machine
+        return (machine.moment_s() - self.life.began_s) * (1.0 + machine.spec.clock_drift)
+
     def send(self, to: AgentId, message: Message) -> None:
         me = self.me
         if not self.quick or to == me:

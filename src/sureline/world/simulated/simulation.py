@@ -158,6 +158,10 @@ class Simulation:
         """Everything takes `factor` times as long on this machine; 1 for normal."""
         self.machine(node).slow(factor)
 
+    def step_clock(self, node: str, seconds: float) -> None:
+        """Somebody sets its clock forward, or back (below 0). What waits is not disturbed."""
+        self.machine(node).stepped_s += seconds
+
     def partition(self, groups: Sequence[Collection[str]]) -> None:
         """See Network.partition."""
         self.network.partition(groups)

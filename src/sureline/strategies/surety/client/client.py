@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sureline.peer.messages import Refused
-from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Target
+from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Target, Unknown
 from sureline.run.repair import Repairer
 from sureline.run.states import State
 from sureline.strategies.surety.client.broker import Broker
@@ -78,7 +78,7 @@ class Client(Deciding):
 
     # -- beginning -----------------------------------------------------------------------------
 
-    def begin(self, engine: Engine, past: Sequence[Noted], go: Action) -> None:
+    def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         graph, world = engine.graph, self._world
         self._engine = engine
         self._services = Services(graph, took_before(self._seat.history()))

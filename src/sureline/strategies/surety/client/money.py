@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from sureline.journal.words import duration
-from sureline.run.port import Engine, Noted
+from sureline.run.port import Engine, Noted, Unknown
 from sureline.strategies.surety.client.broker import Broker
 from sureline.strategies.surety.client.ledger import Ledger
 from sureline.strategies.surety.contract import Bid, Contract, Contracted, Settled, entries_of
@@ -38,7 +38,7 @@ class Money:
         engine: Engine,
         world: World,
         broker: Broker,
-        past: Iterable[Noted],
+        past: Iterable[Noted | Unknown],
         service_of: Callable[[str], int],
     ) -> None:
         self._engine = engine

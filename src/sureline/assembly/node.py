@@ -1,0 +1,128 @@
+"""The agents that every node of a grid has: who is there, where things are, who is out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sureline.assembly.ground import NOBODY_OUT, Ground, Standing
+from sureline.overlay.kademlia import Kademlia, key_of
+from sureline.overlay.membership import Member, Membership, Offer
+from sureline.overlay.news import News
+from sureline.run.port import Strategy
+from sureline.world.address import Node, at
+from sureline.world.identity.revocations import RevocationList
+from sureline.world.protocol import World
+
+PRESENT = ("alive", "suspect")
+
+
+class GridNode:
+    """Made on a ground that is up; nobody is spoken to before `join`. Without an `offer` the node
+    only looks on: it is no member.
+
+    `strategies` are those whose halves on every node it has; to them this is their `port.Host`.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        offer: Offer | None,
+        standing: Standing = NOBODY_OUT,
+        strategies: Sequence[Strategy] = (),
+    ) -> None:
+        self.ground = ground
+        self.id = ground.id
+        self._standing = standing
+        me = at(self.id, "membership")
+        self.membership = Membership(me, ground.place(me), offer)
+        me = at(self.id, "kademlia")
+        self.kademlia = Kademlia(me, ground.place(me))
+        me = at(self.id, "news")
+        self.news = News(
+            me,
+            ground.place(me),
+            standing.verified,
+            self._on_new_list,
+            known=standing.known,
+            neighbours=lambda: [member.node for member in self.present()],
+        )
+        self.membership.news = self.news.version
+        self.membership.on_news = self.news.heard_of
+        for agent in (self.membership, self.kademlia, self.news):
+            ground.join(agent)
+        for strategy in strategies:
+            for half in () if strategy.node is None else strategy.node(self):
+                ground.join(half)
+
+    def _on_new_list(self, revocations: RevocationList) -> None:
+        self.membership.news = revocations.version
+        self._standing.on_new(revocations)
+
+    def join(self, contacts: Sequence[Node], on_met: Callable[[int], None]) -> None:
+        """Knock at the contacts until one answers; without any, this is the first node of its grid.
+        `on_met` hears how many others there are, once this node also finds its way in the hash
+        table."""
+        met: list[int] = []
+        missing = {"membership", "kademlia"}
+
+        def joined(part: str) -> None:
+            missing.discard(part)
+            if not missing and met:
+                on_met(met.pop())
+
+        def members(others: int) -> None:
+            met.append(others)
+            joined("membership")
+
+        self.membership.join(contacts, members)
+        at_kademlia = [at(node, "kademlia") for node in contacts]
+        self.kademlia.join(at_kademlia, lambda known: joined("kademlia"))
+
+    # -- for strategies' halves here (`port.Host`) ------------------------------------------------
+
+    @property
+    def node(self) -> Node:
+        return self.id
+
+    def place(self, part: str) -> World:
+        return self.ground.place(at(self.id, part))
+
+    def members(self) -> list[Member]:
+        return self.present()
+
+    def watch(self, hear: Callable[[Member], None]) -> None:
+        self.membership.watch(hear)
+
+    def attending(self) -> bool:
+        return self.membership.knowledge.own is not None
+
+    def advertise(self, extras: Mapping[str, float | str]) -> None:
+        """What this node's machine says of itself besides its capacity; before joining."""
+        self.membership.advertise(extras)
+
+    def present(self) -> list[Member]:
+        """The members that are not known to be gone."""
+        return [m for m in self.membership.members().values() if m.state in PRESENT]
+
+    def stop(self) -> None:
+        """Go without a word: members notice, guests are missed by nobody."""
+        self.membership.stop()
+        self.kademlia.stop()
+
+    # -- where files are ------------------------------------------------------------------------
+
+    def announce(self, digest: str) -> None:
+        self.kademlia.store(key_of(digest), self.id.encode(), lambda replicas: None)
+
+    def withdraw(self, digest: str) -> None:
+        self.kademlia.forget(key_of(digest), self.id.encode())
+
+    def locate(self, digest: str, on_done: Callable[[Sequence[Node]], None]) -> None:
+        """Calls back once, with the nodes that have announced a content. The values under a digest
+        are addresses; whoever stored something else is not heard."""
+
+        def heard(values: Sequence[bytes]) -> None:
+            told = [value.decode(errors="replace") for value in values]
+            on_done([node for node in told if self.ground.is_node(node)])
+
+        self.kademlia.find(key_of(digest), heard)
