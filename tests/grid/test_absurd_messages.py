@@ -208,4 +208,4 @@ def test_a_peer_cannot_name_other_files_than_the_task_makes(tmp_path):
     grid.close()
     told = [e for e in grid.machine(DRIVER).events if isinstance(e, TaskEnded)]
     assert not any(record.path.startswith("..") for e in told for record in e.outputs)
-    assert submitter._failures[binding.task] == 1
+    assert submitter._tasks.failures[binding.task] == 1

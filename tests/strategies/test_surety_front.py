@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sureline.strategies.surety import bounded, exact
 from sureline.strategies.surety.contract import Bid
+from sureline.strategies.surety.planning import bounded, exact
 from sureline.strategies.surety.planning.bids import Listed, labelled
 from sureline.strategies.surety.planning.choices import Choices
 from sureline.strategies.surety.planning.front import Candidates, pareto

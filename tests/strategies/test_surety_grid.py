@@ -13,17 +13,16 @@ from sureline.experiments.drive import run_scenario
 from sureline.experiments.market import Seller
 from sureline.experiments.scenario_reader import read_scenario
 from sureline.journal.events import (
-    Contracted,
     Opened,
     Planned,
     Repaired,
-    Settled,
     TaskBound,
     TaskEnded,
 )
 from sureline.journal.history import Observed
 from sureline.strategies.surety.client.services import Services, took_before
 from sureline.strategies.surety.client.trust import Trust
+from sureline.strategies.surety.contract import Contracted, Settled
 from sureline.strategies.surety.invocation import Declined, Invoke, Invoked
 from sureline.strategies.surety.planning.assignment import Market, Terms, assign, plans
 from sureline.strategies.surety.pricing import Tariff

@@ -21,7 +21,6 @@ from sureline.peer.messages import (
     Started,
     Withdraw,
 )
-from sureline.strategies.surety import experience, promises
 from sureline.strategies.surety.client.ledger import Ledger
 from sureline.strategies.surety.contract import Bid, Contract
 from sureline.strategies.surety.invocation import (
@@ -42,6 +41,7 @@ from sureline.strategies.surety.invocation import (
     Terminated,
 )
 from sureline.strategies.surety.pricing import Tariff
+from sureline.strategies.surety.provider import experience, promises
 from sureline.strategies.surety.provider.agent import HAGGLES_MAX, Provider
 from sureline.strategies.surety.provider.experience import Experience, spread_of
 from sureline.workflow.model import Needs, Takes
@@ -99,7 +99,16 @@ class Client(Agent):
 
     def bind(self, task, contract="", attempt=1, **needs):
         job = CommandJob(f"{task}.{attempt}", task, attempt, task, (), (f"{task}.out",))
-        bound = Bind(self.run, task, attempt, job, Needs(**needs), epoch=1, contract=contract)
+        bound = Bind(
+            self.run,
+            task,
+            attempt,
+            job,
+            Needs(**needs),
+            epoch=1,
+            strategy="surety",
+            claim=contract.encode(),
+        )
         self.say(bound)
 
     def finished(self, task):

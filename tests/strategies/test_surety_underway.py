@@ -10,7 +10,7 @@ from sureline.strategies.surety.client.underway import LEFT_SHARE, OVERDUE_TIMES
 @pytest.fixture
 def book() -> UnderWay:
     """A task of a minute at `p` since 100 s, at most 90 s by its bid; one of ten minutes at `q`."""
-    found = UnderWay()
+    found = UnderWay(range(10))
     found.begin(1, "p", 100.0, 60.0, 90.0)
     found.begin(2, "q", 100.0, 600.0, 900.0)
     return found

@@ -59,7 +59,13 @@ class SimulatedGround(NamedTuple):
 class SimulatedGrid:
     """The machines of a scenario in a simulation, and what faults do to them."""
 
-    def __init__(self, scenario: Scenario, seed: int, work: Work | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        work: Work | None,
+        strategies: Sequence[Strategy] | None = None,
+    ) -> None:
         detail: Detail = "light" if len(scenario.machine_names()) > FULL_DETAIL_MAX else "full"
         self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
         self.boxes = make_machines(scenario, seed, self.sim, work)
@@ -71,7 +77,7 @@ class SimulatedGrid:
         """The same, to look one up."""
         self._random = Random(f"{seed}/grid")
         self._starts_within_s = scenario.starts_within_s
-        self._strategies = strategies_of(scenario)
+        self._strategies = strategies_of(scenario) if strategies is None else strategies
 
     # -- what lives on a node ------------------------------------------------------------------
 
