@@ -121,10 +121,15 @@ def test_calls(copied: Path) -> None:
     assert "succeeded=0, reused=10" in second
 
 
+@pytest.mark.limit_s(600)
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_demo(tmp_path: Path, times: int) -> None:
-    """As `make demo` runs it, also where it was run before."""
+    """As `make demo` runs it, also where it was run before; with smaller pictures."""
     shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns(".sureline"))
+    flow = tmp_path / "examples" / "mosaic" / "mosaic.yaml"
+    text = flow.read_text()
+    assert 'size: "256"' in text
+    flow.write_text(text.replace('size: "256"', 'size: "128"'))
     for _ in range(times):
         done = subprocess.run(
             ["bash", "examples/demo.sh", COMMAND],
