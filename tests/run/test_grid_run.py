@@ -473,3 +473,35 @@ def test_many_tasks_need_few_messages(grid):
     kinds = Counter(type(m).__name__ for _, _, m in grid.sent)
     assert kinds[Bind.__name__] == kinds[Finished.__name__] == 200
     assert sum(kinds.values()) < 200 * 4.5
+
+
+class Watched(ToyGrid):
+    """Looks, whenever the writer tells a peer something, whether its journal has it by then."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = Counter()
+
+    def deliver(self, sender, to, message):
+        home = self.machine(HOME)
+        if isinstance(message, Bind):
+            bound = [(e.task, e.attempt) for e in home.events[: home.flushed] if _is(e, TaskBound)]
+            assert (message.task, message.attempt) in bound, "a kill would unsay it"
+            self.seen["bind"] += 1
+        elif isinstance(message, Acknowledge):
+            ended = {(e.task, e.attempt) for e in home.events[: home.synced] if _is(e, TaskEnded)}
+            assert ended.issuperset(message.reports), "a power cut would unsay it"
+            self.seen["acknowledge"] += 1
+        super().deliver(sender, to, message)
+
+
+def _is(event, kind):
+    return isinstance(event, kind)
+
+
+def test_peers_are_told_nothing_that_the_writer_could_forget():
+    grid = Watched()
+    run = GridRun(grid, diamond())
+    run.submit()
+    assert run.drive().state == "succeeded"
+    assert grid.seen["bind"] == 8 and grid.seen["acknowledge"] > 0

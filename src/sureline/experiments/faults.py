@@ -31,6 +31,7 @@ class Victims(Protocol):
     def freeze(self, node: str) -> None: ...
     def thaw(self, node: str) -> None: ...
     def slow(self, node: str, factor: float) -> None: ...
+    def step_clock(self, node: str, seconds: float) -> None: ...
     def partition(self, groups: Sequence[Sequence[str]]) -> None: ...
     def heal(self) -> None: ...
 
@@ -49,6 +50,7 @@ _SUITS = {
     "thaw": ("frozen",),
     "slow": ("up", "frozen"),
     "full speed": ("up", "frozen", "down"),
+    "clock": ("up", "frozen", "down"),
 }
 """In which state of the victim a fault can happen."""
 
@@ -106,6 +108,10 @@ class Faults:
         if fault.count is not None:
             able = self.random.sample(able, min(fault.count, len(able)))
         for node in able:
+            if fault.by_s is not None:
+                self._note(at_s, "clock", node)
+                self._victims.step_clock(node, fault.by_s.draw(self.random))
+                continue
             self._do(fault.what, node, at_s, fault.factor)
             self._undo_later(fault, node, at_s)
 

@@ -209,6 +209,9 @@ class SimulatedGrid:
     def slow(self, node: str, factor: float) -> None:
         self.sim.slow(node, 1.0 / factor)
 
+    def step_clock(self, node: str, seconds: float) -> None:
+        self.sim.step_clock(node, seconds)
+
     def partition(self, groups: Sequence[Sequence[str]]) -> None:
         self.sim.partition(groups)
 

@@ -18,7 +18,7 @@ PROTOCOLS = ("lookups", "broadcasts")
 KINDS = ("workflow", *GENERATED, *PROTOCOLS)
 HONEST, GREEDY, STALLING = "honest", "greedy", "stalling"
 BEHAVIOURS = (HONEST, GREEDY, STALLING)
-WHATS = ("crash", "kill", "restart", "freeze", "thaw", "slow", "partition", "heal")
+WHATS = ("crash", "kill", "restart", "freeze", "thaw", "slow", "clock", "partition", "heal")
 UNDONE_BY = {
     "crash": "restart",
     "kill": "restart",
@@ -139,6 +139,8 @@ class Fault(msgspec.Struct, frozen=True):
     """How many of `whom` it befalls, picked at random; None for all."""
     lasts_s: Distribution | None = None
     factor: float = 1.0
+    by_s: Distribution | None = None
+    """How far a clock is set forward."""
     groups: tuple[tuple[str, ...], ...] = ()
     until_s: float = float("inf")
     times: int | None = None

@@ -358,6 +358,10 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
         if what and what not in UNDONE_BY:
             table.wrong("for", f"'{what}' does not last", "leave it out")
     factor = table.number("factor", 0.5, 1e-6, 1e6) if what == "slow" else 1.0
+    by = None
+    if what == "clock":
+        signed = parse_signed_duration
+        by = table.distribution("by", constant(-3600.0), signed, least=-1e9, most=1e9)
     groups = table.groups("groups") if what == "partition" else ()
     if what == "partition" and len(groups) < 2:
         table.wrong("groups", "fewer than two groups", 'write groups = [["a"], ["b"]]')
@@ -368,7 +372,7 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
                 known = [PEERS, SUBMITTER, *(site.name for site in scenario.sites)]
                 hint = did_you_mean(word, known, "name a machine, a site, peers or submitter")
                 table.wrong(key, f"'{word}' is nobody here", hint)
-    return Fault(what, whom, count=count, lasts_s=lasts, factor=factor, groups=groups)
+    return Fault(what, whom, count=count, lasts_s=lasts, factor=factor, by_s=by, groups=groups)
 
 
 def _checks(table: Table) -> Checks:
