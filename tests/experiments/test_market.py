@@ -265,7 +265,7 @@ def contracted(number: str, cost: float):
 
 def test_a_budget_that_is_exceeded_is_noticed():
     def kept(events, budget):
-        return not list(surety.audit(events, Terms(budget=budget)))
+        return not list(surety.audits["budget kept"](events, Terms(budget=budget)))
 
     settled = noted(Settled(2.0, "p", "1", 4.0, 2.0))
     events = [contracted("1", 6.0), settled, contracted("2", 6.0)]

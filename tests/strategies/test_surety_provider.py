@@ -134,6 +134,7 @@ class Shop:
         tariff, cores, speed = self.made
         self.peer = GridPeerAgent("p/peer", self.grid.place("p/peer"), Capacity(cores, 1000))
         self.provider = Provider("p/market", self.grid.place("p/market"), self.peer, tariff, speed)
+        self.peer.admit_by(self.provider)
         for agent in (self.peer, self.provider):
             self.grid.join(agent)
             agent.start()

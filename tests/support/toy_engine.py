@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sureline.peer.capacity import Capacity
 from sureline.run.port import Bound, Deciding, Over, Target
-from sureline.workflow.model import Command, Graph, Needs, Task
+from sureline.workflow.model import Command, Needs, Task
 
 
 class NotingEngine:
@@ -22,12 +22,15 @@ class NotingEngine:
         deciding.begin(self, (), lambda: None)
 
     @property
-    def graph(self) -> Graph:
-        count = max(self.needs, default=-1) + 1
-        return Graph(
-            "g",
-            [Task(f"t{i}", Command("x"), needs=self.needs.get(i, Needs())) for i in range(count)],
-        )
+    def graph(self) -> NotingEngine:
+        return self
+
+    @property
+    def tasks(self) -> NotingEngine:
+        return self
+
+    def __getitem__(self, task: int) -> Task:
+        return Task(f"t{task}", Command("x"), needs=self.needs[task])
 
     def urgency(self, task: int) -> float:
         return self.urgencies[task]

@@ -134,10 +134,8 @@ def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Itera
     yield _checked("outputs right", invariants.outputs_right(graph, events))
     yield _checked("outputs delivered", invariants.delivered(graph, events, store.published))
     yield _checked("one writer at a time", driver.problems)
-    audit = strategy(scenario.workload.strategy).audit
-    if audit is not None:
-        found = list(audit(events, driver.options.terms))
-        yield _checked(f"the rules of {scenario.workload.strategy} kept", found)
+    for what, audit in strategy(scenario.workload.strategy).audits.items():
+        yield _checked(what, list(audit(events, driver.options.terms)))
     if scenario.checks.finish:
         yield _checked("finished", invariants.finished(graph, events, failed))
     if scenario.checks.makespan_s is not None:

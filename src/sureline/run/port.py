@@ -345,5 +345,6 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     node: Callable[[Host], Sequence[Agent]] | None = None
     machine: Callable[[Machine, Place, Any], Admitting] | None = None
     """Given the machine, the worlds of its node's agents by their names, and its settings."""
-    audit: Callable[[Sequence[Event], Terms], Iterable[str]] | None = None
-    """What must hold of a run's events by this strategy's own rules: what does not, in words."""
+    audits: Mapping[str, Callable[[Sequence[Event], Terms], Iterable[str]]] = {}
+    """What must hold of a run's events by this strategy's own rules, such as 'budget kept', and a
+    check that tells in words where it does not."""

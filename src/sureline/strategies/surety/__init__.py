@@ -65,5 +65,5 @@ surety = Strategy(
     messages=MESSAGES,
     deciding=_client,
     machine=_provider,
-    audit=_budget_kept,
+    audits={"budget kept": _budget_kept},
 )
