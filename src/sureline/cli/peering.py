@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from sureline.cli import console
 from sureline.cli.gridding import Grid as OfGrid
 from sureline.cli.options import Json, machine
-from sureline.cli.running import Gpus, Memory, Tags
+from sureline.cli.wanted import Gpus, Memory, Tags
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:

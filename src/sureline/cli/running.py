@@ -8,51 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sureline.cli import console
-from sureline.cli.options import (
-    Directory,
-    Flow,
-    Grid,
-    Json,
-    RunSelector,
-    Settings,
-    check_grid,
-    limits,
-    machine,
-    read_flow,
-    retry_delay_s,
-    working_directory,
-)
+from sureline.cli.options import Directory, Flow, Json, RunSelector, machine, working_directory
 from sureline.cli.reading import OnGrid
-from sureline.cli.terms import (
-    REFUSED,
-    Anyway,
-    Budget,
-    By,
-    RepairToo,
-    Surety,
-    Within,
-    refused,
-    terms,
-)
+from sureline.cli.terms import REFUSED
+from sureline.cli.wanted import Cores, Gpus, Memory, Tags, Wanted
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.compose import Outcome
 
-Cores = Annotated[float | None, Parameter(help="Cores to use at most. Default: all of them.")]
-Memory = Annotated[
-    str | None, Parameter(help="Memory to use at most, e.g. 8GB. Default: all of it.")
-]
-Gpus = Annotated[int | None, Parameter(help="GPUs to use at most. Default: all of them.")]
-Tags = Annotated[
-    list[str] | None,
-    Parameter(
-        name="--tag",
-        negative="",
-        consume_multiple=False,
-        help="A tag this machine offers: NAME, or NAME=COUNT for a counted one. May be repeated.",
-    ),
-]
 Quiet = Annotated[
     bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of failures only.")
 ]
@@ -69,35 +33,15 @@ def run(
     flow: Flow,
     /,
     *,
-    set_: Settings = None,
-    grid: Grid = None,
-    fresh: Annotated[
-        bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
-    ] = False,
-    cores: Cores = None,
-    memory: Memory = None,
-    gpus: Gpus = None,
-    tag: Tags = None,
-    stop_on_failure: Annotated[
-        bool, Parameter(negative="", help="After a failure, start nothing more.")
-    ] = False,
-    retry_delay: Annotated[
-        str, Parameter(help="Wait before a first retry; doubles with each.")
-    ] = "1s",
     pretend: Annotated[
         bool, Parameter(negative="", help="Sleep for each task's known duration instead.")
     ] = False,
     speed: Annotated[float, Parameter(help="With --pretend: how many times faster.")] = 1.0,
-    within: Within = None,
-    by: By = None,
-    budget: Budget = None,
-    surety: Surety = None,
-    repair: RepairToo = True,
-    anyway: Anyway = False,
     progress: Progress = "auto",
     quiet: Quiet = False,
     json: Json = False,
     directory: Directory = Path("."),
+    wanted: Wanted = Wanted(),  # noqa: B008 - it is immutable
 ) -> int:
     """Run a workflow to its end: on this machine, or on the peers of a grid.
 
@@ -109,39 +53,17 @@ def run(
     """
     from sureline.cli.progress import watching
     from sureline.compose import HOME, run_workflow
-    from sureline.run.options import Options
 
     where = working_directory(directory)
     if not 0 < speed < 1e9:
         raise UserError(f"--speed {speed:g} is not a factor; give a number above 0")
     if speed != 1.0 and not pretend:
         raise UserError("--speed goes with --pretend; add --pretend, or leave --speed out")
-    delay_s = retry_delay_s(retry_delay)
-    asked = terms(within, by, budget, surety)
-    limits(grid, cores, memory, gpus, tag)
-    capacity = machine(where, cores, memory, gpus, tag)
-    reading = read_flow(flow, where, set_, None if grid else capacity, pretend=pretend, speed=speed)
-    if grid:
-        check_grid(grid, reading.graph)
-    for warning in reading.warnings:
-        console.note(f"note: {warning}")
-    if not grid and refused(
-        reading.graph, capacity, where / HOME, asked, fresh=fresh, anyway=anyway, as_json=json
-    ):
+    ready = wanted.ready(flow, where, pretend=pretend, speed=speed, as_json=json)
+    if ready.refused:
         return REFUSED
-    options = Options(
-        fresh=fresh,
-        stop_on_failure=stop_on_failure,
-        retry_delay_s=delay_s,
-        grid=grid or "",
-        deadline_at=asked.deadline_at,
-        budget=asked.budget,
-        surety=asked.surety,
-        repair=repair,
-        anyway=anyway,
-    )
-    with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
-        outcome = run_workflow(reading.graph, where, capacity, options, watcher)
+    with watching(progress, where / HOME, ready.capacity, quiet=quiet, as_json=json) as watcher:
+        outcome = run_workflow(ready.graph, where, ready.capacity, ready.options, watcher)
     return report(outcome, json)
 
 
