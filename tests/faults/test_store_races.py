@@ -126,9 +126,7 @@ def test_slots_that_store_the_first_content_of_a_prefix_at_the_same_moment(tmp_p
             except BaseException as error:
                 failed.append(error)
 
-        threads = [
-            threading.Thread(target=take, args=(k, n, barrier, failed)) for n in range(4)
-        ]
+        threads = [threading.Thread(target=take, args=(k, n, barrier, failed)) for n in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:

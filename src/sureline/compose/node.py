@@ -23,20 +23,12 @@ import uvloop
 
 from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
+from sureline.assembly.words import MESSAGES
 from sureline.overlay.kademlia import Kademlia
-from sureline.overlay.kademlia.messages import MESSAGES as KADEMLIA_MESSAGES
 from sureline.overlay.membership import Member, Membership, Offer
-from sureline.overlay.membership.messages import MESSAGES as MEMBERSHIP_MESSAGES
-from sureline.overlay.news import MESSAGES as NEWS_MESSAGES
-from sureline.overlay.renewal import MESSAGES as RENEWAL_MESSAGES
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.fetcher import BlobFetcher
 from sureline.peer.files.service import FileService
-from sureline.peer.messages import MESSAGES as PEER_MESSAGES
-from sureline.run.keeping import MESSAGES as KEEPER_MESSAGES
-from sureline.run.options import CancelRun
-from sureline.run.presence import MESSAGES as PRESENCE_MESSAGES
-from sureline.strategies.surety.invocation import MESSAGES as SURETY_MESSAGES
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
 from sureline.world.address import endpoint_of
@@ -55,19 +47,6 @@ from sureline.world.protocol import Action, AgentId, Job, JobEvent, JobHandle, R
 JOIN_S = 15.0
 """A command that looks around gives up if nobody has answered by then."""
 LOOPBACK = "127.0.0.1"
-
-MESSAGES = (
-    *KADEMLIA_MESSAGES,
-    *MEMBERSHIP_MESSAGES,
-    *NEWS_MESSAGES,
-    *RENEWAL_MESSAGES,
-    *PEER_MESSAGES,
-    *KEEPER_MESSAGES,
-    *PRESENCE_MESSAGES,
-    *SURETY_MESSAGES,
-    CancelRun,
-)
-"""All that travels between nodes."""
 
 
 class NobodyAnswersError(SurelineError):

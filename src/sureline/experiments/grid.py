@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sureline.assembly.driver import Charge, Hearers, RunDriver
 from sureline.assembly.node import GridNode
 from sureline.assembly.peer import GridPeer, Workplace
-from sureline.experiments.driver import Drive, Driver
+from sureline.experiments.driver import Drive, Sitting
 from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
 from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
 from sureline.experiments.scenario import Scenario
@@ -21,7 +21,8 @@ from sureline.experiments.work import Work
 from sureline.journal.events import RunEnded
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Offer
-from sureline.run.options import Past
+from sureline.run.copies import PART as READER
+from sureline.run.copies import CopyReader
 from sureline.run.submitter import Submitter
 from sureline.strategies.embedded import embedded
 from sureline.strategies.surety.services import took_before
@@ -39,15 +40,18 @@ CONTACTS = 8
 
 
 class SimulatedGround(NamedTuple):
-    """One life of a simulated machine, for its agents to stand on."""
+    """One life of a simulated machine, for its agents to stand on. Messages of the types that are
+    `unknown` to it reach nobody there: it is of another version."""
 
     sim: Simulation
     id: str
+    unknown: frozenset[str] = frozenset()
 
     def place(self, me: AgentId) -> World:
         return self.sim.place(me)
 
     def join(self, agent: Agent) -> None:
+        agent.unlearn(self.unknown)
         self.sim.join(agent)
 
     def is_node(self, text: str) -> bool:
@@ -95,10 +99,8 @@ class SimulatedGrid:
             self._known.append(node)
 
     def _boot_peer(self, box: Box) -> None:
-        node = GridNode(
-            SimulatedGround(self.sim, box.node),
-            offer_of(box, self.sim.machine(box.node).clock()),
-        )
+        offer = offer_of(box, self.sim.machine(box.node).clock())
+        node = GridNode(self._ground(box.node), offer)
         peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, box.seller.provider))
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()
@@ -109,6 +111,9 @@ class SimulatedGrid:
         self.sim.join(made)
         made.join([at(other, "kademlia") for other in self._contacts(node)], lambda contacts: None)
         return made
+
+    def _ground(self, node: str) -> SimulatedGround:
+        return SimulatedGround(self.sim, node, frozenset(self.boxes[node].unknown))
 
     def _contacts(self, node: str) -> list[str]:
         """Some who are up; if hardly anybody is, some who may come back. The first node of all
@@ -125,42 +130,60 @@ class SimulatedGrid:
             return self._drive_embedded
         return partial(self._drive, strategy, surety)
 
-    def _drive(
-        self, strategy: str, surety: type[SuretySubmitter], driver: Driver, epoch: int, past: Past
-    ) -> None:
+    def _drive(self, strategy: str, surety: type[SuretySubmitter], sitting: Sitting) -> None:
         """In a process that is no peer itself."""
-        machine = self.sim.machine(driver.node)
-        node = GridNode(SimulatedGround(self.sim, driver.node), None)
-        known = took_before(self._history)
+        machine = self.sim.machine(sitting.node)
+        node = sitting.met or self._guest(sitting.node)
         charge = Charge(
-            driver.run, driver.graph, driver.options, past, epoch, strategy, known, epoch
+            sitting.run,
+            sitting.graph,
+            sitting.options,
+            sitting.past,
+            sitting.epoch,
+            strategy,
+            took_before(self._history),
+            sitting.epoch,
         )
 
         def ended(how: RunEnded) -> None:
-            driver.on_end(how)
+            sitting.on_end(how)
             made.say_last(lambda: None)
 
-        hearers = Hearers(ended, driver.on_fenced)
-        made = RunDriver(node, charge, DiskRecorded(machine.disk, epoch), hearers, surety)
+        hearers = Hearers(ended, sitting.on_fenced)
+        recorded = DiskRecorded(machine.disk, sitting.epoch)
+        made = RunDriver(node, charge, recorded, hearers, surety)
         assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
         machine.life.recorder.on_record = made.mirror.recorded
-        node.join(self._contacts(driver.node), lambda others: made.begin())
+        if sitting.met is None:
+            node.join(self._contacts(sitting.node), lambda others: made.begin())
+        else:
+            made.begin()
 
-    def _drive_embedded(self, driver: Driver, epoch: int, past: Past) -> None:
+    def _guest(self, node: str) -> GridNode:
+        return GridNode(self._ground(node), None)
+
+    def visit(self, node: str, on_met: Callable[[GridNode, CopyReader], None]) -> None:
+        """Make the process on a machine a guest that can read copies of runs."""
+        guest, me = self._guest(node), at(node, READER)
+        reader = CopyReader(me, self.sim.place(me), guest.kademlia)
+        self.sim.join(reader)
+        guest.join(self._contacts(node), lambda others: on_met(guest, reader))
+
+    def _drive_embedded(self, sitting: Sitting) -> None:
         """Submitter and machine in one process."""
-        sim, node = self.sim, driver.node
-        here, me = at(node, "peer"), at(node, f"run.{driver.run}")
+        sim, node = self.sim, sitting.node
+        here, me = at(node, "peer"), at(node, f"run.{sitting.run}")
         capacity = self.boxes[node].capacity
         sim.join(embedded.peer(here, sim.place(here), capacity))
         submitter = Submitter(
             me,
             sim.place(me),
-            driver.run,
-            driver.graph,
+            sitting.run,
+            sitting.graph,
             embedded.placer(),
-            driver.options,
-            driver.on_end,
-            past,
+            sitting.options,
+            sitting.on_end,
+            sitting.past,
         )
         sim.join(submitter)
         submitter.start({here: capacity})
@@ -193,6 +216,15 @@ class SimulatedGrid:
 
     def slow(self, node: str, factor: float) -> None:
         self.sim.slow(node, 1.0 / factor)
+
+    def step_clock(self, node: str, by_s: float) -> None:
+        self.sim.step_clock(node, by_s)
+
+    def slow_disk(self, node: str, factor: float) -> None:
+        self.sim.machine(node).disk.slowness = 1.0 / factor
+
+    def fill_disk(self, node: str, full: bool) -> None:
+        self.sim.machine(node).disk.full = full
 
     def partition(self, groups: Sequence[Sequence[str]]) -> None:
         self.sim.partition(groups)
