@@ -162,9 +162,7 @@ class Node:
             cache,
             transport,
             me=self.id,
-            announce=self._announce,
-            withdraw=self._withdraw,
-            locate=self._locate,
+            places=self,
         )
         self.world = LiveWorld(
             loop,
@@ -266,13 +264,13 @@ class Node:
 
     # -- where files are ------------------------------------------------------------------------
 
-    def _announce(self, digest: str) -> None:
+    def announce(self, digest: str) -> None:
         self.grid.announce(digest)
 
-    def _withdraw(self, digest: str) -> None:
+    def withdraw(self, digest: str) -> None:
         self.grid.withdraw(digest)
 
-    def _locate(self, digest: str, on_done: Callable[[Sequence[NodeId]], None]) -> None:
+    def locate(self, digest: str, on_done: Callable[[Sequence[NodeId]], None]) -> None:
         self.grid.locate(digest, on_done)
 
     # -- who is out -----------------------------------------------------------------------------

@@ -99,11 +99,13 @@ class SimulatedGrid:
             self._known.append(node)
 
     def _boot_peer(self, box: Box) -> None:
-        offer = offer_of(box, self.sim.machine(box.node).clock())
-        node = GridNode(self._ground(box.node), offer)
+        node = self._node(box.node, offer_of(box, self.sim.machine(box.node).clock()))
         peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, box.seller.provider))
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()
+        life = self.sim.machine(box.node).life
+        assert life is not None, "it has just booted"
+        box.store.serve(life)
 
     def boot_kademlia(self, node: str) -> Kademlia:
         me = at(node, "kademlia")
@@ -111,9 +113,6 @@ class SimulatedGrid:
         self.sim.join(made)
         made.join([at(other, "kademlia") for other in self._contacts(node)], lambda contacts: None)
         return made
-
-    def _ground(self, node: str) -> SimulatedGround:
-        return SimulatedGround(self.sim, node, frozenset(self.boxes[node].unknown))
 
     def _contacts(self, node: str) -> list[str]:
         """Some who are up; if hardly anybody is, some who may come back. The first node of all
@@ -160,7 +159,13 @@ class SimulatedGrid:
             made.begin()
 
     def _guest(self, node: str) -> GridNode:
-        return GridNode(self._ground(node), None)
+        return self._node(node, None)
+
+    def _node(self, node: str, offer: Offer | None) -> GridNode:
+        box = self.boxes[node]
+        made = GridNode(SimulatedGround(self.sim, node, frozenset(box.unknown)), offer)
+        box.store.places = made
+        return made
 
     def visit(self, node: str, on_met: Callable[[GridNode, CopyReader], None]) -> None:
         """Make the process on a machine a guest that can read copies of runs."""
