@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
+from sureline.run.copies import next_epoch
 from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
@@ -135,6 +137,9 @@ class GridSession(Session):
         if self._refused is not None:
             raise self._refused
         return outcome
+
+    def _next_epoch(self, last: int) -> int:
+        return next_epoch(last, secrets.randbelow)
 
     def _run_loop(self, writer: RunWriter) -> None:
         with grid_loop() as loop:

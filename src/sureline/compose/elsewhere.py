@@ -22,7 +22,7 @@ from sureline.journal.events import decode
 from sureline.journal.locks import LOCK, Holder, RunLock
 from sureline.journal.store import Entry, Journal
 from sureline.run.copies import PART, Copy, CopyReader, RunCopy
-from sureline.run.keeping import NumberedEvent
+from sureline.run.keeping import NumberedEvent, Position
 from sureline.run.options import CancelRun
 from sureline.run.presence import DriverHere
 from sureline.workflow.mistakes import SurelineError, UserError
@@ -81,7 +81,9 @@ class RunElsewhere:
         self._node = node
         self._loop = loop
         self._reader = reader
-        self._copy = RunCopy(copies, self._merge)
+        self._copy = RunCopy(copies, self._merge, self._begin_again)
+        self._anew: set[Position] | None = None
+        """What has been read since the run turned out to be of another epoch."""
         self._failed: SurelineError | None = None
         self.directory = directory
         self.run = self._copy.run
@@ -118,11 +120,29 @@ class RunElsewhere:
         there: bool = await _answer(lambda then: self._reader.read(self._copy, then))
         if self._failed is not None:
             raise self._failed
+        self._check_line()
         if not there:
             raise SurelineError(f"nobody who keeps run {self.run} answers any more")
         await self._look_for_driver()
 
+    def _begin_again(self) -> None:
+        self._anew = set()
+
+    def _check_line(self) -> None:
+        """Raise SurelineError if some of what was read earlier never happened."""
+        if self._anew is not None:
+            with Journal.open(self.directory, read_only=True) as journal:
+                gone = any(e.position not in self._anew for e in journal.events(self.run))
+            if gone:
+                raise SurelineError(
+                    f"run {self.run} was taken over from an older copy meanwhile: what was shown "
+                    "last never happened; look again"
+                )
+            self._anew = None
+
     def _merge(self, graph: bytes, events: Sequence[NumberedEvent]) -> None:
+        if self._anew is not None:
+            self._anew.update(position for position, _ in events)
         entries = [Entry(position, decode(body)) for position, body in events]
         try:
             with Journal.open(self.directory) as journal:

@@ -154,7 +154,7 @@ class Session:
         try:
             _clear_leftovers(self._journal, self._run)
             boot = self._read_past()
-            writer = self._journal.take(self._run, self._opened)
+            writer = self._journal.take(self._run, self._opened, self._next_epoch)
             if writer.epoch > 1 and boot != boot_id():
                 # The machine went down since: the journal was synced, the stored files were not.
                 self._options = msgspec.structs.replace(self._options, verify=True)
@@ -175,6 +175,10 @@ class Session:
 
     def _run_loop(self, writer: RunWriter) -> None:
         asyncio.run(self._serve(writer))
+
+    def _next_epoch(self, last: int) -> int:
+        """The lock sees to it that nobody else takes the run over from here."""
+        return last + 1
 
     def _opened(self, epoch: int) -> Opened:
         event = opened(epoch)

@@ -181,21 +181,28 @@ class Journal:
         self.sync_now()
         return run
 
-    def take(self, run: str, opened: Callable[[int], Opened]) -> RunWriter:
+    def take(
+        self,
+        run: str,
+        opened: Callable[[int], Opened],
+        next_epoch: Callable[[int], int] = lambda last: last + 1,
+    ) -> RunWriter:
         """Become the run's only writer, durably; `opened` is given the new epoch.
 
         Requests to the previous writer are dropped, and its next flush raises FencedError.
         """
         with transaction(self.connection, self.path):
             run_id = self._id(run)
+            last = "SELECT epoch FROM runs WHERE id = ?"
+            epoch = next_epoch(self.connection.execute(last, (run_id,)).fetchone()[0])
             self.connection.execute(
-                "UPDATE runs SET epoch = epoch + 1, sequence = 0, state = 'running', ended = NULL,"
+                "UPDATE runs SET epoch = ?, sequence = 0, state = 'running', ended = NULL,"
                 " failed = 0, cancelled = 0 WHERE id = ?",
-                (run_id,),
+                (epoch, run_id),
             )
             self.connection.execute("DELETE FROM requests WHERE run = ?", (run_id,))
-            epoch, *counts = self.connection.execute(
-                "SELECT epoch, total, succeeded, reused FROM runs WHERE id = ?", (run_id,)
+            counts = self.connection.execute(
+                "SELECT total, succeeded, reused FROM runs WHERE id = ?", (run_id,)
             ).fetchone()
             tasks = self.connection.execute("SELECT task FROM commits WHERE run = ?", (run_id,))
             committed = {task for (task,) in tasks}

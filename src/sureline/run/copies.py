@@ -24,6 +24,16 @@ LISTED_MAX = 500
 COPIES_MAX = 3
 ANSWER_S = 5.0
 PAGES_MAX = 1_000_000
+EPOCHS_APART = 1 << 18
+"""Epochs must stay below 1 << 31: that leaves room for thousands of processes of one run."""
+
+
+def next_epoch(last: int, randrange: Callable[[int], int]) -> int:
+    """The epoch under which a run on a grid is opened whose last known one was `last`, 0 for none.
+
+    Processes that take a run over at the same time, each from a copy of its own, do not know of
+    each other. They must not have the same epoch: nobody would fence either of them."""
+    return last + 1 + randrange(EPOCHS_APART) if last else 1
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -71,16 +81,25 @@ def _copies_in(reply: bytes) -> list[Copy]:
 
 class RunCopy:
     """What has been read of a run. `on_events` takes what follows what it was given before, with
-    the graph whole by then."""
+    the graph whole by then. After `on_again` it is given all events anew.
+
+    Who takes a run over from a copy builds on that copy, and what others have beyond it never
+    happened. So what is read is of one epoch's line: when another keeper, or the same one later,
+    has the run of another epoch, reading begins anew."""
 
     def __init__(
-        self, copies: Sequence[Copy], on_events: Callable[[bytes, Sequence[NumberedEvent]], None]
+        self,
+        copies: Sequence[Copy],
+        on_events: Callable[[bytes, Sequence[NumberedEvent]], None],
+        on_again: Callable[[], None],
     ) -> None:
         self.run = copies[0].about.run
         self._copies = list(copies)
         self.graph = b""
         self.position: Position = 0
+        self._epoch = 0
         self._on_events = on_events
+        self._on_again = on_again
 
     @property
     def keeper(self) -> Node | None:
@@ -96,12 +115,19 @@ class RunCopy:
         """It had its chance."""
         del self._copies[0]
 
-    def take(self, part: KeeperPart) -> None:
+    def take(self, part: KeeperPart) -> bool:
+        """Whether it was what followed; if not, it is of another epoch."""
+        if self.position and part.epoch != self._epoch:
+            self.position = 0
+            self._on_again()
+            return False
+        self._epoch = part.epoch
         if part.piece and part.offset == len(self.graph):
             self.graph += part.piece
         if part.events:
             self._on_events(self.graph, part.events)
             self.position = max(position for position, _ in part.events)
+        return True
 
 
 class _Question:
@@ -144,8 +170,7 @@ class CopyReader(Agent):
                 copy.give_up_keeper()
                 self.read(copy, on_read)
                 return
-            copy.take(answer)
-            if answer.last:
+            if copy.take(answer) and answer.last:
                 on_read(True)
             else:
                 self._next_page(copy, on_read, pages_left - 1)
