@@ -503,7 +503,7 @@ def _travels(log: str | None) -> str | None:
 def _as(stored: FileRecord, wanted: FileRecord) -> FileRecord:
     """The copy in this machine's store, under the name that the task uses."""
     return msgspec.structs.replace(
-        wanted, mtime_ns=stored.mtime_ns, size=stored.size, directory=stored.directory
+        wanted, ctime_ns=stored.ctime_ns, size=stored.size, directory=stored.directory
     )
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sureline.peer.content import remove_tree
+from sureline.peer.removing import clear_away
 
 TOKEN = "SURELINE_JOB"
 _ROUNDS = 50
@@ -94,5 +94,18 @@ def clear_run(root: Path, run: str) -> int:
     """
     top = os.path.abspath(root)
     killed = kill(token_of(top, run, ""), prefix=True)
-    remove_tree(f"{top}/work/{run}")
+    clear_away(f"{top}/work/{run}", aside_of(top))
     return killed
+
+
+def aside_of(root: str) -> str:
+    """Where working files go that cannot be removed."""
+    return f"{root}/aside"
+
+
+def left_aside(root: Path) -> list[str]:
+    """Working files of tasks that could not be removed, and were moved out of the way."""
+    try:
+        return sorted(f"{aside_of(str(root))}/{name}" for name in os.listdir(aside_of(str(root))))
+    except OSError:
+        return []

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sureline.peer import orphans
-from sureline.peer.content import remove_tree
+from sureline.peer.removing import clear_away
 from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, Said, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
@@ -189,7 +189,7 @@ class Runner:
         self._at_work.clear()
         self._behind.clear()
         self._waiting.clear()
-        remove_tree(self._work)
+        clear_away(self._work, orphans.aside_of(self._root))
 
     # -- work without a slot ----------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Commands:
         self._channel = channel
         self._lifeline = lifeline
         self._place = place
-        self._sandbox = Sandbox(store, place.work, place.name)
+        self._sandbox = Sandbox(store, place.root, place.directory, place.work, place.name)
         self._progress = f"{place.work}/{place.name}.progress"
         self._environment = dict(os.environ)
         self._children = Children()
@@ -132,7 +132,7 @@ class Commands:
         how = self._wait(pid, serial, job, started, token)
         orphans.kill_group(pid)
         _, status, usage = os.wait4(pid, 0)
-        if how != "ended":
+        if how != "ended" or self._sandbox.lease_wanted():
             self._children.kill_descendants(token)
         elapsed_s = time.monotonic() - started
         code = os.waitstatus_to_exitcode(status)
@@ -152,7 +152,7 @@ class Commands:
         return self._judge(job, how, code, ended)
 
     def _judge(self, job: CommandJob, how: How, code: int, ended: JobEnded) -> JobEnded:
-        damaged = self._sandbox.damaged_inputs(job)
+        damaged = self._sandbox.written_inputs()
         if how == "timeout":
             reason = f"took longer than its timeout of {job.timeout_s:g} s"
             return msgspec.structs.replace(ended, outcome="timeout", reason=reason)
@@ -169,7 +169,9 @@ class Commands:
                 reason += "; the disk is full: free some space, then resume the run"
         elif job.outputs:
             try:
-                return msgspec.structs.replace(ended, outputs=self._sandbox.take_outputs(job))
+                alone = self._children.none_left()
+                taken = self._sandbox.take_outputs(job, alone=alone)
+                return msgspec.structs.replace(ended, outputs=taken)
             except StoreError as error:
                 reason = str(error)
         else:
@@ -207,6 +209,8 @@ class Commands:
             for fd, _ in poller.poll(wait_ms):
                 if fd == self._wake:
                     _drain(fd)
+                    if self._sandbox.lease_wanted():
+                        orphans.kill_group(pid)  # it would wait to write until its time is up
                 elif not self._channel.pump():
                     self._die_with(pid, token)
             now = time.monotonic()
