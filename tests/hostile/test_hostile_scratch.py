@@ -56,7 +56,8 @@ def test_what_cannot_be_removed_is_moved_aside_and_the_rest_goes(tmp_path: Path)
     (top / "a/b").mkdir(parents=True)
     (top / "a/b/stays").write_text("x")
     (top / "a/goes").write_text("x")
-    if subprocess.run(["chattr", "+i", top / "a/b/stays"], capture_output=True).returncode:
+    protect = ["chattr", "+i", top / "a/b/stays"]
+    if subprocess.run(protect, capture_output=True, check=False).returncode:
         pytest.skip("this file system cannot protect a file")
     try:
         where = Path(clear_away(str(top), str(tmp_path / "aside")))

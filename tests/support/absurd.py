@@ -303,7 +303,7 @@ class AbsurdGrid(ToyGrid):
         membership, kademlia, place = self._common(node, offer, contacts)
         kept = KeptJournals(where / "kept")
         self.join(Keeper(*place("keeper"), kept))
-        kademlia.on_broadcast(TOPIC, answer_with(node, kept.known), merge_copies)
+        kademlia.on_broadcast(TOPIC, answer_with(node, kept.known, self._credentials), merge_copies)
         self.join(
             Renewal(
                 *place("renewal"),

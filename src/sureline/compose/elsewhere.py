@@ -33,6 +33,8 @@ from sureline.workflow.mistakes import SurelineError, UserError
 from sureline.world.address import Node as NodeId
 from sureline.world.address import at, name_of, node_of
 from sureline.world.agent import Agent, handles
+from sureline.world.identity.credentials import Credentials
+from sureline.world.identity.questions import ask, asked
 from sureline.world.protocol import AgentId, Message, Unreachable, World
 
 
@@ -42,6 +44,8 @@ def run_part(run: str) -> str:
 
 
 TOPIC = "runs"
+ROLE = "submit"
+"""Who may look at runs."""
 LISTED_MAX = 500
 COPIES_MAX = 3
 ANSWER_S = 5.0
@@ -62,11 +66,16 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Copy]).decode
 
 
-def answer_with(node: NodeId, known: Callable[[], Sequence[RunKnown]]) -> Callable[..., bytes]:
-    """The handler of TOPIC on a peer that keeps copies: payload is the start of a run's name."""
+def answer_with(
+    node: NodeId, known: Callable[[], Sequence[RunKnown]], credentials: Credentials
+) -> Callable[..., bytes | None]:
+    """The handler of TOPIC on a peer that keeps copies: the payload is a question for the start of
+    a run's name, signed by somebody who may submit."""
 
-    def handler(origin: AgentId, payload: bytes) -> bytes:
-        start = payload.decode(errors="replace")
+    def handler(origin: AgentId, payload: bytes) -> bytes | None:
+        start = asked(credentials, payload, node_of(origin), ROLE)
+        if start is None:
+            return None
         found = [Copy(node, one) for one in known() if one.run.startswith(start) and one.whole]
         return _encode(found[-LISTED_MAX:])
 
@@ -96,6 +105,12 @@ def _copies_in(reply: bytes) -> list[Copy]:
 
 async def find_copies(node: Node, start: str) -> list[Copy]:
     """All copies of runs whose names begin so, best first within a run, the newest run last."""
+    roles = node.credentials.identity.roles
+    if ROLE not in roles:
+        raise UserError(
+            f"this home may not look at the runs of grid {node.home.grid}: it has the role "
+            f"{', '.join(sorted(roles))}, not {ROLE}; join with an invitation for {ROLE}"
+        )
     found: asyncio.Future[list[Copy]] = asyncio.get_running_loop().create_future()
 
     def heard(aggregate: object) -> None:
@@ -103,8 +118,9 @@ async def find_copies(node: Node, start: str) -> list[Copy]:
         if not found.done():
             found.set_result(_copies_in(value) if value else [])
 
+    question = ask(node.credentials, node.id, start)
     node.kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
-    node.world.guard(node.kademlia.broadcast, TOPIC, start.encode(), heard)
+    node.world.guard(node.kademlia.broadcast, TOPIC, question, heard)
     return await found
 
 

@@ -278,7 +278,8 @@ class ServingPeer:
     def _join_parts(self, node: Node, kept: KeptJournals) -> GridPeerAgent | None:
         me = at(node.id, "keeper")
         node.world.join(Keeper(me, node.world.place(me), kept))
-        node.kademlia.on_broadcast(TOPIC, answer_with(node.id, kept.known), merge_copies)
+        answer = answer_with(node.id, kept.known, node.credentials)
+        node.kademlia.on_broadcast(TOPIC, answer, merge_copies)
         self._join_renewal(node)
         roles = node.credentials.identity.roles
         if "run" not in roles or not self._settings.capacity.cores:

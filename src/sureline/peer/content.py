@@ -122,7 +122,7 @@ def copy_file(source: str, target: str, mode: int) -> None:
 
 
 class Made(NamedTuple):
-    """A file as it was made. Numbers of removed files are used again; generations tell them apart."""
+    """A file as it was made. Numbers of removed files are used again, generations are not."""
 
     inode: int
     generation: int

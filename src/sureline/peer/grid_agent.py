@@ -30,6 +30,7 @@ from sureline.peer.jobs import (
     Blob,
     CallJob,
     CommandJob,
+    FileMissing,
     FileReady,
     JobEnded,
     JobProgressed,
@@ -106,6 +107,8 @@ class _Task(msgspec.Struct):
     """Digests that are on their way."""
     here: dict[str, FileRecord] = {}
     missing: list[str] = []
+    why: str = ""
+    """The first reason that was given for something missing."""
     brought: Brought = Brought()
     handle: JobHandle | None = None
     started: bool = False
@@ -335,6 +338,8 @@ class GridPeerAgent(Agent):
                 self._marks.pin([fetched.file], _why(key))
             else:
                 task.missing.append(digest)
+                if isinstance(fetched, FileMissing) and not task.why:
+                    task.why = f" ({fetched.reason})"
             if not task.pending:
                 self._fetching -= 1
                 self._gathered(key, task)
@@ -348,7 +353,7 @@ class GridPeerAgent(Agent):
         self._drop(key, None)
         paths = {record.digest: record.path for record in task.inputs}
         told = ", ".join(paths[digest] for digest in task.missing[:3])
-        self._say(Refused(*key, f"{self.me} cannot get {told}", tuple(task.missing)))
+        self._say(Refused(*key, f"{self.me} cannot get {told}{task.why}", tuple(task.missing)))
 
     # -- running -------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ LEASES_MAX = 200
 _NOTE_BYTES_MAX = 64
 
 
-class Damaged(Exception):
+class ChangedError(Exception):
     """A stored file is not what was stored under its name."""
 
 
@@ -107,7 +107,7 @@ class Loan:
     def make(
         cls, notes: Notes, blob: str, name: str, digest: str, ctime_ns: int | None, dest: str
     ) -> Loan | None:
-        """None if the kernel grants no lease, or no link: then a copy must do. Raises Damaged, and
+        """None if the kernel grants no lease, or no link: then a copy must do. Raises ChangedError, and
         FileNotFoundError if there is no such blob."""
         fd = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -118,7 +118,7 @@ class Loan:
                 status = os.fstat(fd)
                 vouched = status.st_ctime_ns in (ctime_ns, note.read())
                 if not vouched and hash_open_file(fd, status.st_size)[0] != digest:
-                    raise Damaged(blob)
+                    raise ChangedError(blob)
                 link(blob, dest)
                 note.write(os.fstat(fd).st_ctime_ns)
         except OSError as error:
@@ -126,7 +126,7 @@ class Loan:
             if error.errno in NO_LINK:
                 return None
             raise
-        except Damaged:
+        except ChangedError:
             os.close(fd)
             raise
         return cls(notes, name, fd, dest)

@@ -149,9 +149,9 @@ def _same_file(status: os.stat_result, user_path: str, blob: str, record: FileRe
 def _put_file(store: Blobs, digest: str, dest: str, size: int, executable: bool) -> None:
     blob = store.blob_path(digest, executable)
     try:
-        if size >= LINK_FROM_BYTES and not _can_reflink(blob, dest):
-            if store.link_out(digest, executable, dest):
-                return
+        long = size >= LINK_FROM_BYTES and not _can_reflink(blob, dest)
+        if long and store.link_out(digest, executable, dest):
+            return
         copy_file(blob, dest, 0o777 if executable else 0o666)
     except FileNotFoundError as error:
         if not os.path.lexists(blob):

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sureline.peer import orphans
-from sureline.peer.removing import clear_away
 from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, Said, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
@@ -33,6 +32,7 @@ from sureline.peer.jobs import (
     UserFile,
     VerifyJob,
 )
+from sureline.peer.removing import clear_away
 from sureline.peer.runner_slot import SlotProcess
 from sureline.world.protocol import Fetched, Job, JobEvent, JobHandle
 

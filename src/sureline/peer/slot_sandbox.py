@@ -78,7 +78,7 @@ class Sandbox:
         return self._lent.written_to()
 
     def lease_wanted(self) -> bool:
-        """Whether something waits to open an input for writing; it waits until that is given back."""
+        """Whether something waits to open an input for writing: until that is given back."""
         return any(loan.wanted() for _, loan in self._lent.loans)
 
     def take_outputs(self, job: CommandJob, *, alone: bool) -> tuple[FileRecord, ...]:

@@ -31,7 +31,7 @@ from sureline.peer.content import (
     hash_open_file,
     write_all,
 )
-from sureline.peer.lending import LEASES_MAX, LINK_FROM_BYTES, Damaged, Loan, Notes
+from sureline.peer.lending import LEASES_MAX, LINK_FROM_BYTES, ChangedError, Loan, Notes
 from sureline.peer.publish import publish
 from sureline.peer.tree import Entry, StoreError
 from sureline.workflow.files import FileRecord
@@ -61,7 +61,7 @@ class Lent:
         """(input, loan)."""
 
     def written_to(self) -> list[str]:
-        """The inputs that somebody wrote to, or tried to. Who removes or replaces one does no harm."""
+        """The inputs that somebody wrote to, or tried to. Removing or replacing one does no harm."""
         found = {shown: None for shown, loan in self.loans if loan.wanted()}
         for shown, path, digest, made in self.copies:
             if not _is_as_made(path, made, digest):
@@ -95,9 +95,7 @@ class BlobStore:
 
     # -- in ---------------------------------------------------------------------------------
 
-    def take(
-        self, path: str, logical_path: str, *, within: str, move: bool = False
-    ) -> FileRecord:
+    def take(self, path: str, logical_path: str, *, within: str, move: bool = False) -> FileRecord:
         """Store what a task made at `path`, in its sandbox `within`, as `logical_path`.
 
         With `move` it is gone from there, unless it has other names: then, and without, it is
@@ -374,7 +372,11 @@ class BlobStore:
                 return False
         if not record.directory:
             found = self.whole(
-                record.digest, record.executable, record.size, record.ctime_ns, by_content=by_content
+                record.digest,
+                record.executable,
+                record.size,
+                record.ctime_ns,
+                by_content=by_content,
             )
             return found is not None
         entries = self.manifest(record)
@@ -453,23 +455,21 @@ class BlobStore:
                     lent.loans.append((shown, loan))
                     return
             made = self._copy_out(entry, blob, status, dest)
-        except (Damaged, FileNotFoundError) as error:
+        except (ChangedError, FileNotFoundError) as error:
             if isinstance(error, FileNotFoundError) and os.path.lexists(blob):
                 raise
             raise DamagedError(shown, entry.what) from error
         if lent is not None:
             lent.copies.append((shown, dest, entry.what, made))
 
-    def _copy_out(
-        self, entry: Entry, blob: str, vouched: os.stat_result, dest: str
-    ) -> Made:
-        """Raises Damaged if what is read is not what was vouched for."""
+    def _copy_out(self, entry: Entry, blob: str, vouched: os.stat_result, dest: str) -> Made:
+        """Raises ChangedError if what is read is not what was vouched for."""
         fd = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             made = copy_to(fd, vouched, dest, 0o555 if entry.kind == "program" else 0o444)
             if os.fstat(fd).st_ctime_ns != vouched.st_ctime_ns and hash_file(dest)[0] != entry.what:
                 os.unlink(dest)
-                raise Damaged(blob)
+                raise ChangedError(blob)
             return made
         finally:
             os.close(fd)
@@ -479,7 +479,7 @@ class BlobStore:
         blob, name = self.blob_path(digest, executable), _name(digest, executable)
         try:
             loan = Loan.make(self._notes, blob, name, digest, self._known.get(name), dest)
-        except Damaged:
+        except ChangedError:
             raise DamagedError(dest, digest) from None
         if loan is not None:
             loan.give_back(keep=True)
@@ -489,7 +489,9 @@ class BlobStore:
         """Put a stored file or directory at the user's path, atomically; see `peer.publish`. Raises
         DamagedError if it is not whole."""
         if not record.in_place and not self.intact(record):
-            raise DamagedError(record.path, record.digest, "is gone, or was damaged and is gone now")
+            raise DamagedError(
+                record.path, record.digest, "is gone, or was damaged and is gone now"
+            )
         publish(self, record, user_path, self._directory, self._replaced)
 
     def read(self, record: FileRecord) -> bytes:

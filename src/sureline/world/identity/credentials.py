@@ -108,12 +108,12 @@ class Credentials:
         """A signing request for our own key, if our certificate should be renewed by now."""
         if self.identity.not_after - time.time() > certificates.RENEW_BEFORE_S:
             return None
-        return certificates.new_request(self._own_key())
+        return certificates.new_request(self.own_key())
 
     def renew(self, der: bytes) -> None:
         """Use this certificate from now on; it must be ours, and last longer. Connections that
         open from now on show it. Raises IdentityError."""
-        certificate, key = certificates.read_der(der), self._own_key()
+        certificate, key = certificates.read_der(der), self.own_key()
         identity = certificates.identity_of(certificate, self.authority)
         if identity.name != self.name or certificate.public_key() != key.public_key():
             raise IdentityError("the renewed certificate is for somebody else")
@@ -122,7 +122,7 @@ class Credentials:
         disk.write(self.home.credentials_path, certificates.own_pem(key, certificate))
         self._read_own()
 
-    def _own_key(self) -> certificates.PrivateKey:
+    def own_key(self) -> certificates.PrivateKey:
         return certificates.read_key(self._own_pem())
 
     @property
