@@ -33,6 +33,7 @@ from sureline.overlay.membership import Offer
 from sureline.overlay.renewal import Renewal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
+from sureline.peer.confine.rules import Rules
 from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.marks import CacheMarks
 from sureline.peer.files.service import FileService
@@ -73,6 +74,8 @@ class PeerSettings(NamedTuple):
     tariff: Tariff = Tariff()
     listen: Listen | None = None
     cache_bytes: int = 10 << 30
+    rules: Rules = Rules()
+    """What the tasks of others may do here."""
 
 
 class Going(NamedTuple):
@@ -195,6 +198,7 @@ class ServingPeer:
             run=RUN,
             functions={},
             max_slots=min(SLOTS_MAX, math.ceil(capacity.cores * SLOTS_PER_CORE) + 1),
+            rules=self._settings.rules,
         )
         cache = open_cache(self._home, self._settings.cache_bytes)
         keep = Keep(loop, self._root / "keep.db", self._crashed)

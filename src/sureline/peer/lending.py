@@ -107,8 +107,8 @@ class Loan:
     def make(
         cls, notes: Notes, blob: str, name: str, digest: str, ctime_ns: int | None, dest: str
     ) -> Loan | None:
-        """None if the kernel grants no lease, or no link: then a copy must do. Raises ChangedError, and
-        FileNotFoundError if there is no such blob."""
+        """None if the kernel grants no lease, or no link: then a copy must do. Raises
+        ChangedError, and FileNotFoundError if there is no such blob."""
         fd = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not _lease(fd):

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sureline.peer import orphans
+from sureline.peer.confine.rules import Rules
+from sureline.peer.confine.rules import encode as encode_rules
 from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, Said, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
@@ -83,7 +85,8 @@ class Runner:
     """Runs jobs of one run. `root` is `.sureline`, `directory` the user's.
 
     `functions` gives the bytes of calls' functions by digest and is read when a call is sent.
-    `env` is the environment of slots and jobs, by default this process's. All methods are to be
+    `env` is the environment of slots and jobs, by default this process's. With `rules`, jobs are
+    commands of others, and held to them. All methods are to be
     called in the loop's thread.
     """
 
@@ -98,6 +101,7 @@ class Runner:
         max_slots: int,
         grace_s: float = 5.0,
         env: Mapping[str, str] | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self._loop = loop
         self._root = os.path.abspath(root)
@@ -107,6 +111,7 @@ class Runner:
         self._max_slots = max_slots
         self._grace_s = grace_s
         self._env = dict(os.environ if env is None else env)
+        self._rules = "" if rules is None or rules.kind == "none" else encode_rules(rules)
         self._serial = 0
         self._slots_started = 0
         self._slots: set[SlotProcess] = set()
@@ -301,6 +306,7 @@ class Runner:
             run=self._run,
             grace_s=self._grace_s,
             env={**self._env, orphans.TOKEN: orphans.token_of(self._root, self._run, name)},
+            rules=self._rules,
         )
         self._slots.add(slot)
         self._loop.add_reader(slot.fd, self._readable, slot)

@@ -37,19 +37,25 @@ from sureline.workflow.files import FileRecord
 
 if TYPE_CHECKING:
     from sureline.peer.slot_call import Calls
+    from sureline.peer.slot_confined import Confined
 
 MAX_REASONS = 5
 
 
 class Slot:
     def __init__(
-        self, channel: Channel, lifeline: Lifeline, place: Place, store: BlobStore
+        self,
+        channel: Channel,
+        lifeline: Lifeline,
+        place: Place,
+        store: BlobStore,
+        confined: Confined | None = None,
     ) -> None:
         self._channel = channel
         self._place = place
         self._store = store
         self._capture = Capture(place.root, place.work, place.name, place.run)
-        self._commands = Commands(store, self._capture, channel, lifeline, place)
+        self._commands = Commands(store, self._capture, channel, lifeline, place, confined)
         self._calls: Calls | None = None
 
     def serve(self) -> None:
@@ -139,14 +145,22 @@ def explain(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}"
 
 
+def _confined(rules: str, place: Place) -> Confined:
+    from sureline.peer.confine.rules import decode
+    from sureline.peer.slot_confined import Confined
+
+    return Confined(decode(rules), place.root, place.own)
+
+
 def main(arguments: list[str]) -> None:
-    """`arguments`: socket fd, lifeline fd, root, user's directory, run, slot's name, grace."""
-    sock_fd, lifeline_fd, root, directory, run, name, grace_s = arguments
+    """`arguments`: socket fd, lifeline fd, root, user's directory, run, name, grace, rules."""
+    sock_fd, lifeline_fd, root, directory, run, name, grace_s, rules = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(int(sock_fd), False)
     os.set_inheritable(int(lifeline_fd), False)
     sys.argv = [""]
     place = Place(root, directory, run, name, float(grace_s))
+    confined = _confined(rules, place) if rules else None
     store = BlobStore(Path(root), Path(directory), Path(place.work))
     lifeline = Lifeline(int(lifeline_fd))
     lifeline.arm()
@@ -154,6 +168,6 @@ def main(arguments: list[str]) -> None:
     # what a call forks must not hold on to these, or this process's death would go unnoticed
     os.register_at_fork(after_in_child=channel.close)
     os.register_at_fork(after_in_child=lifeline.close)
-    slot = Slot(channel, lifeline, place, store)
+    slot = Slot(channel, lifeline, place, store, confined)
     channel.say(READY, JobStarted(os.getpid()))
     slot.serve()

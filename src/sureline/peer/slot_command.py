@@ -8,7 +8,8 @@ import select
 import signal
 import sys
 import time
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -19,6 +20,9 @@ from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture
 from sureline.peer.slot_channel import Channel, Lifeline
 from sureline.peer.slot_sandbox import Sandbox
 from sureline.peer.store import BlobStore, StoreError
+
+if TYPE_CHECKING:
+    from sureline.peer.slot_confined import Confined
 
 _ANNOUNCE_AFTER_S = 0.005
 """A job that ends sooner is announced together with its end: one message, not two."""
@@ -38,7 +42,7 @@ _RESET = (
 )
 """Signals that this process or its caller may ignore; the job starts with the defaults."""
 
-How = Literal["ended", "timeout", "cancelled"]
+How = Literal["ended", "timeout", "cancelled", "excess"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -54,22 +58,37 @@ class Place(msgspec.Struct, frozen=True):
     def work(self) -> str:
         return f"{self.root}/work/{self.run}"
 
+    @property
+    def own(self) -> str:
+        """The directory of this slot alone."""
+        return f"{self.work}/{self.name}"
+
 
 class Commands:
     def __init__(
-        self, store: BlobStore, capture: Capture, channel: Channel, lifeline: Lifeline, place: Place
+        self,
+        store: BlobStore,
+        capture: Capture,
+        channel: Channel,
+        lifeline: Lifeline,
+        place: Place,
+        confined: Confined | None,
     ) -> None:
         self._capture = capture
         self._channel = channel
         self._lifeline = lifeline
         self._place = place
-        self._sandbox = Sandbox(store, place.root, place.directory, place.work, place.name)
-        self._progress = f"{place.work}/{place.name}.progress"
+        self._confined = confined
+        boxes = f"{place.own}-" if confined is None else f"{confined.box}/"
+        self._sandbox = Sandbox(store, place.root, place.directory, boxes)
+        where = place.own if confined is None else confined.temporary
+        self._progress = f"{where}/progress"
         self._environment = dict(os.environ)
         self._children = Children()
         self._memory = Memory()
         self._wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watching = False
+        self._excess = ""
         self._poller = select.poll()
         self._poller.register(channel.fd, select.POLLIN)
         self._poller.register(self._wake, select.POLLIN)
@@ -98,6 +117,8 @@ class Commands:
         finally:
             self._forget_progress()
             self._sandbox.clean(reusable=usable)
+            if self._confined is not None:
+                self._confined.clean()
             if not usable:
                 self._capture.renew()
         return ended
@@ -116,8 +137,11 @@ class Commands:
 
     def _run(self, serial: int, job: CommandJob, started: float) -> JobEnded:
         token = orphans.token_of(self._place.root, self._place.run, job.label)
+        inherited: Mapping[str, str] = self._environment
+        if self._confined is not None:
+            inherited = self._confined.environment(self._sandbox.path)
         environment = {
-            **self._environment,
+            **inherited,
             **job.env,
             "SURELINE_TASK": job.task,
             "SURELINE_ATTEMPT": str(job.attempt),
@@ -126,13 +150,13 @@ class Commands:
             orphans.TOKEN: token,
         }
         try:
-            pid = self._spawn(job, environment)
+            pid = self._start(job, environment)
         except OSError as error:
             return _not_started(job, error)
         how = self._wait(pid, serial, job, started, token)
         orphans.kill_group(pid)
         _, status, usage = os.wait4(pid, 0)
-        if how != "ended" or self._sandbox.lease_wanted():
+        if how != "ended" or self._confined is not None or self._sandbox.lease_wanted():
             self._children.kill_descendants(token)
         elapsed_s = time.monotonic() - started
         code = os.waitstatus_to_exitcode(status)
@@ -156,6 +180,9 @@ class Commands:
         if how == "timeout":
             reason = f"took longer than its timeout of {job.timeout_s:g} s"
             return msgspec.structs.replace(ended, outcome="timeout", reason=reason)
+        if how == "excess":
+            reason = f"was stopped: it used {self._excess}, which is what a task may use here"
+            return msgspec.structs.replace(ended, outcome="failed", reason=reason)
         if how == "cancelled":
             return msgspec.structs.replace(ended, outcome="cancelled", reason="was stopped")
         if damaged:
@@ -178,6 +205,11 @@ class Commands:
             return ended
         return msgspec.structs.replace(ended, outcome="failed", reason=reason)
 
+    def _start(self, job: CommandJob, environment: dict[str, str]) -> int:
+        if self._confined is None:
+            return self._spawn(job, environment)
+        return self._confined.start(lambda: self._spawn(job, environment))
+
     def _spawn(self, job: CommandJob, environment: dict[str, str]) -> int:
         path = environment.get("PATH")
         argv = argv_of(job.run, path)
@@ -199,6 +231,7 @@ class Commands:
         how: How = "ended"
         announce_at: float | None = started + _ANNOUNCE_AFTER_S
         act_at = None if job.timeout_s is None else started + job.timeout_s
+        usage = None if self._confined is None else self._confined.usage()
         listener, look_at = saying.Listener((1, 2), self._progress), started + saying.EVERY_S
         while not _has_ended(pid):
             soonest = min(t for t in (announce_at, act_at, look_at) if t is not None)
@@ -223,6 +256,10 @@ class Commands:
                 fraction = listener.news()
                 if fraction is not None:
                     self._channel.say(serial, JobProgressed(fraction))
+                self._excess = usage.excess() if usage is not None else ""
+                if self._excess and how == "ended":
+                    how = "excess"
+                    orphans.kill_group(pid)
             if stop is not None:
                 orphans.kill_group(pid, signal.SIGKILL if stop.force else signal.SIGTERM)
                 if how == "ended":

@@ -22,12 +22,14 @@ _SIMILAR_LOOKED_AT = 1000
 
 
 class Sandbox:
-    def __init__(self, store: BlobStore, root: str, directory: str, work: str, name: str) -> None:
+    """`boxes` is what the paths of its directories begin with."""
+
+    def __init__(self, store: BlobStore, root: str, directory: str, boxes: str) -> None:
         self._store = store
         self._aside = aside_of(root)
         self._directory = directory
         self._lent = Lent()
-        self._prefix = f"{work}/{name}-"
+        self._prefix = boxes
         self._count = 0
         self._made = False
         self._mode = 0

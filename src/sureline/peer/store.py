@@ -61,7 +61,7 @@ class Lent:
         """(input, loan)."""
 
     def written_to(self) -> list[str]:
-        """The inputs that somebody wrote to, or tried to. Removing or replacing one does no harm."""
+        """The inputs that somebody wrote to, or tried to. Removing or replacing one is no harm."""
         found = {shown: None for shown, loan in self.loans if loan.wanted()}
         for shown, path, digest, made in self.copies:
             if not _is_as_made(path, made, digest):

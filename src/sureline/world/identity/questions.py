@@ -2,8 +2,8 @@
 
 A message that comes straight from a peer needs no proof: its connection has one. What travels
 through others (a broadcast) is signed by the one who asks, with the certificate beside it, so that
-those who answer can see what the asker may know. It is good for a few minutes, and for the node that
-it names.
+those who answer can see what the asker may know. It is good for a few minutes, and for the node
+that it names.
 """
 
 from __future__ import annotations
