@@ -121,7 +121,7 @@ class Domain:
 
     def bind_this_thread(self) -> None:
         """For good; also what it starts from now on."""
-        system.no_new_privileges()
+        system.give_up_privileges()
         system.call(system.LANDLOCK_RESTRICT_SELF, ctypes.c_int(self._fd), ctypes.c_uint32(0))
 
     def close(self) -> None:

@@ -114,7 +114,7 @@ def raise_loopback() -> None:
 
 
 def give_up_privileges() -> None:
-    """No capability from now on, also not by starting a program that would give one."""
+    """No capability for this thread and what it starts, also not by a program that gives one."""
     _checked(_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
     for capability in range(CAP_MAX + 1):
         if _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
@@ -130,8 +130,3 @@ def _drop_capabilities() -> None:
     header = _CapabilityHeader(0x20080522, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _checked(_libc().capset(ctypes.byref(header), ctypes.byref(nothing)), "capabilities")
-
-
-def no_new_privileges() -> None:
-    """For the calling thread and what it starts."""
-    _checked(_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
