@@ -114,6 +114,7 @@ def peer(
     """
     from sureline.compose.node import grid_loop, peer_directory
     from sureline.compose.serving import PeerSettings, ServingPeer
+    from sureline.peer import orphans
     from sureline.workflow.quantities import parse_size
 
     home = _enrolled(join, grid, name, quiet)
@@ -139,6 +140,7 @@ def peer(
     )
     serving = ServingPeer(home, settings, lambda node: _ready(node, settings, json, quiet), tell)
     _log_to_stderr()
+    orphans.adopt()
     with grid_loop() as loop:
         loop.run(_serve(serving))
     return 0

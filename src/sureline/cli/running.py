@@ -109,6 +109,7 @@ def run(
     """
     from sureline.cli.progress import watching
     from sureline.compose import HOME, run_workflow
+    from sureline.peer import orphans
     from sureline.run.options import Options
 
     where = working_directory(directory)
@@ -141,6 +142,7 @@ def run(
         anyway=anyway,
     )
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
+        orphans.adopt()
         outcome = run_workflow(reading.graph, where, capacity, options, watcher)
     return report(outcome, json)
 
@@ -171,12 +173,14 @@ def resume(
     """
     from sureline.cli.progress import watching
     from sureline.compose import HOME, resume_run
+    from sureline.peer import orphans
 
     where = working_directory(directory)
     if grid is not None:
         run = take_over(grid, run, where / HOME)
     capacity = machine(where, cores, memory, gpus, tag)
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
+        orphans.adopt()
         outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
 

@@ -23,6 +23,7 @@ from sureline.peer.confine.rules import encode as encode_rules
 from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, Said, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
+    CheckJob,
     CommandJob,
     FileMissing,
     FileReady,
@@ -40,7 +41,7 @@ from sureline.world.protocol import Fetched, Job, JobEvent, JobHandle
 
 __all__ = ["Runner"]
 
-_REPEATABLE = (PublishJob, VerifyJob, UserFile)
+_REPEATABLE = (PublishJob, VerifyJob, CheckJob, UserFile)
 """Our own work with files, which may be done again: nobody's command is repeated unasked."""
 _TRIES = 3
 _QUEUE_LIMIT = 1_000_000
@@ -138,7 +139,7 @@ class Runner:
             self._start_behind(work, after)
         elif isinstance(job, PauseJob):
             self._start_pause(work, job)
-        elif isinstance(job, (CommandJob, CallJob, PublishJob, VerifyJob)):
+        elif isinstance(job, (CommandJob, CallJob, PublishJob, VerifyJob, CheckJob)):
             self._enqueue(work)
         else:
             raise TypeError(f"no such job here: {type(job).__name__}")
@@ -189,6 +190,7 @@ class Runner:
                 orphans.kill_group(work.pid)
         if self._slots_started:
             orphans.kill(orphans.token_of(self._root, self._run, ""), prefix=True)
+            orphans.kill_adopted(())
         self._slots.clear()
         self._idle.clear()
         self._at_work.clear()
@@ -452,6 +454,7 @@ class Runner:
             labels.append(work.job.label)
         for label in labels:
             orphans.kill(orphans.token_of(self._root, self._run, label))
+        orphans.kill_adopted([one.pid for one in self._slots])
         ended = work.cut_short
         work.tries += 1
         if ended is None and isinstance(work.job, _REPEATABLE) and work.tries < _TRIES:
@@ -474,4 +477,4 @@ class Runner:
 def _not_run(work: _Work, reason: str) -> JobEnded | FileMissing:
     if isinstance(work.job, UserFile):
         return FileMissing(work.job.path, reason)
-    return JobEnded("lost", reason=reason)
+    return JobEnded("lost", reason=reason, fault="machine")

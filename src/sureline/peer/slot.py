@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sureline.peer.frames import READY, Run
+from sureline.peer.health import trouble_of, trouble_writing
 from sureline.peer.jobs import (
     CallJob,
+    CheckJob,
     CommandJob,
     FileMissing,
     FileReady,
@@ -32,7 +34,7 @@ from sureline.peer.jobs import (
 from sureline.peer.slot_capture import Capture
 from sureline.peer.slot_channel import Channel, Lifeline
 from sureline.peer.slot_command import Commands, Place
-from sureline.peer.store import BlobStore, StoreError
+from sureline.peer.store import BlobStore, DamagedError, StoreError
 from sureline.workflow.files import FileRecord
 
 if TYPE_CHECKING:
@@ -81,12 +83,15 @@ class Slot:
                 report = self._publish(job.files)
             elif isinstance(job, VerifyJob):
                 report = self._verify(job.files)
+            elif isinstance(job, CheckJob):
+                trouble = trouble_writing(self._place.work)
+                report = _machines(trouble) if trouble else JobEnded("succeeded")
             else:
                 report = self._fetch(job)
         except Exception as error:
             # whatever goes wrong here (a full disk, a directory without permission) is this
             # job's failure, not the slot's end
-            report = _failed(job, explain(error))
+            report = _failed(job, error)
         self._channel.say(order.serial, report)
 
     def _calls_ready(self) -> Calls:
@@ -129,10 +134,20 @@ class Slot:
             return FileMissing(wanted.path, explain(error))
 
 
-def _failed(job: object, reason: str) -> JobEnded | FileMissing:
+def _failed(job: object, error: Exception) -> JobEnded | FileMissing:
+    reason = explain(error)
     if isinstance(job, UserFile):
         return FileMissing(job.path, reason)
+    trouble = trouble_of(error)
+    if trouble:
+        return _machines(f"{trouble} ({reason})")
+    if isinstance(job, CommandJob) and isinstance(error, DamagedError):
+        return JobEnded("failed", reason=reason, fault="inputs", missing=(error.digest,))
     return JobEnded("failed", reason=reason)
+
+
+def _machines(trouble: str) -> JobEnded:
+    return JobEnded("failed", reason=f"the machine cannot do its work: {trouble}", fault="machine")
 
 
 def explain(error: Exception) -> str:

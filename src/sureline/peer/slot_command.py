@@ -6,7 +6,6 @@ import errno
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +14,7 @@ import msgspec
 
 from sureline.peer import orphans, saying
 from sureline.peer.commands import SHELL, argv_of, find_program
+from sureline.peer.health import trouble_at
 from sureline.peer.jobs import CommandJob, JobEnded, JobProgressed, JobStarted
 from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture
 from sureline.peer.slot_channel import Channel, Lifeline
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 _ANNOUNCE_AFTER_S = 0.005
 """A job that ends sooner is announced together with its end: one message, not two."""
-_NO_SPACE_BYTES = 64 << 10
-"""With less free space than this, a command that failed may have failed for want of it."""
-_PR_SET_CHILD_SUBREAPER = 36
 _RESET = (
     signal.SIGINT,
     signal.SIGQUIT,
@@ -89,6 +86,8 @@ class Commands:
         self._wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watching = False
         self._excess = ""
+        self._reaped = False
+        """Whether the number of the job's process may be another's by now."""
         self._poller = select.poll()
         self._poller.register(channel.fd, select.POLLIN)
         self._poller.register(self._wake, select.POLLIN)
@@ -150,14 +149,19 @@ class Commands:
             orphans.TOKEN: token,
         }
         try:
+            self._reaped = False
             pid = self._start(job, environment)
         except OSError as error:
             return _not_started(job, error)
         how = self._wait(pid, serial, job, started, token)
         orphans.kill_group(pid)
         _, status, usage = os.wait4(pid, 0)
+        self._reaped = True
         if how != "ended" or self._confined is not None or self._sandbox.lease_wanted():
             self._children.kill_descendants(token)
+        if job.outputs:
+            # Taking them may last: this slot must not outlive its runner by that.
+            self._lifeline.hear(lambda: self._die_with(pid, token))
         elapsed_s = time.monotonic() - started
         code = os.waitstatus_to_exitcode(status)
         captured = self._capture.collect(job.label)
@@ -191,9 +195,11 @@ class Commands:
             )
         elif code != 0:
             reason = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
-            if _disk_is_full(self._sandbox.path):
+            trouble = trouble_at(self._sandbox.path)
+            if trouble:
                 # what the command said about it may have found no room either
-                reason += "; the disk is full: free some space, then resume the run"
+                reason += f"; the machine is to blame: {trouble}; mend that, then resume the run"
+                ended = msgspec.structs.replace(ended, fault="machine")
         elif job.outputs:
             try:
                 alone = self._children.none_left()
@@ -279,7 +285,8 @@ class Commands:
 
     def _die_with(self, pid: int, token: str) -> None:
         """The runner is gone: leave nothing running."""
-        orphans.kill_group(pid)
+        if not self._reaped:
+            orphans.kill_group(pid)
         self._children.kill_descendants(token)
         os._exit(0)
 
@@ -299,7 +306,7 @@ class Children:
     def begin(self) -> None:
         """A job is about to start; what is left of earlier ones is not its doing."""
         if self._adopts is None:
-            self._adopts = _adopt_orphans()
+            self._adopts = orphans.become_reaper()
         self._alone = self.none_left()
 
     def none_left(self) -> bool:
@@ -355,14 +362,6 @@ def _children_of_this_process() -> list[int]:
         return []
 
 
-def _adopt_orphans() -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    import ctypes
-
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-
-
 def _posix_spawn(
     program: str,
     argv: list[str],
@@ -395,11 +394,6 @@ def _not_started(job: CommandJob, error: OSError) -> JobEnded:
     word = job.run.split()[0] if job.run.split() else job.run
     code = 127 if error.errno == errno.ENOENT else 126
     return JobEnded("failed", exit_code=code, reason=f"cannot run {word!r}: {error.strerror}")
-
-
-def _disk_is_full(path: str) -> bool:
-    place = os.statvfs(path)
-    return place.f_bavail * place.f_frsize < _NO_SPACE_BYTES
 
 
 def signal_name(number: int) -> str:

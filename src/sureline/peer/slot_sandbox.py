@@ -71,7 +71,8 @@ class Sandbox:
             self._store.materialise(record, dest, self._lent)
         except DamagedError:
             if not self._store.restore(record, f"{self._directory}/{record.path}"):
-                raise
+                what = "is gone, or was damaged and is gone now"
+                raise DamagedError(record.path, record.digest, what) from None
             clear_away(dest, self._aside)
             self._store.materialise(record, dest, self._lent)
 
