@@ -36,6 +36,7 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.confine.rules import Rules
 from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.marks import CacheMarks
+from sureline.peer.files.scrubbing import Scrub
 from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
@@ -190,6 +191,8 @@ class ServingPeer:
         self._going = loop.create_future()
         self._hurry = asyncio.Event()
         orphans.clear_run(self._root, RUN)
+        for left in orphans.left_aside(self._root):
+            self._tell(f"a task's working files could not be removed: {left}")
         capacity = self._settings.capacity
         runner = Runner(
             loop,
@@ -274,7 +277,11 @@ class ServingPeer:
         claim.announce(node.id)
         remember_port(self._home, node.id)
         self._on_ready(node)
-        going = await self._look_after(node)
+        scrubbing = asyncio.ensure_future(Scrub(node.cache).run())
+        try:
+            going = await self._look_after(node)
+        finally:
+            scrubbing.cancel()
         await self._leave(node, agent, going)
         if going.error is not None:
             raise going.error
