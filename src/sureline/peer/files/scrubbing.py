@@ -1,9 +1,9 @@
 """Reading all stored files again, slowly: what a disk loses by itself changes no time, so nothing
 but reading finds it.
 
-One file after the other, in the order of their names, at a bounded rate; where it came to is kept, so
-that a peer that is often restarted gets round too. A damaged copy is removed and no longer announced:
-whoever needs it fetches it from elsewhere, or has it made again.
+One file after the other, in the order of their names, at a bounded rate; where it came to is kept,
+so that a peer that is often restarted gets round too. A damaged copy is removed and no longer
+announced: whoever needs it fetches it from elsewhere, or has it made again.
 """
 
 from __future__ import annotations
