@@ -106,6 +106,18 @@ def _reads(pid: int, name: str) -> bool:
         return False
 
 
+@pytest.mark.parametrize("trap", ["mkfifo", "ln -s /dev/zero"])
+def test_a_trap_where_progress_is_told_does_not_hold_the_slot_up(tmp_path: Path, trap: str) -> None:
+    bench = Bench(tmp_path)
+    try:
+        ended = bench.run(
+            CommandJob("0.1", "t", 1, f"{trap} $SURELINE_PROGRESS; sleep 600", timeout_s=1.5)
+        )
+        assert ended.outcome == "timeout"
+    finally:
+        bench.close()
+
+
 # -- the machine's own fault -------------------------------------------------------------------
 
 
