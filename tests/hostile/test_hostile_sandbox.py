@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -171,6 +172,13 @@ def test_what_a_task_may_use_up_is_limited(
     ended = bench.run(command(run))
     assert ended.outcome == "failed" and word in ended.reason, ended
     assert bench.run(command("true", "1.1")).outcome == "succeeded"
+
+
+def test_a_home_that_python_was_started_in_is_not_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert not any(str(tmp_path).startswith(path) for path in Rules("full").readable())
 
 
 def test_outermost_paths_and_clean_environments() -> None:

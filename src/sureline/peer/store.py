@@ -223,10 +223,15 @@ class BlobStore:
         self._known[name] = ctime_ns
         return ctime_ns
 
-    def adopted(self, record: FileRecord) -> None:
-        """Another process of ours has just stored this."""
-        if not record.directory:
-            self._know(_name(record.digest, record.executable), record.ctime_ns)
+    def note(self, digest: str, executable: bool, ctime_ns: int) -> None:
+        """This is whole as of `ctime_ns`; remember that, also for other processes."""
+        self._know(_name(digest, executable), ctime_ns)
+        self._notes.write(_name(digest, executable), ctime_ns)
+
+    def forget_note(self, digest: str, executable: bool) -> None:
+        """The blob is gone."""
+        self._known.pop(_name(digest, executable), None)
+        self._notes.forget(_name(digest, executable))
 
     def restore(self, record: FileRecord, path: str) -> bool:
         """Store the content of `path` again, if it is what was recorded; whether it was."""
@@ -353,7 +358,7 @@ class BlobStore:
                 self._know(name, found)
                 return status
             if stat.S_ISREG(status.st_mode) and hash_file(blob)[0] == digest:
-                if ctime_ns is not None and (found > ctime_ns if part else found != ctime_ns):
+                if ctime_ns is None or (found > ctime_ns if part else found != ctime_ns):
                     self._notes.write(name, found)
                 self._know(name, found)
                 return status

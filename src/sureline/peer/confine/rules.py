@@ -29,6 +29,7 @@ DEVICES = (
     *(f"nvidia{number}" for number in range(16)),
 )  # fmt: skip
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PACKAGES = ("site-packages", "dist-packages", "lib-dynload")
 _PASSED_ON = ("LANG", "LANGUAGE", "TZ", "TERM")
 
 
@@ -44,8 +45,18 @@ class Rules(msgspec.Struct, frozen=True):
 
     def readable(self) -> list[str]:
         """All that may be read, real paths, none of them below another."""
-        wanted = [*SYSTEM, *self.shared, sys.prefix, sys.base_prefix, *(p for p in sys.path if p)]
+        wanted = [*SYSTEM, *self.shared, sys.prefix, sys.base_prefix, *_of_python(sys.path)]
         return outermost(os.path.realpath(path) for path in wanted if os.path.exists(path))
+
+
+def _of_python(paths: Iterable[str]) -> list[str]:
+    """What this program is loaded from. A path may also be where somebody happened to stand when it
+    was started, such as a home: of such a one only this program's own directory counts."""
+    return [
+        path if os.path.basename(path) in _PACKAGES else f"{path}/sureline"
+        for path in paths
+        if path
+    ]
 
 
 def outermost(paths: Iterable[str]) -> list[str]:

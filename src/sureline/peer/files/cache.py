@@ -257,7 +257,7 @@ class FileCache:
     def admit(self, path: str, digest: str, executable: bool) -> None:
         """Make the whole, verified file at `path`, for which there is room, a stored one; its old
         name is gone then."""
-        self.store.admit(path, digest, executable)
+        self.store.note(digest, executable, self.store.admit(path, digest, executable))
         self._uses.note([digest])
 
     def adopt(self, record: FileRecord, run: str = "") -> None:
@@ -265,7 +265,8 @@ class FileCache:
         needs. Evicts others if the cache is over its bound now."""
         if run:
             self.mark_only_copy(record, run)
-        self.store.adopted(record)
+        if not record.directory:
+            self.store.note(record.digest, record.executable, record.ctime_ns)
         self._used_bytes += record.size
         self._uses.note([record.digest])
         if self._used_bytes > self.size_bytes_max and time.monotonic() > self._full_until:
@@ -356,6 +357,7 @@ class FileCache:
     def _remove(self, one: Held) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.store.blob_path(one.digest, one.executable))
+            self.store.forget_note(one.digest, one.executable)
             self._used_bytes -= one.size
         if self.path(one.digest) is None:
             with contextlib.suppress(FileNotFoundError):
