@@ -47,7 +47,7 @@ def work_of(bench: Bench) -> list[str]:
     return [
         str(p.relative_to(work))
         for p in work.rglob("*")
-        if not (p.parent == work and p.name.startswith("slot-"))
+        if not (p.parent == work and p.name.startswith("slot-")) and p.stem != "std"
     ]
 
 

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from sureline.cli import console
 from sureline.cli.gridding import Grid as OfGrid
 from sureline.cli.options import Json, machine
-from sureline.cli.running import Gpus, Memory, Tags
+from sureline.cli.running import Gpus, Memory, Tags, adopt_orphans
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
@@ -114,7 +114,6 @@ def peer(
     """
     from sureline.compose.node import grid_loop, peer_directory
     from sureline.compose.serving import PeerSettings, ServingPeer
-    from sureline.peer import orphans
     from sureline.workflow.quantities import parse_size
 
     home = _enrolled(join, grid, name, quiet)
@@ -140,7 +139,7 @@ def peer(
     )
     serving = ServingPeer(home, settings, lambda node: _ready(node, settings, json, quiet), tell)
     _log_to_stderr()
-    orphans.adopt()
+    adopt_orphans()
     with grid_loop() as loop:
         loop.run(_serve(serving))
     return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sureline.cli import console
+from sureline.cli.entry import is_own_process
 from sureline.cli.options import (
     Directory,
     Flow,
@@ -65,6 +66,14 @@ Progress = Annotated[
 ]
 
 
+def adopt_orphans() -> None:
+    """Have this process end what a task leaves that has killed its slot."""
+    if is_own_process():
+        from sureline.peer import orphans
+
+        orphans.adopt()
+
+
 def run(
     flow: Flow,
     /,
@@ -109,7 +118,6 @@ def run(
     """
     from sureline.cli.progress import watching
     from sureline.compose import HOME, run_workflow
-    from sureline.peer import orphans
     from sureline.run.options import Options
 
     where = working_directory(directory)
@@ -142,7 +150,7 @@ def run(
         anyway=anyway,
     )
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
-        orphans.adopt()
+        adopt_orphans()
         outcome = run_workflow(reading.graph, where, capacity, options, watcher)
     return report(outcome, json)
 
@@ -173,14 +181,13 @@ def resume(
     """
     from sureline.cli.progress import watching
     from sureline.compose import HOME, resume_run
-    from sureline.peer import orphans
 
     where = working_directory(directory)
     if grid is not None:
         run = take_over(grid, run, where / HOME)
     capacity = machine(where, cores, memory, gpus, tag)
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
-        orphans.adopt()
+        adopt_orphans()
         outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
 
