@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sureline.cli import console
+from sureline.cli.entry import is_own_process
 from sureline.cli.options import Directory, Flow, Json, RunSelector, machine, working_directory
 from sureline.cli.reading import OnGrid
 from sureline.cli.terms import REFUSED
@@ -27,6 +28,14 @@ Progress = Annotated[
         "lines, none; auto is live on a terminal, lines elsewhere."
     ),
 ]
+
+
+def adopt_orphans() -> None:
+    """Have this process end what a task leaves that has killed its slot."""
+    if is_own_process():
+        from sureline.peer import orphans
+
+        orphans.adopt()
 
 
 def run(
@@ -63,6 +72,7 @@ def run(
     if ready.refused:
         return REFUSED
     with watching(progress, where / HOME, ready.capacity, quiet=quiet, as_json=json) as watcher:
+        adopt_orphans()
         outcome = run_workflow(ready.graph, where, ready.capacity, ready.options, watcher)
     return report(outcome, json)
 
@@ -99,6 +109,7 @@ def resume(
         run = take_over(grid, run, where / HOME)
     capacity = machine(where, cores, memory, gpus, tag)
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
+        adopt_orphans()
         outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
 

@@ -30,7 +30,7 @@ from sureline.journal.writer import RunWriter
 from sureline.peer import orphans
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
-from sureline.peer.content import remove_tree
+from sureline.peer.removing import clear_away
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
 from sureline.run.engine import Hearers
@@ -164,10 +164,13 @@ class Session:
                 self._journal.notice or self._lock.notice,
                 len(self._past.committed),
             )
+            for left in orphans.left_aside(self._journal.directory):
+                self._watcher.told(f"a task's working files could not be removed: {left}")
             self._run_loop(writer)
         finally:
             # Also when an interrupt came before there was a runner to clear up after itself.
-            remove_tree(str(self._journal.work_directory(self._run)))
+            aside = orphans.aside_of(str(self._journal.directory))
+            clear_away(str(self._journal.work_directory(self._run)), aside)
             self._lock.release()
         if self._error is not None:
             raise self._error
@@ -342,6 +345,6 @@ def _clear_own(journal: Journal, run: str) -> None:
     with os.scandir(journal.work_directory(run)) as entries:
         for entry in list(entries):
             if entry.is_dir(follow_symlinks=False):
-                remove_tree(entry.path)
+                clear_away(entry.path, orphans.aside_of(str(journal.directory)))
             elif entry.name != LOCK:
                 os.unlink(entry.path)

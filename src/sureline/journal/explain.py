@@ -281,9 +281,10 @@ class _Telling:
     def _tell_attempts(self) -> None:
         last = self.case.attempts[-1:]
         for one in self.case.attempts:
-            if one.outcome in ("", "succeeded") and one in last:
+            if one.outcome in ("", "succeeded") and one in last and one.delay_s is None:
                 continue
-            end = one.outcome or "was lost with the process that drove the run"
+            given_back = "was given back" if one.delay_s is not None else ""
+            end = one.outcome or given_back or "was lost with the process that drove the run"
             reason = f": {one.reason}" if one.reason else ""
             again = "" if one.delay_s is None else f"; tried again {duration(one.delay_s)} later"
             self._say(f"Attempt {one.attempt} {_did(end)}{reason}{again}.")

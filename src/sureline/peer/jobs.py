@@ -73,6 +73,12 @@ class VerifyJob(Job, frozen=True, tag="verify", omit_defaults=True):
     files: tuple[FileRecord, ...]
 
 
+class CheckJob(Job, frozen=True, tag="check", omit_defaults=True):
+    """Look whether this machine can do its work; succeeds if it can."""
+
+    label: str
+
+
 class JobStarted(JobEvent, frozen=True, omit_defaults=True, tag="started"):
     pid: int | None = None
 
@@ -86,7 +92,10 @@ class JobReturned(JobEvent, frozen=True, tag="returned"):
 
 
 class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
-    """`lost`: the slot process died under the job. `reason` is one sentence, '' on success."""
+    """`lost`: the slot process died under the job. `reason` is one sentence, '' on success.
+
+    `fault` says whose it is, if it is not the task's: the `machine`'s (a full disk), or that of
+    `inputs` whose stored copies were lost; those are named in `missing`, by digest."""
 
     outcome: Literal["succeeded", "failed", "timeout", "cancelled", "lost"]
     exit_code: int | None = None
@@ -102,6 +111,8 @@ class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     stderr: str = ""
     stdout_file: str | None = None
     stderr_file: str | None = None
+    fault: Literal["", "machine", "inputs"] = ""
+    missing: tuple[str, ...] = ()
 
 
 class UserFile(Wanted, frozen=True, tag="user file"):

@@ -15,7 +15,8 @@ import os
 import stat
 from typing import Protocol
 
-from sureline.peer.content import NO_LINK, copy_file, hash_file, link, reflink, remove_tree
+from sureline.peer.content import copy_file, hash_file, reflink
+from sureline.peer.removing import remove_tree
 from sureline.peer.tree import Entry, StoreError, walk
 from sureline.workflow.files import FileRecord
 
@@ -35,6 +36,8 @@ class Blobs(Protocol):
     def blob_path(self, digest: str, executable: bool = False) -> str: ...
 
     def entries(self, record: FileRecord) -> list[Entry]: ...
+
+    def link_out(self, digest: str, executable: bool, dest: str) -> bool: ...
 
 
 def publish(
@@ -120,7 +123,7 @@ def _publish_file(
             _remove_empty(user_path, "a file")
     temporary = _beside(user_path)
     try:
-        _put_file(blob, temporary, record.size, record.executable)
+        _put_file(store, record.digest, temporary, record.size, record.executable)
         os.rename(temporary, user_path)
     except OSError:
         if os.path.lexists(temporary):
@@ -143,15 +146,12 @@ def _same_file(status: os.stat_result, user_path: str, blob: str, record: FileRe
         return False
 
 
-def _put_file(blob: str, dest: str, size: int, executable: bool) -> None:
-    if size >= LINK_FROM_BYTES and not _can_reflink(blob, dest):
-        try:
-            link(blob, dest)
-            return
-        except OSError as error:
-            if error.errno not in NO_LINK:
-                raise
+def _put_file(store: Blobs, digest: str, dest: str, size: int, executable: bool) -> None:
+    blob = store.blob_path(digest, executable)
     try:
+        long = size >= LINK_FROM_BYTES and not _can_reflink(blob, dest)
+        if long and store.link_out(digest, executable, dest):
+            return
         copy_file(blob, dest, 0o777 if executable else 0o666)
     except FileNotFoundError as error:
         if not os.path.lexists(blob):
@@ -233,7 +233,7 @@ def _build(store: Blobs, entries: list[Entry], top: str) -> None:
             os.symlink(entry.what, path)
         else:
             program = entry.kind == "program"
-            _put_file(store.blob_path(entry.what, program), path, entry.size, program)
+            _put_file(store, entry.what, path, entry.size, program)
 
 
 def _same_directory(user_path: str, entries: list[Entry]) -> bool:

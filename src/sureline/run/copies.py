@@ -19,6 +19,8 @@ from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Timer, Unreachable, World
 
 TOPIC = "runs"
+ROLE = "submit"
+"""Who may look at runs."""
 PART = "reader"
 LISTED_MAX = 500
 COPIES_MAX = 3
@@ -47,11 +49,23 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Copy]).decode
 
 
-def answer_with(node: Node, known: Callable[[], Sequence[RunKnown]]) -> Callable[..., bytes]:
-    """The handler of TOPIC on a peer that keeps copies: payload is the start of a run's name."""
+def plainly_asked(question: bytes, by: Node) -> str | None:
+    """Where nobody signs anything."""
+    return question.decode(errors="replace")
 
-    def handler(origin: AgentId, payload: bytes) -> bytes:
-        start = payload.decode(errors="replace")
+
+def answer_with(
+    node: Node,
+    known: Callable[[], Sequence[RunKnown]],
+    asked: Callable[[bytes, Node], str | None] = plainly_asked,
+) -> Callable[..., bytes | None]:
+    """The handler of TOPIC on a peer that keeps copies. The payload is a question for the start of a
+    run's name; `asked` tells what a node asks, None if it may not."""
+
+    def handler(origin: AgentId, payload: bytes) -> bytes | None:
+        start = asked(payload, node_of(origin))
+        if start is None:
+            return None
         found = [Copy(node, one) for one in known() if one.run.startswith(start) and one.whole]
         return _encode(found[-LISTED_MAX:])
 
@@ -138,10 +152,18 @@ class _Question:
 
 
 class CopyReader(Agent):
-    """Asks keepers and drivers; part `reader` of a node that looks around."""
+    """Asks keepers and drivers; part `reader` of a node that looks around. `ask` makes a question
+    of the start of a run's name, signed where that is the custom."""
 
-    def __init__(self, me: AgentId, world: World, kademlia: Kademlia) -> None:
+    def __init__(
+        self,
+        me: AgentId,
+        world: World,
+        kademlia: Kademlia,
+        ask: Callable[[str], bytes] = str.encode,
+    ) -> None:
         super().__init__(me, world)
+        self._ask_for = ask
         self._kademlia = kademlia
         self._serial = 0
         self._open: dict[int, _Question] = {}
@@ -154,7 +176,7 @@ class CopyReader(Agent):
             value = getattr(aggregate, "value", None)
             on_found(_copies_in(value) if value else [])
 
-        self._kademlia.broadcast(TOPIC, start.encode(), heard)
+        self._kademlia.broadcast(TOPIC, self._ask_for(start), heard)
 
     def read(self, copy: RunCopy, on_read: Callable[[bool], None]) -> None:
         """Read all that is new, from the first keeper that answers; False if none does."""
