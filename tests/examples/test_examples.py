@@ -121,10 +121,16 @@ def test_calls(copied: Path) -> None:
     assert "succeeded=0, reused=10" in second
 
 
-@pytest.mark.soak
-def test_demo_twice(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLES, tmp_path / "examples")
-    for _ in range(2):
+@pytest.mark.limit_s(600)
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_demo(tmp_path: Path, times: int) -> None:
+    """As `make demo` runs it, also where it was run before; with smaller pictures."""
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns(".sureline"))
+    flow = tmp_path / "examples" / "mosaic" / "mosaic.yaml"
+    text = flow.read_text()
+    assert 'size: "256"' in text
+    flow.write_text(text.replace('size: "256"', 'size: "128"'))
+    for _ in range(times):
         done = subprocess.run(
             ["bash", "examples/demo.sh", COMMAND],
             cwd=tmp_path,

@@ -7,14 +7,15 @@ import pytest
 
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.grid import SimulatedGrid
-from sureline.experiments.invariants import budget_kept
 from sureline.experiments.scenario import Dealing
 from sureline.experiments.scenario_reader import read_scenario
 from sureline.experiments.toml_table import ScenarioError
 from sureline.experiments.work import Work
-from sureline.journal.events import Contracted, Settled
+from sureline.journal.events import Noted
 from sureline.peer.jobs import CommandJob
 from sureline.peer.messages import Attach, Attached, Bind, Finished, Started
+from sureline.strategies.surety import surety
+from sureline.strategies.surety.contract import Contracted, Settled
 from sureline.strategies.surety.invocation import (
     Estimate,
     Invoke,
@@ -25,6 +26,7 @@ from sureline.strategies.surety.invocation import (
     Setup,
 )
 from sureline.workflow.model import Command, Graph, Needs, Takes, Task
+from sureline.workflow.terms import Terms
 from sureline.world.address import at
 from sureline.world.agent import Agent
 
@@ -87,7 +89,9 @@ class Buyer(Agent):
             case Invoked(serial=serial, contract=contract):
                 task = self.numbers.pop(serial)
                 job = CommandJob(f"{task}.1", task, 1, task)
-                bind = Bind("r", task, 1, job, Needs(), epoch=1, contract=contract)
+                bind = Bind(
+                    "r", task, 1, job, Needs(), epoch=1, strategy="surety", claim=contract.encode()
+                )
                 self.world.send("m1/peer", bind)
             case Started(task=task):
                 self.started[task] = self.sim.time
@@ -250,12 +254,21 @@ def test_without_terms_only_free_machines_are_used():
     assert bound and all('"peer":"free1"' in line for line in bound)
 
 
+def noted(entry):
+    kind = type(entry).__name__.lower()
+    return Noted(1.0, "surety", kind, body=msgspec.msgpack.encode(entry))
+
+
 def contracted(number: str, cost: float):
-    return Contracted(1.0, "t", 1, "p", number, cost, 1, 1, 1)
+    return noted(Contracted(1.0, "t", 1, "p", number, cost, 1, 1, 1))
 
 
 def test_a_budget_that_is_exceeded_is_noticed():
-    events = [contracted("1", 6.0), Settled(2.0, "p", "1", 4.0, 2.0), contracted("2", 6.0)]
-    assert budget_kept(events, 10.0) == []
-    assert budget_kept(events, 9.0)  # 4 was paid, and 6 may be
-    assert budget_kept([*events, contracted("3", 0.5)], 10.0)
+    def kept(events, budget):
+        return not list(surety.audits["budget kept"](events, Terms(budget=budget)))
+
+    settled = noted(Settled(2.0, "p", "1", 4.0, 2.0))
+    events = [contracted("1", 6.0), settled, contracted("2", 6.0)]
+    assert kept(events, 10.0)
+    assert not kept(events, 9.0)  # 4 was paid, and 6 may be
+    assert not kept([*events, contracted("3", 0.5)], 10.0)

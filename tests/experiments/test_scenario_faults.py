@@ -60,6 +60,9 @@ class FakeGrid:
         self.done.append((round(self.time, 6), "slow", node))
         self.speeds[node] = factor
 
+    def step_clock(self, node, seconds):
+        self.done.append((round(self.time, 6), f"clock {seconds:g}", node))
+
     def partition(self, groups):
         self.groups = groups
         self.done.append((round(self.time, 6), "partition", ""))
@@ -124,6 +127,22 @@ def test_an_end_that_was_overtaken_does_not_happen():
         + script(50, "crash", whom='"a1"')
     )
     assert grid.state("a1") == "down"  # the first crash's end must not undo the second
+
+
+def test_clocks_are_set_and_disturb_no_other_fault():
+    grid, faults = happen(
+        script(1, "crash", whom='"a1"', lasts='"100s"')
+        + script(2, "clock", whom='["a1", "a2"]', by='"-1h"')
+        + script(3, "clock", whom='"a2"', by='"90s"')
+    )
+    assert grid.done == [
+        (1.0, "crash", "a1"),
+        (2.0, "clock -3600", "a1"),
+        (2.0, "clock -3600", "a2"),
+        (3.0, "clock 90", "a2"),
+        (101.0, "restart", "a1"),
+    ]
+    assert faults.counts["clock"] == 3
 
 
 def test_slowness_and_stops_end_each_in_its_own_time():

@@ -12,7 +12,7 @@ from sureline.experiments.distributions import constant
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.scenario import Fault
-from sureline.experiments.scenario_reader import find_scenario, read_scenario
+from sureline.experiments.scenario_reader import find_scenario, read_scenario, shipped
 from sureline.experiments.work import Work
 from sureline.peer.jobs import Blob, FileMissing, FileReady
 from sureline.workflow.files import FileRecord
@@ -20,6 +20,7 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Command, Graph, Task
 
 KILLED, ROUGH = "eight-two-killed", "eight-rough"
+SWEPT = (KILLED, ROUGH, "storm")
 
 
 def assert_good(name, seed, outcome):
@@ -75,8 +76,9 @@ def test_shipped_protocol_scenarios(name):
     sweep(name, range(1000, 1003))
 
 
-@pytest.mark.parametrize("name", ["one-machine", "quiet-lab", "partition"])
+@pytest.mark.parametrize("name", [name for name in shipped() if name not in SWEPT])
 def test_shipped_scenarios_hold(name):
+    """One seed of each; the others of them are tests of their own."""
     sweep(name, [find_scenario(name).seed])
 
 
@@ -117,6 +119,20 @@ def test_a_slow_machine_makes_it_longer():
     slow = Fault("slow", ("m1", "m2"), at_s=5.0, factor=0.5)
     (run,) = run_scenario(small(faults=(slow,)), 1).runs
     assert 80.0 <= run.makespan_s < 83.0
+
+
+def test_clocks_of_peers_that_are_set_hold_nothing_up():
+    """Forward and back, while one of them dies: its death is noticed, and the run goes on."""
+    steps = tuple(
+        Fault("clock", ("m1", "m2"), at_s=at_s, by_s=constant(by_s))
+        for at_s, by_s in ((10.0, -3600.0), (20.0, 7200.0), (30.0, -86_400.0))
+    )
+    crash = Fault("crash", ("m1",), at_s=15.0, lasts_s=constant(60.0))
+    undisturbed = run_scenario(small(faults=(crash,)), 1)
+    outcome = run_scenario(small(faults=(*steps, crash)), 1)
+    assert_good("small", 1, outcome)
+    assert outcome.faults["clock"] == 6
+    assert outcome.runs[0].makespan_s < undisturbed.runs[0].makespan_s + 60.0
 
 
 def test_runs_may_arrive_one_after_the_other():

@@ -20,7 +20,7 @@ import pytest
 from surely import PATIENCE_S, alive, events, none_survives, states, until
 
 import sureline
-from sureline.executor import WorkerLostError
+from sureline.executor import INLINE_BYTES, WorkerLostError
 from sureline.journal.events import TaskEnded
 from sureline.peer.calls import CallFailedError
 
@@ -50,6 +50,22 @@ SAID = {"SIGKILL": "SIGKILL", "_exit": "3", "segfault": "SIGSEGV"}
 
 def square(x: int) -> int:
     return x * x
+
+
+def die_as_a_parent(mark: str) -> NoReturn:
+    """Leave a child behind, in a session of its own, and the word of it."""
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    Path(mark).with_suffix(".new").write_text(str(child.pid))
+    os.rename(Path(mark).with_suffix(".new"), mark)
+    kill_self()
+
+
+def outlive(mark: str) -> bool:
+    """Whether the child that is named there has ended, as soon as it has."""
+    until(lambda: os.path.exists(mark), "a child")
+    pid = int(Path(mark).read_text())
+    until(lambda: not alive(pid), "the end of the child")
+    return True
 
 
 def die_once(mark: str) -> str:
@@ -142,6 +158,17 @@ def test_a_dead_worker_fails_its_task_alone(tmp_path: Path, death: str) -> None:
     with pytest.raises(KeyError):
         results[after]
     none_survives(tmp_path, 0.0)
+
+
+def test_the_children_of_a_dead_worker_end_with_it(tmp_path: Path) -> None:
+    """Not only with the run, which goes on until they have ended."""
+    flow = sureline.Workflow("orphans")
+    mark = str(tmp_path / "mark")
+    flow.using(name="bad").call(die_as_a_parent, mark)
+    rest = flow.call(outlive, mark)
+    with pytest.raises(sureline.RunFailedError) as caught:
+        flow.run(tmp_path, cores=2)
+    assert caught.value.results[rest] is True
 
 
 def test_a_dead_worker_is_retried(tmp_path: Path) -> None:
@@ -255,6 +282,15 @@ def test_a_dead_worker_loses_its_call_alone(executor: sureline.Executor, death: 
     with pytest.raises(WorkerLostError, match=SAID[death]):
         bad.result(PATIENCE_S)
     assert [f.result(PATIENCE_S) for f in before + after] == [k * k for k in range(20)] * 2
+
+
+def test_the_children_of_a_dead_worker_end_while_the_executor_goes_on(
+    executor: sureline.Executor, tmp_path: Path
+) -> None:
+    mark = str(tmp_path / "mark")
+    lost = executor.submit(die_as_a_parent, mark)
+    assert isinstance(lost.exception(PATIENCE_S), WorkerLostError)
+    assert outlive(mark)
 
 
 def test_many_deaths_in_a_row(executor: sureline.Executor) -> None:
@@ -395,11 +431,14 @@ def test_large_values(executor: sureline.Executor, size: int) -> None:
 
 def test_large_results_do_not_pile_up(executor: sureline.Executor) -> None:
     """What a result took in the temporary store is given back once it has been read."""
-    for k in range(5):
-        executor.submit(os.urandom, 1_000_000 + k).result(PATIENCE_S)
-    root = Path(executor._pool._root)
-    held = sum(path.stat().st_size for path in (root / "blobs").rglob("*") if path.is_file())
-    assert held <= 2_000_000
+    roots = Path(executor._pool._root)
+    for k in range(3):
+        size = INLINE_BYTES + k  # with what pickling adds, too long for a message
+        assert len(executor.submit(os.urandom, size).result(PATIENCE_S)) == size
+        stores = list(roots.glob("*/blobs"))
+        assert stores, "each worker has a store of its own"
+        held = [path for store in stores for path in store.rglob("*") if path.is_file()]
+        assert sum(path.stat().st_size for path in held) == 0
 
 
 def test_lambdas_closures_and_methods(executor: sureline.Executor) -> None:

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sureline.peer.files import cache as cache_module
 from sureline.peer.files.cache import PUT, CacheFullError, FileCache
 from sureline.peer.files.claims import Pin
+from sureline.peer.files.marks import CacheMarks
 from sureline.peer.files.partial import Partial
 from sureline.workflow.files import FileRecord
 
@@ -91,6 +92,26 @@ def test_only_copies_outlive_the_process_until_released(tmp_path: Path) -> None:
     cache.release_run("run/odd name.x")
     put(cache, tmp_path, 900, 4)
     assert cache.ready(b) is None
+    cache.close()
+
+
+def test_a_peer_releases_what_runs_need_but_not_what_the_user_put(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path / "cache", 1000)
+    (tmp_path / "mine").write_bytes(content(400))
+    a = cache.put(str(tmp_path / "mine"), "mine")
+    marks = CacheMarks(cache)
+    marks.keep([a], "run-7")
+    marks.keep([a], "run-8")
+    assert marks.runs() == {"run-7", "run-8"}
+    for run in ("run-7", PUT):
+        marks.release_run(run)
+        marks.release([a.digest], run)
+    assert marks.runs() == {"run-8"}
+    marks.release([a.digest], "run-8")
+    with pytest.raises(CacheFullError):
+        cache.make_room(900)
+    assert cache.drop(a) == ""
+    cache.make_room(900)
     cache.close()
 
 

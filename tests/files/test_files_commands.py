@@ -14,6 +14,7 @@ from surely import Said, until
 from sureline.cli import filing, main
 from sureline.cli.filing import Progress, fetch, place
 from sureline.peer.files.cache import FileCache
+from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
 
 Here = Callable[..., Said]
@@ -87,6 +88,30 @@ def test_without_a_peer_put_says_that_nobody_is_served(
         assert said.code == 2 and "is not a digest" in said.err
     said = here(home, "put", "nothing-here")
     assert said.code == 2 and "there is no file nothing-here" in said.err
+
+
+def test_what_is_still_needed_is_not_removed_and_the_exit_code_says_so(
+    tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    new_grid(home)
+    monkeypatch.chdir(tmp_path)
+    digests = []
+    for name in ("needed", "free"):
+        (tmp_path / name).write_text(name)
+        digests.append(here(home, "put", name).out.split()[0])
+    (where,) = {path.parents[2] for path in home.rglob(digests[0][2:])}
+    cache = FileCache(where, 1 << 30)
+    cache.mark_only_copy(FileRecord("needed", digests[0], 6), "run-7")
+    said = here(home, "rm", *digests, "--json")
+    assert (said.code, said.json) == (1, {"removed": digests[1:]})
+    assert f"{digests[0]} stays for now: only copy for run run-7" in said.err
+    left = here(home, "ls", "--json").json["files"]
+    assert [one["digest"] for one in left] == digests[:1]
+    cache.release_run("run-7")
+    cache.close()
+    assert here(home, "rm", digests[0]).code == 0
+    assert here(home, "ls", "--json").json["files"] == []
 
 
 def test_progress_is_told_and_the_file_placed_whole(tmp_path: Path) -> None:

@@ -201,11 +201,11 @@ def test_a_peer_cannot_name_other_files_than_the_task_makes(tmp_path):
     submitter = grid.submitter
     binding = submitter._attempts.all()[0]
     task = submitter.graph.tasks[binding.task].name
-    node = VICTIM if binding.peer == "v" else HONEST
+    node = VICTIM if binding.target == "v" else HONEST
     ended = JobEnded("succeeded", outputs=(FileRecord("../.ssh/authorized_keys", "0" * 64, 5),))
     key = submitter._known.key(binding.task)
     submitter.receive(at(node, "peer"), Finished(submitter.run, task, binding.attempt, ended, key))
     grid.close()
     told = [e for e in grid.machine(DRIVER).events if isinstance(e, TaskEnded)]
     assert not any(record.path.startswith("..") for e in told for record in e.outputs)
-    assert submitter._failures[binding.task] == 1
+    assert submitter._tasks.failures[binding.task] == 1

@@ -18,7 +18,7 @@ from grids import admit, new_grid
 from surely import until
 from uvloop import new_event_loop
 
-from sureline.assembly.words import MESSAGES
+from sureline.assembly.words import messages
 from sureline.overlay.kademlia.messages import Find, Found
 from sureline.overlay.membership import Offer
 from sureline.overlay.membership.messages import Gossip, Join, Record
@@ -39,7 +39,7 @@ from sureline.world.net.bulk_wire import BulkError
 from sureline.world.net.codec import VERSION, Codec, Hello
 from sureline.world.net.transport import Transport
 
-CODEC = Codec(MESSAGES)
+CODEC = Codec(messages())
 PEERS = ("p0", "p1", "p2")
 GONE = (OSError, asyncio.IncompleteReadError)
 GROWTH_BYTES_MAX = 64 << 20

@@ -71,7 +71,7 @@ class Client(Agent):
 
     async def bind(self, task, command, contract=""):
         job = CommandJob(f"{task}.1", task, 1, command)
-        bind = Bind("r", task, 1, job, Needs(), epoch=1, contract=contract)
+        bind = Bind("r", task, 1, job, Needs(), epoch=1, strategy="surety", claim=contract.encode())
         self.world.send(at(self.provider, "peer"), bind)
         return await self.hear(Finished, Refused)
 

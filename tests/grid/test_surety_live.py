@@ -8,8 +8,9 @@ import pytest
 from grid_lab import GRID, GridLab
 from surely import sureline
 
-from sureline.journal.events import Contracted, Settled, TaskEnded
+from sureline.journal.events import Noted, TaskEnded
 from sureline.journal.store import Journal
+from sureline.strategies.surety.contract import Contracted, Settled, entries_of
 
 FLOW = """
 name: paid
@@ -54,8 +55,9 @@ def test_a_run_with_a_budget_pays_for_what_it_uses(lab, where):
     assert said.code == 0, said
     assert (where / "all.txt").read_text() == "1\n2\n3\n4\n"
     found = events(where, json.loads(said.out)["run"])
-    made = {e.contract: e for e in found if isinstance(e, Contracted)}
-    settled = {e.contract: e for e in found if isinstance(e, Settled)}
+    book = entries_of(e for e in found if isinstance(e, Noted))
+    made = {e.contract: e for e in book if isinstance(e, Contracted)}
+    settled = {e.contract: e for e in book if isinstance(e, Settled)}
     paid_for = {(e.task, e.attempt) for e in found if isinstance(e, TaskEnded) and e.peer == "p1"}
     assert made and made.keys() == settled.keys()
     assert {(e.task, e.attempt) for e in made.values()} >= paid_for

@@ -332,16 +332,22 @@ def test_what_a_liar_names_is_never_a_contact_and_only_this_part_is_asked() -> N
 
 
 def test_an_answer_counts_only_from_who_was_asked() -> None:
-    net = net_of(10)
-    net.sim.freeze("n1")
-    liar = Puppet(net, "liar")
-    agent = net.live["n0"]
+    net = net_of(1)
+    asked, liar = Puppet(net, "asked"), Puppet(net, "liar")
+    asked.world.send("n0/kademlia", Find(0, KEY))  # so that it is known
+    net.pass_time(1.0)
     done: list[tuple[bytes, ...]] = []
-    agent.find(KEY, done.append)
-    lie = Record(KEY, b"lie", "liar", 100.0)
-    for number in range(agent.base.requests._next - 20, agent.base.requests._next + 1):
+    net.live["n0"].find(KEY, done.append)
+    assert net.until(lambda: bool(asked.of(Find)))
+    (question,) = asked.of(Find)
+    for number in range(question.number - 20, question.number + 20):
+        lie = Record(KEY, b"lie", "liar", 100.0)
         liar.world.send("n0/kademlia", Found(number, (), (lie,)))
-    assert net.until(lambda: bool(done)) and done == [()]
+    net.pass_time(0.1)
+    assert done == [], "the question is still open when all lies have come"
+    truth = Record(KEY, b"truth", "asked", 100.0)
+    asked.world.send("n0/kademlia", Found(question.number, (), (truth,)))
+    assert net.until(lambda: bool(done)) and done == [(b"truth",)]
 
 
 def test_records_under_another_key_are_ignored() -> None:

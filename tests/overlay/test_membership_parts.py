@@ -23,7 +23,9 @@ from sureline.overlay.membership.table import Table, place_of
 from sureline.world.address import name_of
 from sureline.world.protocol import Message
 
-OFFER = Offer(4.0, 8 << 30, 100 << 30, 1, {"gpu": 2, "ssd": None}, "lab", 0.5, ("run",), 1.5e9)
+OFFER = Offer(
+    4.0, 8 << 30, 100 << 30, 1, {"gpu": 2, "ssd": None}, "lab", {"price": 0.5}, ("run",), 1.5e9
+)
 
 names = st.sampled_from([f"n{number}" for number in range(12)])
 states = st.sampled_from(get_args(State))
@@ -184,7 +186,7 @@ def test_nobody_tells_a_node_its_own_load():
         Record("n1@h:1", 5, 0, "alive", Offer(float("nan"), 1)),
         Record("n1@h:1", 5, 0, "alive", Offer(float("inf"), 1)),
         Record("n1@h:1", 5, 0, "alive", Offer(1, -1)),
-        Record("n1@h:1", 5, 0, "alive", Offer(1, 1, price=float("nan"))),
+        Record("n1@h:1", 5, 0, "alive", Offer(1, 1, extras={"price": float("nan")})),
         Record("n1@h:1", 90_000_000, 0, "alive", OFFER),
     ],
 )

@@ -1,4 +1,4 @@
-"""Whatever happens to peers, messages and the submitter: every task commits once, every output is
+"""Whatever happens to peers, messages and the engine: every task commits once, every output is
 right, nothing is lost. A failing seed is in the test's name, and reproduces."""
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from sureline.journal.events import (
 )
 from sureline.peer.messages import Acknowledge, Bind, Finished, Release, Withdraw
 from sureline.run.options import CancelRun, Options
+from sureline.run.port import Target
 from sureline.run.travels import check_travels
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call, Command, Graph, Needs, Pause, Task
@@ -260,7 +261,7 @@ def test_an_older_writer_stops_without_another_word(grid):
     assert len(grid.machine(HOME).events) == written
     assert f"run {RUN} was taken over" in run.fenced[0]
     assert len(run.fenced) == 1
-    old.peer_left("p0", "whatever")
+    old.target_left("p0", "whatever")
     old.receive("x/peer", CancelRun())
     assert len(grid.machine(HOME).events) == written
 
@@ -345,14 +346,14 @@ def test_a_run_waits_for_a_peer_that_can_run_it(grid):
         ],
     )
     run = GridRun(grid, graph, peers=2)
-    submitter = run.submit()
+    engine = run.submit()
     grid.run(lambda: outcomes(run)["succeeded"] == 300)
     assert run.ended is None
     wide = run.capacity.__class__(cores=4, memory_bytes=0)
     run.capacity = wide
     run.peers.append("big")
     grid.boot("big", lambda: run._boot_peer("big"))
-    submitter.peer_joined("big", wide, "lab")
+    engine.target_joined(Target("big", "big/peer", wide, "lab"))
     run.drive()
     assert where(grid, "wide") == ["big"]
     assert run.of(PeerJoined)[-1].site == "lab"
@@ -360,8 +361,8 @@ def test_a_run_waits_for_a_peer_that_can_run_it(grid):
 
 def test_a_run_without_any_peer_waits_and_can_be_cancelled(grid):
     run = GridRun(grid, chain(2), peers=0)
-    submitter = run.submit()
-    grid.after(100.0, lambda: submitter.receive("x/y", CancelRun()))
+    engine = run.submit()
+    grid.after(100.0, lambda: engine.receive("x/y", CancelRun()))
     assert run.drive().state == "cancelled"
 
 
@@ -371,7 +372,7 @@ def test_a_peer_may_come_back_at_another_address(grid):
     run.peers = ["lab@h:1"]
     run.here = dict.fromkeys(run.peers)
     grid.boot("lab@h:1", lambda: run._boot_peer("lab@h:1"))
-    submitter = run.submit()
+    engine = run.submit()
     grid.run(lambda: len(run.of(TaskEnded)) == 1)
     grid.run(lambda: len(grid.started) == 2)
     old = grid.machine("lab@h:1")
@@ -379,8 +380,8 @@ def test_a_peer_may_come_back_at_another_address(grid):
     new = grid.machine("lab@h:2")
     new.files, new.puts, new.synced_puts = old.files, dict(old.puts), dict(old.synced_puts)
     grid.boot("lab@h:2", lambda: run._boot_peer("lab@h:2"))
-    submitter.peer_joined("lab@h:2", run.capacity)
-    submitter.peer_left("lab@h:1", "no answer")  # late news of the old address
+    engine.target_joined(Target("lab", "lab@h:2/peer", run.capacity))
+    engine.target_left("lab@h:1", "no answer")  # late news of the old address
     run.drive()
     run.check()
     assert outcomes(run) == {"succeeded": 2, "lost": 1}
@@ -394,8 +395,8 @@ def test_a_peer_may_come_back_at_another_address(grid):
 def test_cancelling(grid, drain, expected):
     grid.duration = lambda job: 10.0
     run = GridRun(grid, alone(20), peers=2)
-    submitter = run.submit()
-    grid.after(5.0, lambda: submitter.receive("x/y", CancelRun(drain=drain)))
+    engine = run.submit()
+    grid.after(5.0, lambda: engine.receive("x/y", CancelRun(drain=drain)))
     assert run.drive().state == "cancelled"
     assert outcomes(run) == {expected: 4}
 
@@ -403,10 +404,10 @@ def test_cancelling(grid, drain, expected):
 def test_cancelling_by_force_waits_for_nobody(grid):
     grid.duration = lambda job: 1e5
     run = GridRun(grid, alone(4), peers=2)
-    submitter = run.submit()
+    engine = run.submit()
     grid.run(lambda: len(grid.started) == 4)
     grid.freeze("p0")
-    grid.after(1.0, lambda: submitter.receive("x/y", CancelRun(force=True)))
+    grid.after(1.0, lambda: engine.receive("x/y", CancelRun(force=True)))
     ended = run.drive()
     assert ended.state == "cancelled"
     assert ended.at < 5.0
@@ -416,8 +417,8 @@ def test_cancelling_by_force_waits_for_nobody(grid):
 def test_a_cancelled_run_can_be_resumed_and_what_it_left_is_not_done_again(grid):
     grid.duration = lambda job: 10.0
     run = GridRun(grid, chain(3))
-    submitter = run.submit()
-    grid.after(15.0, lambda: submitter.receive("x/y", CancelRun(drain=True)))
+    engine = run.submit()
+    grid.after(15.0, lambda: engine.receive("x/y", CancelRun(drain=True)))
     assert run.drive().state == "cancelled"
     run.ended = None
     run.submit()
@@ -472,3 +473,35 @@ def test_many_tasks_need_few_messages(grid):
     kinds = Counter(type(m).__name__ for _, _, m in grid.sent)
     assert kinds[Bind.__name__] == kinds[Finished.__name__] == 200
     assert sum(kinds.values()) < 200 * 4.5
+
+
+class Watched(ToyGrid):
+    """Looks, whenever the writer tells a peer something, whether its journal has it by then."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = Counter()
+
+    def deliver(self, sender, to, message):
+        home = self.machine(HOME)
+        if isinstance(message, Bind):
+            bound = [(e.task, e.attempt) for e in home.events[: home.flushed] if _is(e, TaskBound)]
+            assert (message.task, message.attempt) in bound, "a kill would unsay it"
+            self.seen["bind"] += 1
+        elif isinstance(message, Acknowledge):
+            ended = {(e.task, e.attempt) for e in home.events[: home.synced] if _is(e, TaskEnded)}
+            assert ended.issuperset(message.reports), "a power cut would unsay it"
+            self.seen["acknowledge"] += 1
+        super().deliver(sender, to, message)
+
+
+def _is(event, kind):
+    return isinstance(event, kind)
+
+
+def test_peers_are_told_nothing_that_the_writer_could_forget():
+    grid = Watched()
+    run = GridRun(grid, diamond())
+    run.submit()
+    assert run.drive().state == "succeeded"
+    assert grid.seen["bind"] == 8 and grid.seen["acknowledge"] > 0

@@ -614,6 +614,18 @@ def test_what_ended_goes_when_there_are_too_many(tmp_path, monkeypatch):
     assert not (tmp_path / "a").exists()
 
 
+def test_keepers_get_nothing_that_a_kill_of_the_writer_would_unsay(tmp_path):
+    with Journal.open(tmp_path) as home:
+        run = home.create_run("flow", b"graph", lambda run: Submitted(1.0, run, "flow", 2))
+        writer = home.take(run, lambda epoch: Opened(2.0, epoch, "w", 1))
+        recorded = Recorded(home, run, writer.epoch)
+        before = recorded.after(0)
+        writer.record(TaskReady(3.0, "a"))
+        assert recorded.after(0) == before
+        writer.flush()
+        assert [body for _, body in recorded.after(before[-1][0])] == [encode(TaskReady(3.0, "a"))]
+
+
 def test_a_copy_becomes_a_journal_that_can_be_read_and_taken(tmp_path):
     graph = b"a graph"
     with Journal.open(tmp_path / "home") as home:

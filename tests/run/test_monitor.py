@@ -6,17 +6,17 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from test_submitter import drive
+from test_engine import drive
 from toy_world import ToyWorld, succeed
 
 from sureline.forecast.change import Change
 from sureline.journal.events import Foreseen, Planned, Repaired, TaskBound, TaskEnded
 from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import JobEnded
+from sureline.run.free_repair import DUPLICATES_OF_TASK_MAX
 from sureline.run.monitor import FORESEEN_MAX, Option, chosen, combined
 from sureline.run.options import CancelRun, Options
-from sureline.run.repair import DUPLICATES_OF_TASK_MAX
-from sureline.run.strategy import Action
+from sureline.run.repair import Remedy
 from sureline.workflow.model import Call, Command, Graph, Needs, Takes, Task
 
 TEN = Takes(8.0, 10.0, 12.0)
@@ -135,8 +135,8 @@ def test_a_cancelled_run_stops_all_attempts():
         Graph("g", tasks(1)),
         world,
         options=Options(deadline_at=60.0),
-        during=lambda submitter: submitter.world.after(
-            55.0, lambda: submitter.on_cancel("me", CancelRun(reason="enough"))
+        during=lambda engine: engine.world.after(
+            55.0, lambda: engine.on_cancel("me", CancelRun(reason="enough"))
         ),
     )
     assert len(of(world, TaskBound)) > 1
@@ -153,7 +153,7 @@ def test_what_needs_more_than_is_free_is_not_duplicated():
 
 actions = st.lists(
     st.builds(
-        lambda task, cost: Action("duplicate", (Change(task, "duplicate"),), task, cost=cost),
+        lambda task, cost: Remedy("duplicate", (Change(task, "duplicate"),), task, cost=cost),
         st.integers(0, 4),
         st.sampled_from([0.0, 1.0, 2.5, 7.0]),
     ),
@@ -164,8 +164,8 @@ actions = st.lists(
 @given(actions, st.sampled_from([0.0, 2.0, 8.0, float("inf")]))
 def test_options_never_cost_more_than_is_left_nor_do_two_things_to_one_task(found, left):
     for option in combined(found, left):
-        assert option.cost == sum(action.cost for action in option.actions) <= left
-        assert len({action.task for action in option.actions}) == len(option.actions)
+        assert option.cost == sum(action.cost for action in option.remedies) <= left
+        assert len({action.task for action in option.remedies}) == len(option.remedies)
 
 
 @given(

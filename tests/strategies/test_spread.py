@@ -7,23 +7,25 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_engine import NotingEngine
 
 from sureline.peer.capacity import Capacity, Ledger
-from sureline.strategies.spread import PATIENCE, SpreadPlacer
+from sureline.strategies.books import PATIENCE, Books
+from sureline.strategies.spread import Spread
 from sureline.workflow.model import Needs
 
 ONE = Needs()
 
 
 def placer(salt="run", **cores):
-    made = SpreadPlacer(salt)
+    made = NotingEngine(Spread(salt))
     for peer, count in cores.items():
-        made.peer_joined(peer, Capacity(cores=count, memory_bytes=100))
+        made.join(peer, Capacity(cores=count, memory_bytes=100))
     return made
 
 
 def places(made):
-    return [(task, peer) for task, peer, _ in made.place()]
+    return made.place()
 
 
 def test_tasks_go_to_the_least_loaded_by_share_of_its_cores():
@@ -37,12 +39,12 @@ def test_tasks_go_to_the_least_loaded_by_share_of_its_cores():
 
 def test_what_others_use_counts_as_load_and_what_we_use_is_not_counted_twice():
     made = placer(a=4, b=4)
-    made.peer_load("a", 2.0)
+    made.deciding.load("a", 2.0)
     for task in range(3):
         made.ready(task, ONE, 1.0)
     assert [peer for _, peer in places(made)][:2] == ["b", "b"]
-    made.peer_load("b", 2.0)  # those are ours
-    made.peer_load("a", 3.5)
+    made.deciding.load("b", 2.0)  # those are ours
+    made.deciding.load("a", 3.5)
     made.ready(9, ONE, 1.0)
     assert places(made) == [(9, "b")]
 
@@ -69,7 +71,7 @@ def test_the_choice_does_not_depend_on_the_order_of_joining():
 def test_of_equally_loaded_peers_the_one_with_the_data_is_taken():
     made = placer(**{f"p{i}": 2 for i in range(5)})
     held = {0: {"p3": 10, "p1": 30}, 1: {"p1": 5}, 2: {"gone": 99}}
-    made.held_by(lambda task: held.get(task, {}))
+    made.holds = held
     made.ready(0, ONE, 3.0)
     made.ready(1, ONE, 2.0)
     made.ready(2, ONE, 1.0)
@@ -84,16 +86,16 @@ def test_a_peer_that_left_gets_nothing_and_gives_nothing_back():
     for task in range(3):
         made.ready(task, ONE, 1.0)
     on = dict(reversed(pair) for pair in places(made))
-    made.peer_left("a")
-    made.released(on["a"], ONE, "a")
+    made.deciding.gone("a")
+    made.over(on["a"], "a")
     assert places(made) == []
-    made.peer_joined("c", Capacity(cores=1, memory_bytes=0))
+    made.join("c", Capacity(cores=1, memory_bytes=0))
     assert places(made) == [(2, "c")]
 
 
 def test_needs_beyond_cores_are_met():
     made = placer(plain=4)
-    made.peer_joined(
+    made.join(
         "rich",
         Capacity(cores=4, memory_bytes=500, disk_bytes=50, gpus=1, tags={"ssd": None, "lic": 1}),
     )
@@ -120,7 +122,7 @@ def test_a_wide_task_is_overtaken_but_a_peer_is_kept_for_it_in_the_end():
         made.ready(task, ONE, 1.0)
     for _ in range(3 * PATIENCE):
         task, peer = running.pop(0)
-        made.released(task, ONE, peer)
+        made.over(task, peer)
         new = places(made)
         if (1000, "a") in new or (1000, "b") in new:
             break
@@ -137,19 +139,19 @@ def test_tasks_that_nobody_can_run_are_in_nobodys_way():
         made.ready(task, ONE, 1.0)
         ((placed, peer),) = places(made)
         assert placed == task
-        made.released(task, ONE, peer)
-    made.peer_joined("g", Capacity(cores=1, memory_bytes=0, gpus=4))
+        made.over(task, peer)
+    made.join("g", Capacity(cores=1, memory_bytes=0, gpus=4))
     assert places(made) == [(1000, "g")]
 
 
 def test_adopted_attempts_are_booked_also_where_they_do_not_fit():
     made = placer(a=2)
-    for _ in range(3):
-        made.adopted(ONE, "a")
+    for task in range(7, 10):
+        made.adopt(task, ONE, "a")
     made.ready(0, ONE, 1.0)
     assert places(made) == []
     for _ in range(3):
-        made.released(9, ONE, "a")
+        made.over(9, "a")
     assert places(made) == [(0, "a")]
 
 
@@ -175,7 +177,7 @@ _steps = st.lists(
 @given(_steps)
 @settings(max_examples=150, deadline=None)
 def test_no_peer_is_given_more_than_it_has_and_every_task_is_placed_once(steps):
-    made = SpreadPlacer("r")
+    made = NotingEngine(Spread("r"))
     ledgers: dict[str, Ledger] = {}
     held: list[tuple[int, Needs, str]] = []
     needs_of: list[Needs] = []
@@ -188,19 +190,19 @@ def test_no_peer_is_given_more_than_it_has_and_every_task_is_placed_once(steps):
         elif what == "release" and value < len(held):
             task, needs, on = held.pop(value)
             ledgers[on].give_back(needs)
-            made.released(task, needs, on)
+            made.over(task, on)
         elif what == "join" and peer not in ledgers:
             capacity = Capacity(cores=1 + value, memory_bytes=90, gpus=value % 2, tags={"lic": 2})
             ledgers[peer] = Ledger(capacity)
-            made.peer_joined(peer, capacity)
+            made.join(peer, capacity)
         elif what == "leave" and peer in ledgers:
             for task, needs, on in [entry for entry in held if entry[2] == peer]:
-                made.released(task, needs, on)
+                made.over(task, on)
                 held.remove((task, needs, on))
             del ledgers[peer]
-            made.peer_left(peer)
+            made.deciding.gone(peer)
         elif what == "load":
-            made.peer_load(peer, 1.0)
+            made.deciding.load(peer, 1.0)
         for task, on in places(made):
             assert task not in placed
             placed.add(task)
@@ -218,5 +220,14 @@ def test_a_thousand_peers_and_many_tasks():
     first = places(made)
     assert Counter(Counter(peer for _, peer in first).values()) == {4: 1000}
     for task, peer in first[:1000]:
-        made.released(task, ONE, peer)
+        made.over(task, peer)
     assert len(places(made)) == 1000
+
+
+def test_asking_who_is_best_reserves_nothing():
+    books = Books("r")
+    books.join("a", Capacity(cores=2, memory_bytes=0))
+    books.take("a", Needs(cores=1))
+    for _ in range(3 * PATIENCE):
+        assert books.best(Needs(cores=2)) is None
+    assert books.best(Needs(cores=1)) is not None, "nobody is kept for who was only asked about"

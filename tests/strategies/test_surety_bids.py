@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sureline.strategies.surety.bids import read_bids
+from sureline.strategies.surety.planning.bids import read_bids
 from sureline.workflow.mistakes import WorkflowError
 
 

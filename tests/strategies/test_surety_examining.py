@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from market_lab import MarketLab, fan
 
-from sureline.strategies.surety.examining import EXAMINE_S, EXAMINED_MAX, Examiner, Late
+from sureline.strategies.surety.client.examining import EXAMINE_S, EXAMINED_MAX, Examiner, Late
 from sureline.strategies.surety.invocation import Examined, Extract
 from sureline.strategies.surety.pricing import Tariff
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sureline.strategies.surety import bounded, exact
-from sureline.strategies.surety.bids import Listed, labelled
-from sureline.strategies.surety.choices import Choices
 from sureline.strategies.surety.contract import Bid
-from sureline.strategies.surety.front import Candidates, pareto
-from sureline.strategies.surety.judging import judge_for
-from sureline.strategies.surety.plan import plan
+from sureline.strategies.surety.planning import bounded, exact
+from sureline.strategies.surety.planning.bids import Listed, labelled
+from sureline.strategies.surety.planning.choices import Choices
+from sureline.strategies.surety.planning.front import Candidates, pareto
+from sureline.strategies.surety.planning.judging import judge_for
+from sureline.strategies.surety.planning.plan import plan
 from sureline.workflow.composition import read_composition
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms

@@ -13,21 +13,21 @@ from sureline.experiments.drive import run_scenario
 from sureline.experiments.market import Seller
 from sureline.experiments.scenario_reader import read_scenario
 from sureline.journal.events import (
-    Contracted,
     Opened,
     Planned,
     Repaired,
-    Settled,
     TaskBound,
     TaskEnded,
 )
 from sureline.journal.history import Observed
-from sureline.strategies.surety.assignment import Market, Terms, assign, plans
+from sureline.strategies.surety.client.services import Services, took_before
+from sureline.strategies.surety.client.trust import Trust
+from sureline.strategies.surety.contract import Contracted, Settled
 from sureline.strategies.surety.invocation import Declined, Invoke, Invoked
+from sureline.strategies.surety.planning.assignment import Market, Terms, assign, plans
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import Provider
-from sureline.strategies.surety.services import Services, took_before
-from sureline.strategies.surety.trust import Trust
+from sureline.strategies.surety.provider.agent import PART, Provider
+from sureline.world.address import at, node_of
 from sureline.world.agent import handles
 
 PRICED = {f"m{n}": Tariff(60.0 * n, late_fee=60.0, cancel_share=0.2) for n in (2, 3, 4)}
@@ -187,8 +187,10 @@ class Repeating(Provider):
 class Sold(Seller):
     kind: type[Provider] = Provider
 
-    def provider(self, me, world, peer):
-        return self.kind(me, world, peer, self.tariff, self.speed)
+    def _provider(self, machine, place, settings):
+        return self.kind(
+            at(node_of(machine.me), PART), place(PART), machine, self.tariff, self.speed
+        )
 
 
 @pytest.mark.parametrize("kind", [Fickle, Silent, Grasping, Repeating])

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sureline.journal.events import Contracted, Settled
-from sureline.strategies.surety.contract import Bid, Contract
-from sureline.strategies.surety.ledger import Ledger, exact
+from sureline.strategies.surety.client.ledger import Ledger, exact
+from sureline.strategies.surety.contract import Bid, Contract, Contracted, Settled
 from sureline.strategies.surety.pricing import (
     Tariff,
     answer_to,

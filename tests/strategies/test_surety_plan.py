@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sureline.strategies.surety.bids import Listed, labelled
 from sureline.strategies.surety.contract import Bid
-from sureline.strategies.surety.judging import Method
-from sureline.strategies.surety.plan import Plan, Weights, plan
+from sureline.strategies.surety.planning.bids import Listed, labelled
+from sureline.strategies.surety.planning.judging import Method
+from sureline.strategies.surety.planning.plan import Plan, Weights, plan
 from sureline.workflow.composition import read_composition
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms

@@ -21,9 +21,8 @@ from sureline.peer.messages import (
     Started,
     Withdraw,
 )
-from sureline.strategies.surety import experience, promises
+from sureline.strategies.surety.client.ledger import Ledger
 from sureline.strategies.surety.contract import Bid, Contract
-from sureline.strategies.surety.experience import Experience, spread_of
 from sureline.strategies.surety.invocation import (
     Declined,
     Estimate,
@@ -41,9 +40,10 @@ from sureline.strategies.surety.invocation import (
     Terminate,
     Terminated,
 )
-from sureline.strategies.surety.ledger import Ledger
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import HAGGLES_MAX, Provider
+from sureline.strategies.surety.provider import experience, promises
+from sureline.strategies.surety.provider.agent import HAGGLES_MAX, Provider
+from sureline.strategies.surety.provider.experience import Experience, spread_of
 from sureline.workflow.model import Needs, Takes
 from sureline.world.agent import Agent
 
@@ -99,7 +99,16 @@ class Client(Agent):
 
     def bind(self, task, contract="", attempt=1, **needs):
         job = CommandJob(f"{task}.{attempt}", task, attempt, task, (), (f"{task}.out",))
-        bound = Bind(self.run, task, attempt, job, Needs(**needs), epoch=1, contract=contract)
+        bound = Bind(
+            self.run,
+            task,
+            attempt,
+            job,
+            Needs(**needs),
+            epoch=1,
+            strategy="surety",
+            claim=contract.encode(),
+        )
         self.say(bound)
 
     def finished(self, task):
@@ -125,6 +134,7 @@ class Shop:
         tariff, cores, speed = self.made
         self.peer = GridPeerAgent("p/peer", self.grid.place("p/peer"), Capacity(cores, 1000))
         self.provider = Provider("p/market", self.grid.place("p/market"), self.peer, tariff, speed)
+        self.peer.admit_by(self.provider)
         for agent in (self.peer, self.provider):
             self.grid.join(agent)
             agent.start()

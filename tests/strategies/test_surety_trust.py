@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sureline.run.free_repair import DUPLICATES_OF_RUN_MIN, Allowance
 from sureline.run.monitor import combined
-from sureline.run.repair import DUPLICATES_OF_RUN_MIN, Allowance
-from sureline.run.strategy import Action
-from sureline.strategies.surety.trust import Trust
+from sureline.run.repair import Remedy
+from sureline.strategies.surety.client.trust import Trust
 from sureline.workflow.model import Graph, Pause, Task
 
 
@@ -52,9 +52,9 @@ def test_added_attempts_that_brought_the_result_use_up_nothing() -> None:
 
 
 def test_the_first_for_each_task_go_together_and_so_do_the_second() -> None:
-    cheap = [Action("duplicate", (), task, cost=1.0, to_peer="cheap") for task in (0, 1)]
-    plans = [Action("substitute", (), -1, cost=cost, token=str(cost)) for cost in (1.0, 3.0)]
-    quick = [Action("duplicate", (), task, cost=2.0, to_peer="quick") for task in (0, 1)]
-    found = [option.actions for option in combined([*cheap, *plans, *quick], 100.0)]
+    cheap = [Remedy("duplicate", (), task, cost=1.0, to_peer="cheap") for task in (0, 1)]
+    plans = [Remedy("substitute", (), -1, cost=cost, token=str(cost)) for cost in (1.0, 3.0)]
+    quick = [Remedy("duplicate", (), task, cost=2.0, to_peer="quick") for task in (0, 1)]
+    found = [option.remedies for option in combined([*cheap, *plans, *quick], 100.0)]
     assert (*cheap, plans[0]) in found and (plans[1], *quick) in found
     assert (cheap[0], quick[1]) not in found

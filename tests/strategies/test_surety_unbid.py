@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sureline.forecast.machines import Part
-from sureline.strategies.surety.unbid import Peer, plan_on
+from sureline.strategies.surety.planning.unbid import Peer, plan_on
 from sureline.workflow.model import Command, Graph, Task
 from sureline.workflow.quantities import parse_takes
 from sureline.workflow.terms import Terms

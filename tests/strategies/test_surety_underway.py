@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sureline.strategies.surety.underway import LEFT_SHARE, OVERDUE_TIMES, UnderWay
+from sureline.strategies.surety.client.underway import LEFT_SHARE, OVERDUE_TIMES, UnderWay
 
 
 @pytest.fixture
 def book() -> UnderWay:
     """A task of a minute at `p` since 100 s, at most 90 s by its bid; one of ten minutes at `q`."""
-    found = UnderWay()
+    found = UnderWay(range(10))
     found.begin(1, "p", 100.0, 60.0, 90.0)
     found.begin(2, "q", 100.0, 600.0, 900.0)
     return found
@@ -38,5 +38,7 @@ def test_what_is_over_is_not_under_way(book):
     book.end(1, "p")
     assert book.all() == [(3, "p"), (2, "q")]
     assert (book.count("p"), book.since(3, "p"), book.since(1, "p")) == (1, 120.0, None)
-    book.forget("q")
-    assert book.tasks() == [3]
+    assert book.of_service == {1: 0, 2: 1, 3: 1}
+    book.begin(3, "q", 130.0, 60.0, 90.0)
+    book.end(3, "p")
+    assert book.of_service[3] == 1, "it is still under way elsewhere"

@@ -16,11 +16,11 @@ from grids import new_grid
 from msgspec import inspect
 from toy_grid import Machine, Timer, ToyGrid, ToyPlace
 
-from sureline.assembly.driver import SPREAD, Charge, Hearers, RunDriver
+from sureline.assembly.driver import Charge, RunDriver
 from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
-from sureline.assembly.peer import Certificates, GridPeer, Workplace, dealing_by
-from sureline.assembly.words import MESSAGES
+from sureline.assembly.peer import Certificates, GridPeer, Workplace
+from sureline.assembly.words import messages
 from sureline.compose.kept import KeptJournals
 from sureline.journal import events
 from sureline.overlay.kademlia.messages import Find
@@ -29,8 +29,9 @@ from sureline.overlay.membership.messages import Join, Record
 from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.marks import CacheMarks
+from sureline.run.engine import Hearers
 from sureline.run.options import Options, Past
-from sureline.strategies.surety.pricing import Tariff
+from sureline.strategies import known
 from sureline.workflow.model import Command, Graph, Task
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
@@ -39,6 +40,7 @@ from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.net.codec import BadFrameError, Codec
 from sureline.world.protocol import Message
 
+MESSAGES = messages()
 CODEC = Codec(MESSAGES)
 KINDS = {CODEC.tags[kind]: kind for kind in MESSAGES}
 RUN = "run-1"
@@ -282,24 +284,25 @@ class AbsurdGrid(ToyGrid):
 
     # -- nodes ---------------------------------------------------------------------------------
 
-    def _node(self, node: str, offer: Offer | None, contacts: list[str]) -> GridNode:
-        made = GridNode(AbsurdGround(self, node), offer, Standing(self._credentials.verified))
-        made.join(contacts, lambda others: None)
-        return made
+    def _node(self, node: str, offer: Offer | None) -> GridNode:
+        return GridNode(AbsurdGround(self, node), offer, Standing(self._credentials.verified))
 
     def _peer(self, where: Path, node: str) -> None:
         where.mkdir(exist_ok=True)
         offer = Offer(2.0, 1000, roles=("run", "submit"))
-        made = self._node(node, offer, [] if node == VICTIM else [VICTIM])
+        made = self._node(node, offer)
         self._caches.append(FileCache(where, 1 << 20))
         workplace = Workplace(
             Capacity(2.0, 1000),
             CacheMarks(self._caches[-1]),
-            dealing_by(Tariff(0.0, 1.0, 0.5, 0.5, 0.5)),
+            list(known().values()),
+            {"late_fee": 1.0, "cancel_share": 0.5, "reserve_share": 0.5, "discount": 0.5},
         )
         accept = accepting(self._credentials)
         certificates = Certificates("nobody", lambda: None, accept, self._issue)
-        GridPeer(made, KeptJournals(where / "kept"), workplace, certificates).start()
+        peer = GridPeer(made, KeptJournals(where / "kept"), workplace, certificates)
+        made.join([] if node == VICTIM else [VICTIM], lambda others: None)
+        peer.start()
 
     def _drive(self) -> None:
         graph = Graph(
@@ -309,8 +312,10 @@ class AbsurdGrid(ToyGrid):
                 for i in range(40)
             ],
         )
-        node = self._node(DRIVER, None, [VICTIM, HONEST])
-        charge = Charge(RUN, graph, Options(retry_delay_s=0.1), Past(), 1, SPREAD, pid=99)
+        node = self._node(DRIVER, None)
+        node.join([VICTIM, HONEST], lambda others: None)
+        options = Options(retry_delay_s=0.1, grid="absurd", strategy="spread")
+        charge = Charge(RUN, graph, options, Past(), 1, pid=99)
         hearers = Hearers(self.ended.append, self.fenced.append)
         driver = RunDriver(node, charge, Recorded(), hearers)
         self.submitter, self.mirror = driver.writer, driver.mirror

@@ -34,7 +34,7 @@ def random_graph(random: Random) -> Graph:
 
 
 class Faults:
-    """Peers crash (some for good, some with their disk), freeze and come back; the submitter is
+    """Peers crash (some for good, some with their disk), freeze and come back; the engine is
     killed and resumed; messages are lost, repeated and late. One peer is spared, so that the run
     can end."""
 
@@ -67,7 +67,7 @@ class Faults:
     def _fault(self) -> None:
         if self.run.ended is not None:
             return
-        what = self.random.choice([self._crash, self._crash, self._freeze, self._kill_submitter])
+        what = self.random.choice([self._crash, self._crash, self._freeze, self._kill_engine])
         what()
 
     def _crash(self) -> None:
@@ -96,7 +96,7 @@ class Faults:
 
         self.grid.after(away_s, thaw)
 
-    def _kill_submitter(self) -> None:
+    def _kill_engine(self) -> None:
         if not self.grid.machine(HOME).up:
             return
         self.grid.crash(HOME, power=self.random.random() < 0.5)

@@ -1,4 +1,4 @@
-"""A run over a toy grid: peers, a submitter that can be killed and resumed, and what must hold."""
+"""A run over a toy grid: peers, a engine that can be killed and resumed, and what must hold."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from sureline.journal.events import (
 )
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent
-from sureline.run.grid_submitter import GridSubmitter
+from sureline.run.engine import Hearers, RunEngine
 from sureline.run.options import Options, Past
-from sureline.strategies.spread import SpreadPlacer
+from sureline.run.port import Target
+from sureline.strategies.spread import Spread
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Command, Graph
-from sureline.world.address import at
+from sureline.world.address import at, name_of
 
 HOME = "home"
 RUN = "r1"
@@ -63,7 +64,7 @@ class GridRun:
         """The machine of the newest writer."""
         self.ended: RunEnded | None = None
         self.fenced: list[str] = []
-        self.submitter: GridSubmitter | None = None
+        self.engine: RunEngine | None = None
         for node in self.peers:
             grid.boot(node, lambda node=node: self._boot_peer(node))
 
@@ -73,7 +74,7 @@ class GridRun:
         self.grid.join(agent)
         agent.start()
 
-    def submit(self) -> GridSubmitter:
+    def submit(self) -> RunEngine:
         """Start, or resume, in a new epoch."""
         home = self.grid.machine(self.home)
         home.up = True
@@ -84,23 +85,25 @@ class GridRun:
         world.record(Opened(self.grid.time, self.epoch, self.home, 1))
         world.flush()
         home.synced = home.flushed
-        self.submitter = GridSubmitter(
+        self.engine = RunEngine(
             me,
             world,
             RUN,
             self.graph,
-            SpreadPlacer(RUN),
             self.options,
-            self._on_end,
-            past,
+            Spread(RUN),
+            Hearers(self._on_end, self.fenced.append),
+            past=past,
             epoch=self.epoch,
-            on_fenced=self.fenced.append,
         )
-        self.grid.join(self.submitter)
-        self.submitter.start(dict.fromkeys(self.here, self.capacity))
-        return self.submitter
+        self.grid.join(self.engine)
+        self.engine.start([self._target(node) for node in self.here])
+        return self.engine
 
-    def take_over(self, node: str) -> GridSubmitter:
+    def _target(self, node: str) -> Target:
+        return Target(name_of(node), at(node, "peer"), self.capacity)
+
+    def take_over(self, node: str) -> RunEngine:
         """Another machine, with a copy of the journal and the user's files, becomes the writer;
         the earlier one knows nothing of that."""
         old, new = self.grid.machine(self.home), self.grid.machine(node)
@@ -122,14 +125,14 @@ class GridRun:
     def left(self, node: str, reason: str = "no answer") -> None:
         if node in self.here:
             del self.here[node]
-            if self.submitter is not None and self.grid.machine(self.home).up:
-                self.submitter.peer_left(node, reason)
+            if self.engine is not None and self.grid.machine(self.home).up:
+                self.engine.target_left(node, reason)
 
     def joined(self, node: str) -> None:
         if node not in self.here:
             self.here[node] = None
-            if self.submitter is not None and self.grid.machine(self.home).up:
-                self.submitter.peer_joined(node, self.capacity)
+            if self.engine is not None and self.grid.machine(self.home).up:
+                self.engine.target_joined(self._target(node))
 
     def crash_peer(self, node: str, *, wipe: bool = False, detect_s: float = DETECT_S) -> None:
         """`wipe`: its disk is lost too."""

@@ -11,8 +11,10 @@ from sureline.experiments.machines import EPOCH_S
 from sureline.experiments.market import Seller
 from sureline.experiments.scenario_reader import read_scenario
 from sureline.experiments.work import Work
-from sureline.journal.events import Contracted, Event, Settled
+from sureline.journal.events import Event, Noted
 from sureline.run.options import Options
+from sureline.strategies import strategy
+from sureline.strategies.surety.contract import Contracted, Settled, entries_of
 from sureline.strategies.surety.pricing import Tariff
 from sureline.workflow.model import Command, Graph, Needs, Takes, Task
 
@@ -48,21 +50,20 @@ class MarketLab:
         scenario = read_scenario(text.encode(), file="market.toml", beside=None)
         self.graph = graph
         self.work = Work(graph, seed)
-        self.grid = SimulatedGrid(scenario, seed, self.work)
+        self.grid = SimulatedGrid(scenario, seed, self.work, [strategy("surety")])
         self.budget = budget
         self.nodes = scenario.machine_names()
         deadline_at = None if within_s is None else EPOCH_S + BEGIN_S + within_s
         options = Options(
             grid="simulated",
+            strategy="surety",
             deadline_at=deadline_at,
             budget=budget,
             surety=surety,
             repair=repair,
         )
         (self.home,) = scenario.submitter_names()
-        self.driver = Driver(
-            self.grid.sim, self.home, "lab", graph, self.grid.driving("surety"), options
-        )
+        self.driver = Driver(self.grid.sim, self.home, "lab", graph, self.grid.drive, options)
         for node, tariff in tariffs.items():
             self.grid.boxes[node].seller = Seller(tariff)
         self.grid.boot_peers()
@@ -81,8 +82,13 @@ class MarketLab:
     def events(self) -> Sequence[Event]:
         return self.driver.events()
 
-    def of(self, *kinds: type[Event]) -> list[Event]:
-        return [event for event in self.events if isinstance(event, kinds)]
+    @property
+    def book(self) -> Sequence[Contracted | Settled]:
+        """What was agreed and paid, in order."""
+        return entries_of(event for event in self.events if isinstance(event, Noted))
+
+    def of(self, *kinds: type) -> list:
+        return [event for event in (*self.events, *self.book) if isinstance(event, kinds)]
 
     def check(self) -> None:
         """The run is done and right, its money adds up at every moment, and nothing is open."""
@@ -99,7 +105,7 @@ class MarketLab:
     def check_money(self) -> None:
         bound: dict[tuple[str, str], float] = {}
         spent = 0.0
-        for event in self.events:
+        for event in self.book:
             if isinstance(event, Contracted):
                 assert (event.provider, event.contract) not in bound
                 bound[event.provider, event.contract] = event.cost
@@ -111,12 +117,12 @@ class MarketLab:
                 assert spent + sum(bound.values()) <= self.budget + 1e-9
 
     def open(self) -> set[tuple[str, str]]:
-        made = {(e.provider, e.contract) for e in self.events if isinstance(e, Contracted)}
-        return made - {(e.provider, e.contract) for e in self.events if isinstance(e, Settled)}
+        made = {(e.provider, e.contract) for e in self.book if isinstance(e, Contracted)}
+        return made - {(e.provider, e.contract) for e in self.book if isinstance(e, Settled)}
 
     @property
     def spent(self) -> float:
-        return sum(e.paid for e in self.events if isinstance(e, Settled))
+        return sum(e.paid for e in self.book if isinstance(e, Settled))
 
 
 def fan(width: int, seconds: float = 60.0, spread: float = 0.1) -> Graph:

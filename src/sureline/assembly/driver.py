@@ -7,29 +7,27 @@ mirror of all that can keep a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sureline.assembly.node import PRESENT, GridNode
-from sureline.journal.events import RunEnded
-from sureline.overlay.membership import Member, Offer
+from sureline.assembly.writer import History, make_writer
+from sureline.overlay.membership import Member
 from sureline.peer.capacity import Capacity, Ledger
-from sureline.run.grid_submitter import GridSubmitter
+from sureline.run.engine import Hearers
 from sureline.run.mirror import Mirror, Recorded
 from sureline.run.options import Options, Past
+from sureline.run.port import Deciding, Seat, Target
 from sureline.run.presence import Presence
 from sureline.run.presence import part as presence_part
-from sureline.strategies.spread import SpreadPlacer
-from sureline.strategies.surety.submitter import SuretySubmitter
-from sureline.workflow.model import Graph, Needs, Takes
-from sureline.world.address import Node, at, name_of
-from sureline.world.protocol import AgentId, World
+from sureline.strategies import strategy
+from sureline.workflow.model import Graph, Needs
+from sureline.world.address import at, name_of
 
 LAST_WORDS_S = 5.0
 NAMED_MAX = 5
 """Peers that are named in one sentence."""
-SPREAD, SURETY = "spread", "surety"
-Present = Mapping[Node, Capacity]
+Present = Sequence[Target]
 """The machines that a run may use when it begins."""
 
 
@@ -41,70 +39,25 @@ class Charge(NamedTuple):
     options: Options
     past: Past
     epoch: int
-    strategy: str
-    known: Mapping[str, Takes] = {}
-    """What tasks of a kind took in earlier runs."""
+    history: History = dict
+    """What tasks took in earlier runs, by kind."""
     pid: int = 0
+    deciding: Callable[[Seat], Deciding] | None = None
+    """In place of the half of the strategy that the options name, to compare it with."""
 
 
 def _go_on(present: Present, then: Callable[[str], None]) -> None:
     then("")
 
 
-class Hearers(NamedTuple):
-    """Who hears of a run. `on_told` gets sentences for people. `judge` finds out whether the run
-    can keep its terms on the machines that are there, and calls back with why not, or ''. Without
-    `on_refused` a run is begun although its terms cannot be met."""
-
-    on_end: Callable[[RunEnded], None]
-    on_fenced: Callable[[str], None]
-    on_told: Callable[[str], None] = lambda sentence: None
-    on_refused: Callable[[str], None] | None = None
-    judge: Callable[[Present, Callable[[str], None]], None] = _go_on
+Judge = Callable[[Present, Callable[[str], None]], None]
+"""Finds out whether a run can keep its terms on the machines that are there, and calls back with why
+not, or ''."""
 
 
 def run_part(run: str) -> str:
     """The part of the node that drives a run."""
     return f"run.{run}"
-
-
-def make_writer(
-    me: AgentId,
-    world: World,
-    charge: Charge,
-    hearers: Hearers,
-    surety: type[SuretySubmitter] = SuretySubmitter,
-) -> GridSubmitter:
-    """The agent that writes a run on a grid. `surety` is what deals with providers: the strategy of
-    that name, or one to compare it with."""
-    if charge.strategy == SPREAD:
-        return GridSubmitter(
-            me,
-            world,
-            charge.run,
-            charge.graph,
-            SpreadPlacer(charge.run),
-            charge.options,
-            hearers.on_end,
-            charge.past,
-            epoch=charge.epoch,
-            on_fenced=hearers.on_fenced,
-        )
-    assert charge.strategy == SURETY, charge.strategy
-    return surety(
-        me,
-        world,
-        charge.run,
-        charge.graph,
-        charge.options,
-        hearers.on_end,
-        charge.past,
-        epoch=charge.epoch,
-        on_fenced=hearers.on_fenced,
-        on_told=hearers.on_told,
-        on_refused=hearers.on_refused,
-        known=charge.known,
-    )
 
 
 class RunDriver:
@@ -117,16 +70,30 @@ class RunDriver:
         charge: Charge,
         recorded: Recorded,
         hearers: Hearers,
-        surety: type[SuretySubmitter] = SuretySubmitter,
+        judge: Judge = _go_on,
     ) -> None:
         self._node = node
         self._charge = charge
         self._hearers = hearers
+        self._judge = judge
+        self._spends = strategy(charge.options.strategy).spends
         self._left_out: dict[str, None] = {}
         """Peers that ask a price, in a run that pays none."""
         run, place = charge.run, node.ground.place
         self.me = at(node.id, run_part(run))
-        self.writer = make_writer(self.me, place(self.me), charge, hearers, surety)
+        self.writer, agents = make_writer(
+            node.id,
+            self.me,
+            place,
+            run,
+            charge.graph,
+            charge.options,
+            charge.past,
+            charge.history,
+            hearers,
+            epoch=charge.epoch,
+            deciding=charge.deciding,
+        )
         me = at(node.id, f"mirror.{run}")
         self.mirror = Mirror(
             me,
@@ -139,25 +106,19 @@ class RunDriver:
         )
         me = at(node.id, presence_part(run))
         presence = Presence(me, place(me), run, charge.epoch, charge.pid)
-        for agent in (self.writer, self.mirror, presence):
+        for agent in (*agents, self.mirror, presence):
             node.ground.join(agent)
 
     def begin(self) -> None:
         """The grid has been met: start, unless the terms cannot be kept. Peers that come later are
         told of as they come."""
-        usable = [member for member in self._node.present() if self._is_usable(member)]
-        present = {member.node: offered(member.offer) for member in usable}
+        present = [target_of(m) for m in self._node.present() if self._is_usable(m)]
         self._name_left_out()
-        self._warn(list(present.values()))
-        for member in usable:
-            self._tell_price(member)
-        self._hearers.judge(present, lambda why: self._start(present, why))
+        self._warn([target.capacity for target in present])
+        self._judge(present, lambda why: self._start(present, why))
 
     def _start(self, present: Present, why_not: str) -> None:
-        if why_not:
-            if self._hearers.on_refused is not None:
-                self._hearers.on_refused(why_not)
-            self.writer.refuse(why_not)
+        if why_not and self.writer.refuse(why_not):
             return
         self.writer.start(present)
         self.mirror.start()
@@ -176,26 +137,21 @@ class RunDriver:
             (self.mirror.peer_left if gone else self.mirror.peer_joined)(member.node)
         if gone:
             words = "it does not answer" if member.state == "dead" else "it has left"
-            self.writer.peer_left(member.node, words)
+            self.writer.target_left(member.node, words)
         elif self._is_usable(member):
-            self._tell_price(member)
-            self.writer.peer_joined(member.node, offered(member.offer), member.offer.site)
-            self.writer.peer_load(member.node, member.load)
+            self.writer.target_joined(target_of(member))
+            self.writer.target_load(member.node, member.load)
         else:
-            self.writer.peer_left(member.node, "it offers something else now")
+            self.writer.target_left(member.node, "it offers something else now")
 
     def _is_usable(self, member: Member) -> bool:
         """Whether tasks may go there; who asks a price has no use for a run that pays none."""
         if "run" not in member.offer.roles or member.offer.cores <= 0:
             return False
-        if member.offer.price > 0 and self._charge.strategy != SURETY:
+        if member.offer.price > 0 and not self._spends:
             self._left_out[name_of(member.node)] = None
             return False
         return True
-
-    def _tell_price(self, member: Member) -> None:
-        if isinstance(self.writer, SuretySubmitter):
-            self.writer.peer_asks(member.node, member.offer.price, member.offer.site)
 
     # -- for people ----------------------------------------------------------------------------
 
@@ -236,6 +192,11 @@ def _unfit(graph: Graph, machines: Sequence[Capacity]) -> list[str]:
     return unfit
 
 
-def offered(offer: Offer) -> Capacity:
-    """What a member offers, as the placing half of a run sees it."""
-    return Capacity(offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, dict(offer.tags))
+def target_of(member: Member) -> Target:
+    """A member that runs tasks, as a run's writer sees it."""
+    offer = member.offer
+    capacity = Capacity(
+        offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, dict(offer.tags)
+    )
+    agent = at(member.node, "peer")
+    return Target(name_of(member.node), agent, capacity, offer.site, dict(offer.extras))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sureline.assembly.ground import NOBODY_OUT, Ground, Standing
 from sureline.overlay.kademlia import Kademlia, key_of
 from sureline.overlay.membership import Member, Membership, Offer
 from sureline.overlay.news import News
+from sureline.run.port import Strategy
 from sureline.world.address import Node, at
-from sureline.world.agent import Agent
 from sureline.world.identity.revocations import RevocationList
+from sureline.world.protocol import World
 
 PRESENT = ("alive", "suspect")
 
@@ -19,7 +20,7 @@ class GridNode:
     """Made on a ground that is up; nobody is spoken to before `join`. Without an `offer` the node
     only looks on: it is no member.
 
-    `halves` make further agents of the node, such as those that strategies have on every node.
+    `strategies` are those whose halves on every node it has; to them this is their `port.Host`.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class GridNode:
         ground: Ground,
         offer: Offer | None,
         standing: Standing = NOBODY_OUT,
-        halves: Sequence[Half] = (),
+        strategies: Sequence[Strategy] = (),
     ) -> None:
         self.ground = ground
         self.id = ground.id
@@ -49,8 +50,9 @@ class GridNode:
         self.membership.on_news = self.news.heard_of
         for agent in (self.membership, self.kademlia, self.news):
             ground.join(agent)
-        for half in halves:
-            ground.join(half(self))
+        for strategy in strategies:
+            for half in () if strategy.node is None else strategy.node(self):
+                ground.join(half)
 
     def _on_new_list(self, revocations: RevocationList) -> None:
         self.membership.news = revocations.version
@@ -75,6 +77,28 @@ class GridNode:
         self.membership.join(contacts, members)
         at_kademlia = [at(node, "kademlia") for node in contacts]
         self.kademlia.join(at_kademlia, lambda known: joined("kademlia"))
+
+    # -- for strategies' halves here (`port.Host`) ------------------------------------------------
+
+    @property
+    def node(self) -> Node:
+        return self.id
+
+    def place(self, part: str) -> World:
+        return self.ground.place(at(self.id, part))
+
+    def members(self) -> list[Member]:
+        return self.present()
+
+    def watch(self, hear: Callable[[Member], None]) -> None:
+        self.membership.watch(hear)
+
+    def attending(self) -> bool:
+        return self.membership.knowledge.own is not None
+
+    def advertise(self, extras: Mapping[str, float | str]) -> None:
+        """What this node's machine says of itself besides its capacity; before joining."""
+        self.membership.advertise(extras)
 
     def present(self) -> list[Member]:
         """The members that are not known to be gone."""
@@ -102,7 +126,3 @@ class GridNode:
             on_done([node for node in told if self.ground.is_node(node)])
 
         self.kademlia.find(key_of(digest), heard)
-
-
-Half = Callable[[GridNode], Agent]
-"""Makes one more agent of a node."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sureline.assembly.node import GridNode
 from sureline.overlay.renewal import PART as RENEWAL
@@ -12,14 +12,11 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent, Marks
 from sureline.run.copies import TOPIC, answer_with, merge_copies
 from sureline.run.keeper import Keeper, KeptRuns
-from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import PART as MARKET
-from sureline.strategies.surety.provider import Provider
+from sureline.run.port import Strategy
+from sureline.strategies import machine_settings_of
 from sureline.world.address import at, name_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import AgentId, World
-
-MakeProvider = Callable[[AgentId, World, GridPeerAgent], Provider]
 
 
 class Certificates(NamedTuple):
@@ -33,23 +30,18 @@ class Certificates(NamedTuple):
 
 
 class Workplace(NamedTuple):
-    """What a machine that runs tasks does them with, and how it deals."""
+    """What a machine that runs tasks does them with, the strategies that have a half there, and what
+    its owner has set of them."""
 
     capacity: Capacity
     marks: Marks
-    provider: MakeProvider
-
-
-def dealing_by(tariff: Tariff) -> MakeProvider:
-    """Providers that ask these prices."""
-    return lambda me, world, peer: Provider(me, world, peer, tariff)
+    strategies: Sequence[Strategy] = ()
+    settings: Mapping[str, Any] = {}
 
 
 class GridPeer:
-    """Made on a node; it acts from `start` on. Without a `workplace` it only keeps runs of others.
-
-    `halves` make further agents, such as strategies have on every machine that runs tasks.
-    """
+    """Made on a node; it acts from `start` on. Without a `workplace` it only keeps runs of
+    others."""
 
     def __init__(
         self,
@@ -57,7 +49,6 @@ class GridPeer:
         kept: KeptRuns,
         workplace: Workplace | None,
         certificates: Certificates | None = None,
-        halves: Sequence[Half] = (),
     ) -> None:
         self._node = node
         self._starts: list[Callable[[], None]] = []
@@ -67,8 +58,6 @@ class GridPeer:
         if certificates is not None:
             self._renew(certificates)
         self.agent = None if workplace is None else self._work_at(workplace)
-        for half in halves:
-            self._joined(half(self))
 
     def start(self) -> None:
         for start in self._starts:
@@ -95,9 +84,17 @@ class GridPeer:
         report = self._node.membership.report
         agent = GridPeerAgent(me, world, workplace.capacity, workplace.marks, report)
         self._joined(agent, agent.start)
-        me, world = self._place(MARKET)
-        provider = workplace.provider(me, world, agent)
-        self._joined(provider, provider.start)
+        extras: dict[str, float | str] = {}
+        for strategy in workplace.strategies:
+            if strategy.machine is not None:
+                settings = machine_settings_of(strategy, workplace.settings)
+                half = strategy.machine(agent, lambda part: self._place(part)[1], settings)
+                extras |= half.advertised()
+                agent.admit_by(half)
+                for one in half.agents:
+                    self._joined(one)
+                self._starts.append(half.start)
+        self._node.advertise(extras)
         return agent
 
     def _place(self, part: str) -> tuple[AgentId, World]:
@@ -108,7 +105,3 @@ class GridPeer:
         self._node.ground.join(agent)
         if start is not None:
             self._starts.append(start)
-
-
-Half = Callable[[GridPeer], Agent]
-"""Makes one more agent of a peer."""

@@ -10,9 +10,10 @@ from sureline.peer.messages import MESSAGES as PEER_MESSAGES
 from sureline.run.keeping import MESSAGES as KEEPER_MESSAGES
 from sureline.run.options import CancelRun
 from sureline.run.presence import MESSAGES as PRESENCE_MESSAGES
-from sureline.strategies.surety.invocation import MESSAGES as SURETY_MESSAGES
+from sureline.strategies import known
+from sureline.world.protocol import Message
 
-MESSAGES = (
+_COMMON: tuple[type[Message], ...] = (
     *KADEMLIA_MESSAGES,
     *MEMBERSHIP_MESSAGES,
     *NEWS_MESSAGES,
@@ -20,7 +21,10 @@ MESSAGES = (
     *PEER_MESSAGES,
     *KEEPER_MESSAGES,
     *PRESENCE_MESSAGES,
-    *SURETY_MESSAGES,
     CancelRun,
 )
-"""For the codec."""
+
+
+def messages() -> tuple[type[Message], ...]:
+    """All that travels, with what strategies bring."""
+    return (*_COMMON, *(m for strategy in known().values() for m in strategy.messages))

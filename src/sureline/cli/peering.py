@@ -19,7 +19,6 @@ from sureline.workflow.mistakes import SurelineError, UserError
 if TYPE_CHECKING:
     from sureline.compose.node import Listen, Node
     from sureline.overlay.membership import Member
-    from sureline.strategies.surety.pricing import Tariff
     from sureline.world.identity.home import GridHome
 
 GONE_WITHIN_S = 600.0
@@ -98,7 +97,7 @@ def peer(
     home = _enrolled(join, grid, name, quiet)
     if slots is not None and not 0 <= slots <= 100_000:
         raise UserError(f"--slots {slots:g} is not a number of cores; give 0 or more")
-    tariff = _tariff(price, late_fee, cancel_fee, reserve_fee, discount)
+    dealing = _dealing(price, late_fee, cancel_fee, reserve_fee, discount)
     try:
         cache_bytes = parse_size(cache)
     except ValueError as error:
@@ -109,7 +108,7 @@ def peer(
     if slots == 0:
         capacity = type(capacity)(0, 0)
     settings = PeerSettings(
-        capacity, site, tariff, _listen(listen, advertise, home), max(1, cache_bytes)
+        capacity, site, dealing, _listen(listen, advertise, home), max(1, cache_bytes)
     )
     tell = (lambda sentence: None) if quiet else console.note
     serving = ServingPeer(home, settings, lambda node: _ready(node, settings, json, quiet), tell)
@@ -119,11 +118,10 @@ def peer(
     return 0
 
 
-def _tariff(
+def _dealing(
     price: float, late_fee: float, cancel_fee: float, reserve_fee: float, discount: float
-) -> Tariff:
-    from sureline.strategies.surety.pricing import Tariff
-
+) -> dict[str, float]:
+    """What the halves of strategies on this machine are told."""
     for option, amount in (("--price", price), ("--late-fee", late_fee)):
         if not 0 <= amount < MONEY_MAX:
             raise UserError(f"{option} {amount:g} is not an amount of money; give 0 or more")
@@ -137,7 +135,13 @@ def _tariff(
             raise UserError(f"{option} {share:g} is not a share; give a number from 0 to 1")
     if not price and any((late_fee, cancel_fee, reserve_fee, discount)):
         raise UserError("fees and discounts are shares of a price; give one with --price")
-    return Tariff(price, late_fee, cancel_fee, reserve_fee, discount)
+    return {
+        "per_core_hour": price,
+        "late_fee": late_fee,
+        "cancel_share": cancel_fee,
+        "reserve_share": reserve_fee,
+        "discount": discount,
+    }
 
 
 def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool) -> GridHome:
@@ -213,7 +217,7 @@ def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
                 "slots": capacity.cores,
                 "memory_bytes": capacity.memory_bytes,
                 "site": settings.site,
-                "price": settings.tariff.per_core_hour,
+                "price": settings.dealing["per_core_hour"],
                 "roles": sorted(node.credentials.identity.roles),
                 "pid": os.getpid(),
             }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sureline.cli.console import counted, duration
 
 if TYPE_CHECKING:
-    from sureline.strategies.surety.plan import Plan, Point
+    from sureline.strategies.surety.planning.plan import Plan, Point
 
 WIDTH = 60
 HEIGHT = 12

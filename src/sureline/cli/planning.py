@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sureline.journal.history import Observed
-    from sureline.strategies.surety.judging import Method
-    from sureline.strategies.surety.plan import Plan, Weights
+    from sureline.strategies.surety.planning.judging import Method
+    from sureline.strategies.surety.planning.plan import Plan, Weights
     from sureline.workflow.model import Graph
     from sureline.workflow.terms import Terms
 
@@ -121,7 +121,7 @@ def plan(
     elif grid is not None:
         made = _on_grid(reading.graph, grid, where, terms, method, seed)
     else:
-        from sureline.strategies.surety.unbid import Peer, plan_on
+        from sureline.strategies.surety.planning.unbid import Peer, plan_on
 
         history = _history(reading.graph, where)
         made = plan_on(reading.graph, [Peer("", capacity)], history, terms, method, seed)
@@ -191,7 +191,7 @@ def _share(text: str) -> float:
 
 
 def read_weights(text: str | None) -> Weights | None:
-    from sureline.strategies.surety.plan import Weights
+    from sureline.strategies.surety.planning.plan import Weights
 
     if text is None:
         return None
@@ -209,9 +209,9 @@ def read_weights(text: str | None) -> Weights | None:
 def _with_bids(
     graph: Graph, file: str, terms: Terms, method: Method, weights: Weights | None, seed: int
 ) -> Plan:
-    from sureline.strategies.surety.bids import read_bids
-    from sureline.strategies.surety.choices import Choices
-    from sureline.strategies.surety.plan import plan_of as make
+    from sureline.strategies.surety.planning.bids import read_bids
+    from sureline.strategies.surety.planning.choices import Choices
+    from sureline.strategies.surety.planning.plan import plan_of as make
     from sureline.workflow.collect import did_you_mean
     from sureline.workflow.read import read_bytes
 
@@ -232,7 +232,7 @@ def _with_bids(
 def _on_grid(graph: Graph, grid: str, where: Path, terms: Terms, method: Method, seed: int) -> Plan:
     from sureline.compose.elsewhere import visiting
     from sureline.compose.node import is_node
-    from sureline.strategies.surety.unbid import Peer, plan_on
+    from sureline.strategies.surety.planning.unbid import Peer, plan_on
     from sureline.world.address import endpoint_of
 
     with visiting(grid) as (node, _):

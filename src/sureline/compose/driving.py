@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sureline.assembly.driver import SPREAD, SURETY, Charge, Hearers, Present, RunDriver
+from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
 from sureline.compose.kept import Recorded
 from sureline.compose.node import Node, grid_loop, guest_suffix
@@ -32,11 +32,10 @@ from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
 from sureline.run.copies import next_epoch
-from sureline.strategies.surety.services import took_before
+from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
-from sureline.world.address import name_of
 from sureline.world.identity.home import GridHome
 from sureline.world.protocol import AgentId, Fetched, Wanted
 
@@ -188,7 +187,16 @@ class GridSession(Session):
         loop = asyncio.get_running_loop()
         self._world = node.world
         recorded = Recorded(self._journal, self._run, writer.epoch)
-        driver = RunDriver(node.grid, self._charge(writer), recorded, self._hearers(writer))
+        charge = Charge(
+            self._run,
+            self._graph,
+            self._options,
+            self._past,
+            writer.epoch,
+            self._history,
+            os.getpid(),
+        )
+        driver = RunDriver(node.grid, charge, recorded, self._hearers(writer), self._judge)
         self._driver, self._me = driver, driver.me
         restore = self._listen_to_signals(loop)
         try:
@@ -205,19 +213,6 @@ class GridSession(Session):
             if self._poll is not None:
                 self._poll.cancel()
 
-    def _charge(self, writer: RunWriter) -> Charge:
-        """With a budget, peers are dealt with and paid; without one, only free ones are used."""
-        return Charge(
-            self._run,
-            self._graph,
-            self._options,
-            self._past,
-            writer.epoch,
-            SPREAD if self._options.budget is None else SURETY,
-            took_before(self._history()),
-            os.getpid(),
-        )
-
     def _hearers(self, writer: RunWriter) -> Hearers:
         refusable = writer.epoch == 1 and not self._options.anyway
         return Hearers(
@@ -225,7 +220,6 @@ class GridSession(Session):
             self._taken_over,
             self._watcher.told,
             self._refuse if refusable else None,
-            self._judge,
         )
 
     def _refuse(self, reason: str) -> None:
@@ -249,14 +243,15 @@ class GridSession(Session):
 
     async def _why_refused(self, present: Present) -> str:
         """Why the free peers that are there cannot keep the deadline; '' if they can, or if nobody
-        can tell. With a budget, the submitter finds out with the bids."""
+        can tell. With a budget, the strategy finds out with the bids."""
         options = self._options
         judged = options.deadline_at is not None and options.budget is None
         if not judged or options.anyway or self._view.epoch > 1 or not present:
             return ""
         machine = together(
-            Part(name_of(node), c.cores, c.memory_bytes, c.gpus, c.tags)
-            for node, c in present.items()
+            Part(target.name, c.cores, c.memory_bytes, c.gpus, c.tags)
+            for target in present
+            for c in (target.capacity,)
         )
         known = self._before()
         _, refused = await asyncio.to_thread(verdict, self._graph, machine, known, options.terms)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sureline.forecast.result import Forecast
 from sureline.journal.history import Observed
+from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook, OutlookFound, OutlookMissing, Seer
 from sureline.world.protocol import Fetched
 
@@ -34,7 +35,7 @@ class Foresight:
         self._on_made = on_made
         self._seer: Seer | None = None
 
-    def fetch(self, wanted: Outlook, on_done: Callable[[Fetched], None]) -> None:
+    def fetch(self, wanted: Outlook | Estimates, on_done: Callable[[Fetched], None]) -> None:
         if self._seer is None:
             self._seer = Seer(self._history())
         # A daemon: at its end, a process does not wait for a forecast that nobody needs.
@@ -45,10 +46,15 @@ class Foresight:
             daemon=True,
         ).start()
 
-    def _answer(self, seer: Seer, wanted: Outlook, on_done: Callable[[Fetched], None]) -> None:
+    def _answer(
+        self, seer: Seer, wanted: Outlook | Estimates, on_done: Callable[[Fetched], None]
+    ) -> None:
         answer: Fetched
         try:
-            answer = seer.answer(wanted)
+            if isinstance(wanted, Estimates):
+                answer = seer.estimates(wanted)
+            else:
+                answer = seer.answer(wanted)
         except Exception as error:  # a mistake of ours must not cost a run
             answer = OutlookMissing(f"no forecast could be made ({error!r:.200})")
         with contextlib.suppress(RuntimeError):  # the run is over and its loop closed

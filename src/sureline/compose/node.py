@@ -23,12 +23,13 @@ import uvloop
 
 from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
-from sureline.assembly.words import MESSAGES
+from sureline.assembly.words import messages
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member, Membership, Offer
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.fetcher import BlobFetcher
 from sureline.peer.files.service import FileService
+from sureline.strategies import known
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
 from sureline.world.address import endpoint_of
@@ -42,7 +43,15 @@ from sureline.world.live import Fetcher, LiveWorld, Recorder, Runner
 from sureline.world.net.codec import Codec
 from sureline.world.net.interfaces import BulkBody, StrangerHandler
 from sureline.world.net.transport import Transport
-from sureline.world.protocol import Action, AgentId, Job, JobEvent, JobHandle, Recordable, World
+from sureline.world.protocol import (
+    Action,
+    AgentId,
+    Job,
+    JobEvent,
+    JobHandle,
+    Recordable,
+    World,
+)
 
 JOIN_S = 15.0
 """A command that looks around gives up if nobody has answered by then."""
@@ -148,7 +157,7 @@ class Node:
             where.host,
             where.port,
             credentials,
-            Codec(MESSAGES),
+            Codec(messages()),
             name_suffix=guest,
             bulk=answer,
             on_stranger=on_stranger,
@@ -173,9 +182,14 @@ class Node:
             transport=transport,
             node=self.id,
         )
-        known = credentials.revocations
-        self.grid = GridNode(self, offer, Standing(credentials.verified, known, self._on_new_list))
-        for name in known.names:
+        revoked = credentials.revocations
+        self.grid = GridNode(
+            self,
+            offer,
+            Standing(credentials.verified, revoked, self._on_new_list),
+            list(known().values()),
+        )
+        for name in revoked.names:
             transport.drop(name)
         return self
 

@@ -16,6 +16,7 @@ from sureline.journal.writer import RunWriter
 from sureline.peer.jobs import FileReady, JobEnded, UserFile, VerifyJob
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
+from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
@@ -112,7 +113,7 @@ class Fetcher:
             case KeptFiles(files=files):
                 whole = all(self._store.intact(file) for file in files)
                 self._loop.call_soon(on_done, KeptAnswer(whole))
-            case Outlook():
+            case Outlook() | Estimates():
                 self._foresight.fetch(wanted, on_done)
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")

@@ -19,13 +19,13 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from sureline.assembly.peer import Certificates, GridPeer, Workplace, dealing_by
+from sureline.assembly.peer import Certificates, GridPeer, Workplace
 from sureline.compose.keep import Keep
 from sureline.compose.kept import KeptJournals, in_a_thread
 from sureline.compose.node import Listen, Node, open_cache, peer_directory
@@ -38,7 +38,7 @@ from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import Runner
-from sureline.strategies.surety.pricing import Tariff
+from sureline.strategies import known
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
@@ -66,7 +66,8 @@ class PeerSettings(NamedTuple):
 
     capacity: Capacity
     site: str = ""
-    tariff: Tariff = Tariff()
+    dealing: Mapping[str, float] = {}
+    """What strategies' halves here are set to, such as a price."""
     listen: Listen | None = None
     cache_bytes: int = 10 << 30
 
@@ -235,7 +236,7 @@ class ServingPeer:
             capacity.gpus,
             dict(capacity.tags),
             settings.site,
-            settings.tariff.per_core_hour,
+            {},
             tuple(sorted(Credentials.load(self._home).identity.roles)),
             time.time(),
         )
@@ -277,7 +278,8 @@ class ServingPeer:
         workplace = None
         if "run" in credentials.identity.roles and settings.capacity.cores:
             marks = CacheMarks(node.cache)
-            workplace = Workplace(settings.capacity, marks, dealing_by(settings.tariff))
+            strategies = list(known().values())
+            workplace = Workplace(settings.capacity, marks, strategies, settings.dealing)
         certificates = Certificates(
             home.issuer().name,
             credentials.renewal_request,

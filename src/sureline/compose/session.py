@@ -15,30 +15,33 @@ from pathlib import Path
 
 import msgspec
 
+from sureline.assembly.writer import make_writer
 from sureline.compose.foresight import Foresight, History
 from sureline.compose.parts import Fetcher, Recorder
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
-from sureline.journal.events import Contracted, Event, Opened, RunEnded, Settled, Submitted
+from sureline.journal.events import Event, Noted, Opened, RunEnded, Submitted, Unknown
 from sureline.journal.locks import LOCK, RunLock, boot_id, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import Counts, RunView
 from sureline.journal.words import moment
 from sureline.journal.writer import RunWriter
 from sureline.peer import orphans
+from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.content import remove_tree
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
+from sureline.run.engine import Hearers
 from sureline.run.options import CancelRun, Options, Past
-from sureline.run.submitter import Submitter
-from sureline.strategies.embedded import embedded
+from sureline.run.port import Target
+from sureline.strategies import resolved
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.world.live import LiveWorld
 
-SUBMITTER = "submitter"
+WRITER = "writer"
 REQUEST_POLL_S = 0.5
 SLOTS_MAX = 1024
 NEW_S = 60.0
@@ -139,7 +142,7 @@ class Session:
         self._options = Options()
         self._past = Past()
         self._watcher = watcher or Watcher()
-        self._me = SUBMITTER
+        self._me = WRITER
         self._view = RunView()
         self._interrupts = 0
         self._requests_seen = 0
@@ -186,7 +189,7 @@ class Session:
         """What the journal says was done already, and how the run is to be run; the boot in which
         the last process worked on it. We hold the lock, so nobody else writes meanwhile."""
         boot = ""
-        money: list[Contracted | Settled] = []
+        noted: list[Noted | Unknown] = []
         for entry in self._journal.events(self._run):
             self._view.apply(entry.event)
             match entry.event:
@@ -194,11 +197,12 @@ class Session:
                     self._options = msgspec.convert(chosen, Options)
                 case Opened(boot=at_boot):
                     boot = at_boot
-                case Contracted() | Settled() as paid:
-                    money.append(paid)
+                case Noted() | Unknown() as note:
+                    noted.append(note)
         attempts = {name: task.attempts for name, task in self._view.tasks.items()}
         committed = {ended.task: ended for ended in self._journal.commits(self._run)}
-        self._past = Past(committed, attempts, tuple(money))
+        self._options = resolved(self._options)
+        self._past = Past(committed, attempts, tuple(noted))
         return boot
 
     async def _serve(self, writer: RunWriter) -> None:
@@ -218,22 +222,24 @@ class Session:
         fetcher = Fetcher(loop, self._directory, self._journal, writer, store, runner, foresight)
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
         here = platform.node() or "here"
-        self._world.join(embedded.peer(here, self._world.place(here), self._machine))
-        submitter = Submitter(
-            SUBMITTER,
-            self._world.place(SUBMITTER),
+        self._world.join(PeerAgent(here, self._world.place(here), self._machine))
+        engine, agents = make_writer(
+            here,
+            WRITER,
+            self._world.place,
             self._run,
             self._graph,
-            embedded.placer(),
             self._options,
-            self._ended,
             self._past,
+            self._history,
+            Hearers(self._ended, on_told=self._watcher.told),
         )
-        self._world.join(submitter)
+        for agent in agents:
+            self._world.join(agent)
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
-            self._world.guard(submitter.start, {here: self._machine})
+            self._world.guard(engine.start, [Target(here, here, self._machine)])
             await self._over
             if self._error is None:
                 recorder.close()

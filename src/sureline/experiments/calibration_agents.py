@@ -31,6 +31,7 @@ from sureline.forecast.durations import durations_of
 from sureline.forecast.shape import Floats, Shape
 from sureline.journal.events import Repaired
 from sureline.run.options import Options
+from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Takes
 
 PROMISED = 0.9
@@ -141,13 +142,15 @@ def run_agents(
     grid = SimulatedGrid(scenario, seed, work)
     workload = scenario.workload
     deadline_at = None if within_s is None else EPOCH_S + workload.begin_s + within_s
-    embedded = workload.strategy == "embedded"
+    embedded = strategy(workload.strategy).where == "here"
     options = Options(
-        grid="" if embedded else "simulated", deadline_at=deadline_at, surety=PROMISED
+        grid="" if embedded else "simulated",
+        strategy=workload.strategy,
+        deadline_at=deadline_at,
+        surety=PROMISED,
     )
-    drive = grid.driving("embedded" if embedded else "spread")
     node = scenario.submitter_names()[0]
-    driver = Driver(grid.sim, node, f"run-{seed}", graph, drive, options)
+    driver = Driver(grid.sim, node, f"run-{seed}", graph, grid.drive, options)
     if not embedded:
         grid.boot_peers()
     grid.at(workload.begin_s, partial(grid.boot, driver.node, driver.boot))

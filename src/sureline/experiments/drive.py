@@ -25,6 +25,7 @@ from sureline.journal.store import slug
 from sureline.peer.capacity import Ledger
 from sureline.run.options import Options
 from sureline.run.travels import check_travels
+from sureline.strategies import strategy
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.world.simulated.simulation import SimulationError
@@ -45,10 +46,11 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
     graph = workload_graph(workload, seed)
     work = Work(graph, seed, fail=workload.fail, fail_kinds=workload.fail_kinds)
     grid = SimulatedGrid(scenario, seed, work)
-    _check_possible(graph, grid, embedded=workload.strategy == "embedded")
+    here = strategy(workload.strategy).where == "here"
+    _check_possible(graph, grid, here=here)
     faults = Faults(scenario, seed, grid)
     drivers = list(_drivers(scenario, seed, grid, graph))
-    if workload.strategy != "embedded":
+    if not here:
         grid.boot_peers()
     at_s = workload.begin_s
     for driver in drivers:
@@ -78,9 +80,9 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
     )
 
 
-def _check_possible(graph: Graph, grid: SimulatedGrid, *, embedded: bool) -> None:
+def _check_possible(graph: Graph, grid: SimulatedGrid, *, here: bool) -> None:
     """Raise UserError for a workflow that could never finish here."""
-    if not embedded:
+    if not here:
         check_travels(graph)
     machines = [Ledger(box.capacity) for box in grid.boxes.values()]
     for task in graph.tasks:
@@ -93,17 +95,18 @@ def _check_possible(graph: Graph, grid: SimulatedGrid, *, embedded: bool) -> Non
 
 def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -> Iterator[Driver]:
     workload = scenario.workload
-    drive = grid.driving(workload.strategy)
     nodes = scenario.submitter_names()
     options = Options(
-        grid="" if workload.strategy == "embedded" else "simulated",
+        grid="" if strategy(workload.strategy).where == "here" else "simulated",
+        strategy=workload.strategy,
+        settings=workload.settings,
         budget=workload.budget,
         surety=workload.surety,
         repair=workload.repair,
     )
     for number, node in enumerate(nodes, 1):
         name = f"{slug(scenario.name)}-s{seed}" + (f"-{number}" if len(nodes) > 1 else "")
-        driver = Driver(grid.sim, node, name, graph, drive, options)
+        driver = Driver(grid.sim, node, name, graph, grid.drive, options)
         if workload.standbys:
             last = number * workload.standbys
             standbys = scenario.standby_names()[last - workload.standbys : last]
@@ -140,9 +143,8 @@ def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Itera
     yield _checked("copies true", invariants.copies_true(journals, copies))
     yield _checked("can be resumed", invariants.resumable(graph, driver.run, journals, copies))
     yield _checked("one writer at a time", driver.problems)
-    if scenario.workload.budget is not None:
-        found = invariants.budget_kept(events, scenario.workload.budget)
-        yield _checked("budget kept", found)
+    for what, audit in strategy(scenario.workload.strategy).audits.items():
+        yield _checked(what, list(audit(events, driver.options.terms)))
     if scenario.checks.finish:
         yield _checked("finished", invariants.finished(graph, events, failed))
     if scenario.checks.makespan_s is not None:

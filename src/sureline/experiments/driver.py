@@ -20,13 +20,14 @@ from sureline.assembly.node import GridNode
 from sureline.experiments.distributions import Distribution
 from sureline.experiments.machine_journal import entries, epoch_of, past_of, write_now
 from sureline.experiments.outcome import RunResult
-from sureline.journal.events import AnyEvent, Opened, RunEnded, Settled, Submitted, decode
+from sureline.journal.events import AnyEvent, Noted, Opened, RunEnded, Submitted, decode
 from sureline.journal.export import export_entries
 from sureline.journal.store import Entry
 from sureline.journal.views import RunView
 from sureline.run.copies import Copy, CopyReader, RunCopy, next_epoch
 from sureline.run.keeping import NumberedEvent
 from sureline.run.options import Options, Past
+from sureline.run.port import Deciding, Seat
 from sureline.run.presence import DriverHere
 from sureline.workflow.model import Graph
 from sureline.world.simulated.disk import Disk
@@ -50,6 +51,7 @@ class Sitting(NamedTuple):
     past: Past
     on_end: Callable[[RunEnded], None]
     on_fenced: Callable[[str], None]
+    deciding: Callable[[Seat], Deciding] | None = None
     met: GridNode | None = None
     """Its node, if that has met the grid already."""
 
@@ -65,13 +67,22 @@ class Driver:
     """One run, over all processes that drive it. `node` is the machine on which it is submitted."""
 
     def __init__(
-        self, sim: Simulation, node: str, run: str, graph: Graph, drive: Drive, options: Options
+        self,
+        sim: Simulation,
+        node: str,
+        run: str,
+        graph: Graph,
+        drive: Drive,
+        options: Options,
+        deciding: Callable[[Seat], Deciding] | None = None,
     ) -> None:
         self.sim = sim
         self.node = node
         self.run = run
         self.graph = graph
         self.options = options
+        self.deciding = deciding
+        """In place of the strategy that the options name, to compare it with."""
         self._drive = drive
         self._visit: Visit | None = None
         self._look_s: Distribution | None = None
@@ -122,6 +133,7 @@ class Driver:
             past_of(found),
             lambda ended: self._end(node),
             partial(self._taken_over, node),
+            self.deciding,
             met,
         )
         self._drive(sitting)
@@ -196,7 +208,7 @@ class Driver:
             round(end_s - self.submitted_s, 6),
             sum(isinstance(event, Opened) for event in events),
             view.reason,
-            round(fsum(event.paid for event in events if isinstance(event, Settled)), 6),
+            round(fsum(event.paid for event in events if isinstance(event, Noted)), 6),
             self._on_time(),
         )
 

@@ -10,10 +10,12 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from sureline.assembly.driver import Charge, Hearers, RunDriver
+from sureline.assembly.driver import Charge, RunDriver, run_part
 from sureline.assembly.node import GridNode
 from sureline.assembly.peer import GridPeer, Workplace
-from sureline.experiments.driver import Drive, Sitting
+from sureline.assembly.writer import make_writer
+from sureline.experiments.distributions import constant
+from sureline.experiments.driver import Sitting
 from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
 from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
 from sureline.experiments.scenario import Scenario
@@ -21,12 +23,12 @@ from sureline.experiments.work import Work
 from sureline.journal.events import RunEnded
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Offer
+from sureline.peer.agent import PeerAgent
 from sureline.run.copies import PART as READER
 from sureline.run.copies import CopyReader
-from sureline.run.submitter import Submitter
-from sureline.strategies.embedded import embedded
-from sureline.strategies.surety.services import took_before
-from sureline.strategies.surety.submitter import SuretySubmitter
+from sureline.run.engine import Hearers
+from sureline.run.port import Strategy, Target
+from sureline.strategies import known, strategy
 from sureline.world.address import at
 from sureline.world.agent import Agent
 from sureline.world.protocol import AgentId, World
@@ -61,7 +63,13 @@ class SimulatedGround(NamedTuple):
 class SimulatedGrid:
     """The machines of a scenario in a simulation, and what faults do to them."""
 
-    def __init__(self, scenario: Scenario, seed: int, work: Work | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        work: Work | None,
+        strategies: Sequence[Strategy] | None = None,
+    ) -> None:
         detail: Detail = "light" if len(scenario.machine_names()) > FULL_DETAIL_MAX else "full"
         self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
         self.boxes = make_machines(scenario, seed, self.sim, work)
@@ -73,6 +81,7 @@ class SimulatedGrid:
         """The same, to look one up."""
         self._random = Random(f"{seed}/grid")
         self._starts_within_s = scenario.starts_within_s
+        self._strategies = strategies_of(scenario) if strategies is None else strategies
 
     # -- what lives on a node ------------------------------------------------------------------
 
@@ -100,7 +109,8 @@ class SimulatedGrid:
 
     def _boot_peer(self, box: Box) -> None:
         node = self._node(box.node, offer_of(box, self.sim.machine(box.node).clock()))
-        peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, box.seller.provider))
+        halves = [box.seller.half(strategy) for strategy in self._strategies]
+        peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()
         life = self.sim.machine(box.node).life
@@ -123,25 +133,25 @@ class SimulatedGrid:
         up = [other for other in others if self.state(other) == "up"]
         return (up or others)[:CONTACTS]
 
-    def driving(self, strategy: str, surety: type[SuretySubmitter] = SuretySubmitter) -> Drive:
-        """How runs are driven by the strategy; see `assembly.driver` for `surety`."""
-        if strategy == "embedded":
-            return self._drive_embedded
-        return partial(self._drive, strategy, surety)
+    def drive(self, sitting: Sitting) -> None:
+        """In a process that is no peer itself; or, where the strategy is for one machine, there."""
+        if sitting.options.grid:
+            self._drive_on_grid(sitting)
+        else:
+            self._drive_here(sitting)
 
-    def _drive(self, strategy: str, surety: type[SuretySubmitter], sitting: Sitting) -> None:
-        """In a process that is no peer itself."""
+    def _drive_on_grid(self, sitting: Sitting) -> None:
         machine = self.sim.machine(sitting.node)
-        node = sitting.met or self._guest(sitting.node)
+        node = sitting.met or self._node(sitting.node, None)
         charge = Charge(
             sitting.run,
             sitting.graph,
             sitting.options,
             sitting.past,
             sitting.epoch,
-            strategy,
-            took_before(self._history),
+            lambda: self._history,
             sitting.epoch,
+            sitting.deciding,
         )
 
         def ended(how: RunEnded) -> None:
@@ -149,8 +159,7 @@ class SimulatedGrid:
             made.say_last(lambda: None)
 
         hearers = Hearers(ended, sitting.on_fenced)
-        recorded = DiskRecorded(machine.disk, sitting.epoch)
-        made = RunDriver(node, charge, recorded, hearers, surety)
+        made = RunDriver(node, charge, DiskRecorded(machine.disk, sitting.epoch), hearers)
         assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
         machine.life.recorder.on_record = made.mirror.recorded
         if sitting.met is None:
@@ -158,40 +167,39 @@ class SimulatedGrid:
         else:
             made.begin()
 
-    def _guest(self, node: str) -> GridNode:
-        return self._node(node, None)
-
     def _node(self, node: str, offer: Offer | None) -> GridNode:
         box = self.boxes[node]
-        made = GridNode(SimulatedGround(self.sim, node, frozenset(box.unknown)), offer)
+        ground = SimulatedGround(self.sim, node, frozenset(box.unknown))
+        made = GridNode(ground, offer, strategies=self._strategies)
         box.store.places = made
         return made
 
     def visit(self, node: str, on_met: Callable[[GridNode, CopyReader], None]) -> None:
         """Make the process on a machine a guest that can read copies of runs."""
-        guest, me = self._guest(node), at(node, READER)
+        guest, me = self._node(node, None), at(node, READER)
         reader = CopyReader(me, self.sim.place(me), guest.kademlia)
         self.sim.join(reader)
         guest.join(self._contacts(node), lambda others: on_met(guest, reader))
 
-    def _drive_embedded(self, sitting: Sitting) -> None:
-        """Submitter and machine in one process."""
+    def _drive_here(self, sitting: Sitting) -> None:
+        """Writer and machine in one process."""
         sim, node = self.sim, sitting.node
-        here, me = at(node, "peer"), at(node, f"run.{sitting.run}")
-        capacity = self.boxes[node].capacity
-        sim.join(embedded.peer(here, sim.place(here), capacity))
-        submitter = Submitter(
-            me,
-            sim.place(me),
+        here, capacity = at(node, "peer"), self.boxes[node].capacity
+        sim.join(PeerAgent(here, sim.place(here), capacity))
+        engine, agents = make_writer(
+            node,
+            at(node, run_part(sitting.run)),
+            sim.place,
             sitting.run,
             sitting.graph,
-            embedded.placer(),
             sitting.options,
-            sitting.on_end,
             sitting.past,
+            lambda: self._history,
+            Hearers(sitting.on_end),
         )
-        sim.join(submitter)
-        submitter.start({here: capacity})
+        for agent in agents:
+            sim.join(agent)
+        engine.start([Target(node, here, capacity)])
 
     # -- what faults do ------------------------------------------------------------------------
 
@@ -247,7 +255,15 @@ def offer_of(box: Box, started_at: float) -> Offer:
         c.gpus,
         c.tags,
         site=box.site,
-        price=box.seller.tariff.per_core_hour,
         roles=("run",),
         started_at=started_at,
     )
+
+
+def strategies_of(scenario: Scenario) -> list[Strategy]:
+    """Whose halves nodes and machines have: of the strategy that runs are driven by, and of those
+    that machines of the scenario deal by; others would only be idle."""
+    named = [scenario.workload.strategy] if scenario.workload.strategy else []
+    dealing = any(site.dealing.price != constant(0.0) for site in scenario.sites)
+    spending = [s.name for s in known().values() if s.spends] if dealing else []
+    return [strategy(name) for name in dict.fromkeys([*named, *spending])]

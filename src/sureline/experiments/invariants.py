@@ -8,18 +8,15 @@ Each returns sentences on what is broken, none if all is well, and at most PROBL
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from itertools import islice
 from typing import NamedTuple
 
 from sureline.experiments.work import made_digest, user_digest
 from sureline.journal.events import (
     COMMITS,
-    Contracted,
     Event,
     Opened,
     RunEnded,
-    Settled,
     Submitted,
     TaskBound,
     TaskEnded,
@@ -276,22 +273,6 @@ def failed_for_good(graph: Graph, events: Sequence[Event]) -> list[str]:
     return [
         name for name, count in failures.items() if count > graph.tasks[graph.index[name]].retries
     ]
-
-
-def budget_kept(events: Sequence[Event], budget: float) -> Problems:
-    """At no time did what was paid, and what open contracts could cost, exceed the budget."""
-    total, bound = Decimal(0), dict[tuple[str, str], Decimal]()
-    for event in events:
-        if isinstance(event, Contracted):
-            cost = Decimal(str(event.cost)) + Decimal(str(event.reserve_fee))
-            bound[event.provider, event.contract] = cost
-            total += cost
-        elif isinstance(event, Settled):
-            total -= bound.pop((event.provider, event.contract), Decimal(0))
-            total += Decimal(str(event.paid))
-        if total > Decimal(str(budget)):
-            return [f"{total} was spent or promised of {budget:g} at {event.at:.3f}"]
-    return []
 
 
 def never_overcommitted(node: str, cores: float, log: Sequence[Ran]) -> Problems:

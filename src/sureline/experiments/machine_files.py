@@ -25,6 +25,7 @@ from sureline.peer.files.finding import (
     Places,
 )
 from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnded, UserFile
+from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook, OutlookFound, Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
@@ -224,6 +225,9 @@ class SimulatedFetcher:
                 if by_content:
                     seconds += sum(file.size for file in files) / HASH_BYTES_S
                 self.life.after(seconds, lambda: on_done(KeptAnswer(whole)))
+            case Estimates():
+                seer = self._seers.setdefault(wanted.run, Seer(self._work.history))
+                self.life.after(FORECAST_S, lambda: on_done(seer.estimates(wanted)))
             case Outlook():
                 found = self._foreseen(wanted)
                 self.life.after(found.cost_s, lambda: on_done(found))

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from sureline.journal.events import (
     COMMITS,
     AnyEvent,
-    Contracted,
     Event,
+    Noted,
     Opened,
-    Settled,
     TaskBound,
     TaskEnded,
     TaskRevoked,
+    Unknown,
     encode,
 )
 from sureline.journal.schema import POSITIONS_PER_EPOCH
@@ -125,7 +125,7 @@ def epoch_of(events: Sequence[AnyEvent]) -> int:
 def past_of(events: Iterable[AnyEvent]) -> Past:
     """What a journal says was done: for the next process that drives the run."""
     past = Past({}, {})
-    money: list[Contracted | Settled] = []
+    noted: list[Noted | Unknown] = []
     for event in events:
         if isinstance(event, TaskRevoked):
             past.committed.pop(event.task, None)
@@ -134,7 +134,7 @@ def past_of(events: Iterable[AnyEvent]) -> Past:
         elif isinstance(event, TaskBound):
             known = past.attempts.get(event.task, 0)
             past.attempts[event.task] = max(event.attempt, known)
-        elif isinstance(event, Contracted | Settled):
-            money.append(event)
-    past.money = tuple(money)
+        elif isinstance(event, Noted | Unknown):
+            noted.append(event)
+    past.noted = tuple(noted)
     return past

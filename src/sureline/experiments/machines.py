@@ -17,6 +17,7 @@ from sureline.experiments.market import Seller, seller_of
 from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
+from sureline.strategies import strategy
 from sureline.world.simulated.delays import (
     Constant,
     Delay,
@@ -109,7 +110,7 @@ def make_machines(
         )
         capacity = Capacity(float(spec.slots), site.memory_bytes, site.disk_bytes)
         # Whoever submits keeps everything; so does a machine whose agent marks nothing.
-        bounded = is_peer and scenario.workload.strategy != "embedded"
+        bounded = is_peer and strategy(scenario.workload.strategy).where != "here"
         bound_bytes = min(site.cache_bytes, site.disk_bytes) if bounded else float("inf")
         store = stores[node] = Store(node, bound_bytes, keeps=site.keeps_cache or not bounded)
         seller = seller_of(

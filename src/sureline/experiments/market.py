@@ -18,15 +18,18 @@ from sureline.experiments.machine_files import Store
 from sureline.experiments.machine_runner import RunningJob, SimulatedRunner, Working
 from sureline.experiments.scenario import GREEDY, HONEST, STALLING, Dealing
 from sureline.experiments.work import Work
+from sureline.peer.admitting import Machine
 from sureline.peer.capacity import Capacity
-from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Bind
-from sureline.strategies.surety.experience import GUESS, scaled
+from sureline.run.port import Place, Strategy
+from sureline.strategies.surety import surety
 from sureline.strategies.surety.invocation import Parameters
 from sureline.strategies.surety.pricing import Tariff
-from sureline.strategies.surety.provider import Provider
+from sureline.strategies.surety.provider.agent import PART, Provider
+from sureline.strategies.surety.provider.experience import GUESS, scaled
 from sureline.workflow.model import Takes
+from sureline.world.address import at, node_of
 from sureline.world.protocol import Action, AgentId, World
 from sureline.world.simulated.machine import Life
 from sureline.world.simulated.work import Work as Underway
@@ -55,12 +58,20 @@ class Seller(msgspec.Struct):
             disk_bytes=round(capacity.disk_bytes * self.overbook),
         )
 
-    def provider(self, me: AgentId, world: World, peer: GridPeerAgent) -> Provider:
+    def half(self, strategy: Strategy) -> Strategy:
+        """A strategy with the half that this machine has of it: of the one that deals, a provider
+        that behaves like this."""
+        if strategy.name != surety.name:
+            return strategy
+        return msgspec.structs.replace(strategy, machine=self._provider)
+
+    def _provider(self, machine: Machine, place: Place, settings: object) -> Provider:
+        me, world = at(node_of(machine.me), PART), place(PART)
         if self.behaviour == GREEDY:
-            return Greedy(me, world, peer, self.tariff, self.speed)
+            return Greedy(me, world, machine, self.tariff, self.speed)
         if self.behaviour == STALLING:
-            return Stalling(me, world, peer, self.tariff, self.speed, self.pays)
-        return Provider(me, world, peer, self.tariff, self.speed)
+            return Stalling(me, world, machine, self.tariff, self.speed, self.pays)
+        return Provider(me, world, machine, self.tariff, self.speed)
 
     def runner(self, life: Life, work: Work, store: Store, log: list[Ran]) -> SimulatedRunner:
         if self.behaviour == STALLING:
@@ -81,9 +92,9 @@ class Greedy(Provider):
     """Bids as if each task were alone on the machine."""
 
     def __init__(
-        self, me: AgentId, world: World, peer: GridPeerAgent, tariff: Tariff, speed: float
+        self, me: AgentId, world: World, machine: Machine, tariff: Tariff, speed: float
     ) -> None:
-        super().__init__(me, world, peer, tariff, speed)
+        super().__init__(me, world, machine, tariff, speed)
         self._speed = speed
 
     def _expects(self, client: str, service: str, parameters: Parameters) -> Takes:
@@ -97,12 +108,12 @@ class Stalling(Greedy):
         self,
         me: AgentId,
         world: World,
-        peer: GridPeerAgent,
+        machine: Machine,
         tariff: Tariff,
         speed: float,
         pays: dict[str, float],
     ) -> None:
-        super().__init__(me, world, peer, tariff, speed)
+        super().__init__(me, world, machine, tariff, speed)
         self._pays = pays
         pays.clear()  # what an earlier process ran is gone
 

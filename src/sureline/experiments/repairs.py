@@ -29,7 +29,7 @@ from sureline.experiments.faults import Faults
 from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.machines import EPOCH_S
 from sureline.experiments.repairs_hindsight import least_in_hindsight
-from sureline.experiments.repairs_rivals import DuplicatingSubmitter
+from sureline.experiments.repairs_rivals import Duplicating
 from sureline.experiments.scenario import SUBMITTER, Scenario, Workload
 from sureline.experiments.scenario_reader import find_scenario
 from sureline.experiments.work import Work
@@ -37,7 +37,6 @@ from sureline.experiments.workloads import workload_graph
 from sureline.journal.events import Repaired
 from sureline.journal.store import slug
 from sureline.run.options import Options
-from sureline.strategies.surety.submitter import SuretySubmitter
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph, Takes
 
@@ -182,10 +181,10 @@ def run_once(scenario: Scenario, seed: int, way: str) -> Once:
     work = Work(exact, seed, fail=workload.fail, fail_kinds=workload.fail_kinds, history=history)
     grid = SimulatedGrid(scenario, seed, work)
     faults = Faults(scenario, seed, grid)
-    sort = DuplicatingSubmitter if way == DUPLICATE_ALL else SuretySubmitter
     deadline_at = EPOCH_S + workload.begin_s + workload.within_s
     options = Options(
         grid="simulated",
+        strategy=workload.strategy,
         budget=workload.budget,
         surety=workload.surety,
         repair=way == REPAIR,
@@ -196,8 +195,9 @@ def run_once(scenario: Scenario, seed: int, way: str) -> Once:
         SUBMITTER,
         f"{slug(scenario.name)}-s{seed}",
         estimated,
-        grid.driving("surety", sort),
+        grid.drive,
         options,
+        Duplicating if way == DUPLICATE_ALL else None,
     )
     grid.boot_peers()
     grid.at(workload.begin_s, partial(grid.boot, driver.node, driver.boot))

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 
 from sureline.experiments.machines import Box
 from sureline.experiments.scenario import Scenario
-from sureline.strategies.surety.assignment import Market, Terms, assign, prices_of_time
-from sureline.strategies.surety.experience import scaled
+from sureline.strategies.surety.planning.assignment import Market, Terms, assign, prices_of_time
 from sureline.strategies.surety.pricing import bid_for
+from sureline.strategies.surety.provider.experience import scaled
 from sureline.workflow.model import Graph
 from sureline.workflow.shapes import topological_order, upward_ranks
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from sureline.experiments.distributions import Distribution, constant
+from sureline.strategies import strategy
 from sureline.workflow.terms import SURETY_WANTED
 
 GENERATED = ("chain", "fork-join", "layered", "montage")
 PROTOCOLS = ("lookups", "broadcasts")
 KINDS = ("workflow", *GENERATED, *PROTOCOLS)
-STRATEGIES = ("embedded", "spread", "surety")
 HONEST, GREEDY, STALLING = "honest", "greedy", "stalling"
 BEHAVIOURS = (HONEST, GREEDY, STALLING)
 WHATS = (
@@ -27,7 +27,7 @@ WHATS = (
     "slow",
     "slow_disk",
     "full_disk",
-    "step_clock",
+    "clock",
     "partition",
     "heal",
 )
@@ -109,6 +109,8 @@ class Workload(msgspec.Struct, frozen=True):
 
     kind: str
     strategy: str = "spread"
+    settings: dict[str, bool | float | str] = {}
+    """Of the strategy."""
     site: str = ""
     """Where runs are submitted."""
     runs: int = 1
@@ -201,7 +203,7 @@ class Scenario(msgspec.Struct, frozen=True):
         """The nodes that drive runs; the one machine itself in an embedded run."""
         if self.workload.kind in PROTOCOLS:
             return []
-        if self.workload.strategy == "embedded":
+        if strategy(self.workload.strategy).where == "here":
             return self.machine_names()[:1]
         if self.workload.runs == 1:
             return [SUBMITTER]

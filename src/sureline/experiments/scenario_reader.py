@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from sureline.assembly.words import MESSAGES
+from sureline.assembly.words import messages
 from sureline.experiments.distributions import Distribution, constant
 from sureline.experiments.scenario import (
     BEHAVIOURS,
@@ -19,7 +19,6 @@ from sureline.experiments.scenario import (
     PEERS,
     PROTOCOLS,
     STANDBY,
-    STRATEGIES,
     SUBMITTER,
     UNDONE_BY,
     WHATS,
@@ -39,6 +38,7 @@ from sureline.experiments.toml_table import (
     parse_rate,
     parse_signed_duration,
 )
+from sureline.strategies import known, strategy
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import parse_duration, parse_size
@@ -49,7 +49,6 @@ TASKS_MAX = 1_000_000
 RUNS_MAX = 1000
 STANDBYS_MAX = 10
 DELAY_FORMS = ("uniform", "lognormal", "exponential", "choice")
-MESSAGE_TAGS = frozenset(str(message.__struct_config__.tag) for message in MESSAGES)
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
@@ -162,7 +161,7 @@ def _site(table: Table, base: Site, one: bool) -> Site:
 
 def _unknown(table: Table) -> tuple[str, ...]:
     tags = table.texts("unknown")
-    known = sorted(MESSAGE_TAGS)
+    known = sorted(str(message.__struct_config__.tag) for message in messages())
     for tag in tags:
         if tag not in known:
             hint = did_you_mean(tag, known, "a message is named as in `simulate --json`")
@@ -240,11 +239,11 @@ def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workloa
         workload = _runs(table, Workload(kind, begin_s=begin_s), beside)
         _check_site(table, "site", workload.site, sites)
         one = sum(site.machines for site in sites) == 1 and workload.runs == 1
-        if workload.strategy == "embedded" and not one:
+        if strategy(workload.strategy).where == "here" and not one:
             hint = "give the grid `machines = 1` and one run, or choose another strategy"
-            table.wrong("strategy", "'embedded' is for one machine and one run", hint)
-        if workload.strategy == "embedded" and workload.standbys:
-            table.wrong("standbys", "'embedded' is for one machine", "leave it out")
+            table.wrong("strategy", f"'{workload.strategy}' is for one machine and one run", hint)
+        if strategy(workload.strategy).where == "here" and workload.standbys:
+            table.wrong("standbys", f"'{workload.strategy}' is for one machine", "leave it out")
         _check_paid(table, workload, sites)
     table.done()
     return workload
@@ -252,16 +251,17 @@ def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workloa
 
 def _check_paid(table: Table, workload: Workload, sites: Sequence[Site]) -> None:
     """Only one strategy pays; with another one, machines that ask a price would run nothing."""
-    if workload.strategy == "surety":
+    if strategy(workload.strategy).spends:
         return
+    spending = next(one.name for one in known().values() if one.spends)
     if workload.budget is not None:
-        hint = 'write strategy = "surety", or leave `budget` out'
+        hint = f'write strategy = "{spending}", or leave `budget` out'
         table.wrong("strategy", f"'{workload.strategy}' keeps no budget", hint)
     elif all(site.dealing.price != constant(0.0) for site in sites):
-        hint = 'write strategy = "surety", or leave the prices out'
+        hint = f'write strategy = "{spending}", or leave the prices out'
         table.wrong("strategy", f"'{workload.strategy}' does not pay", hint)
     elif any(site.dealing.behaviour != HONEST for site in sites):
-        hint = 'write strategy = "surety", or leave `behaviour` out'
+        hint = f'write strategy = "{spending}", or leave `behaviour` out'
         table.wrong("strategy", f"'{workload.strategy}' makes no contracts to be broken", hint)
 
 
@@ -270,7 +270,7 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
     retries = table.count("retries", -1, most=1000)
     workload = msgspec.structs.replace(
         plain,
-        strategy=table.text("strategy", plain.strategy, STRATEGIES),
+        strategy=table.text("strategy", plain.strategy, tuple(known())),
         site=table.text("site"),
         runs=table.count("runs", 1, 1, RUNS_MAX),
         every_s=table.distribution("every", plain.every_s, parse_duration),
@@ -376,10 +376,8 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
         if what and what not in UNDONE_BY:
             table.wrong("for", f"'{what}' does not last", "leave it out")
     factor = table.number("factor", 0.5, 1e-6, 1e6) if what in ("slow", "slow_disk") else 1.0
-    by_s = constant(0.0)
-    if what == "step_clock":
-        if "by" not in table:
-            table.missing("by", 'say by how much, such as by = "-1h"')
+    by_s = constant(-3600.0)
+    if what == "clock":
         by_s = table.distribution("by", by_s, parse_signed_duration, least=-1e9, most=1e9)
     groups = table.groups("groups") if what == "partition" else ()
     if what == "partition" and len(groups) < 2:

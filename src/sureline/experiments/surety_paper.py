@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from sureline.strategies.surety import exact, pert
-from sureline.strategies.surety.bids import Listed, Table, read_bids
-from sureline.strategies.surety.choices import Choices, Timing, timing
-from sureline.strategies.surety.judging import Sampling, judge_for
-from sureline.strategies.surety.plan import plan_of
+from sureline.strategies.surety.planning import exact, pert
+from sureline.strategies.surety.planning.bids import Listed, Table, read_bids
+from sureline.strategies.surety.planning.choices import Choices, Timing, timing
+from sureline.strategies.surety.planning.judging import Sampling, judge_for
+from sureline.strategies.surety.planning.plan import plan_of
 from sureline.workflow.composition import read_composition
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms

@@ -33,7 +33,7 @@ class Submitted(Event, frozen=True, tag="submitted"):
     total: int
     source: str | None = None
     params: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
-    options: dict[str, bool | float | str] = {}  # noqa: RUF012 - msgspec copies an empty default
+    options: dict[str, bool | float | str | dict[str, bool | float | str]] = {}  # noqa: RUF012 - msgspec copies an empty default
     version: str = ""
 
 
@@ -185,31 +185,19 @@ class Planned(Event, frozen=True, tag="planned"):
     """How many tasks each provider is to get."""
 
 
-class Contracted(Event, frozen=True, tag="contracted"):
-    """A provider took an attempt on under these terms; times in seconds."""
+class Noted(Event, frozen=True, tag="noted"):
+    """Something that a strategy did or heard. `said` is for people, `body` for the strategy when the
+    run is resumed; both stay, and can be read, where the strategy itself is not installed."""
 
-    task: str
-    attempt: int
-    provider: str
-    contract: str
-    cost: float
-    time_s: float
-    early_s: float
-    late_s: float
-    late_fee: float = 0.0
-    cancel_fee: float = 0.0
-    reserve_fee: float = 0.0
-
-
-class Settled(Event, frozen=True, tag="settled"):
-    """A contract is over: `paid` is what it cost in the end, `refunded` what of that came back as
-    late or cancellation fees."""
-
-    provider: str
-    contract: str
-    paid: float
-    refunded: float = 0.0
-    reason: str = ""
+    strategy: str
+    kind: str
+    said: str = ""
+    task: str = ""
+    attempt: int = 0
+    peer: str = ""
+    paid: float = 0.0
+    """Money that was spent by it."""
+    body: bytes = b""
 
 
 Repair = Literal["duplicate", "substitute", "swap", "none"]
@@ -251,6 +239,9 @@ class Unknown(Event, frozen=True, tag="unknown"):
 
     kind: str
     body: bytes
+    task: str = ""
+    paid: float = 0.0
+    """If it has such a field: as of a `Noted`."""
 
 
 AnyEvent = (
@@ -268,8 +259,7 @@ AnyEvent = (
     | FileFetched
     | Foreseen
     | Planned
-    | Contracted
-    | Settled
+    | Noted
     | Repaired
     | CancelAsked
     | RunEnded
@@ -281,7 +271,7 @@ def task_of(event: Event) -> str | None:
     """The task that an event is about, if it is about one."""
     if isinstance(event, TaskEvent):
         return event.task
-    if isinstance(event, Repaired | Contracted):
+    if isinstance(event, Repaired | Noted | Unknown):
         return event.task or None
     return None
 
@@ -296,6 +286,8 @@ class _Head(msgspec.Struct):
 
     event: str
     at: float
+    task: str = ""
+    paid: float = 0.0
 
 
 _head_decoder = msgspec.msgpack.Decoder(_Head)
@@ -315,7 +307,7 @@ def decode(data: bytes) -> AnyEvent:
         head = _head_decoder.decode(data)
         if head.event in _KINDS:
             raise
-        return Unknown(head.at, head.event, bytes(data))
+        return Unknown(head.at, head.event, bytes(data), head.task, head.paid)
 
 
 def to_json(event: Event) -> str:

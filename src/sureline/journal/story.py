@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sureline.journal.events import (
-    Contracted,
     Event,
     Foreseen,
+    Noted,
     Planned,
     Repaired,
     TaskBound,
@@ -18,6 +18,7 @@ from sureline.journal.events import (
     TaskRetried,
     TaskRevoked,
     TaskStarted,
+    Unknown,
 )
 from sureline.journal.words import counted, duration, listed, percent, size
 from sureline.workflow.files import FileRecord
@@ -78,11 +79,12 @@ def _files(files: tuple[FileRecord, ...]) -> str:
     return f"{counted(len(files), 'file')} ({size(sum(file.size for file in files))})"
 
 
-def _contracted(event: Contracted) -> str:
-    return (
-        f"{event.provider} took attempt {event.attempt} on for {event.cost:g}, to take "
-        f"{duration(event.early_s)} to {duration(event.late_s)}"
-    )
+def _noted(event: Noted) -> str:
+    return event.said or f"{event.strategy} noted: {event.kind}"
+
+
+def _unknown(event: Unknown) -> str:
+    return f"something that this version does not know: {event.kind}"
 
 
 def _planned(event: Planned) -> str:
@@ -122,7 +124,8 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     TaskEnded: _ended,
     TaskRetried: _retried,
     TaskRevoked: _revoked,
-    Contracted: _contracted,
+    Noted: _noted,
+    Unknown: _unknown,
     Planned: _planned,
     Foreseen: _foreseen,
     Repaired: _repaired,

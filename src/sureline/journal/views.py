@@ -21,6 +21,7 @@ from sureline.journal.events import (
     CancelAsked,
     Event,
     Foreseen,
+    Noted,
     Opened,
     PeerJoined,
     PeerLeft,
@@ -28,7 +29,6 @@ from sureline.journal.events import (
     Repaired,
     RunEnded,
     RunState,
-    Settled,
     Submitted,
     TaskBound,
     TaskEnded,
@@ -38,6 +38,7 @@ from sureline.journal.events import (
     TaskRetried,
     TaskRevoked,
     TaskStarted,
+    Unknown,
 )
 from sureline.workflow.files import FileRecord
 from sureline.workflow.terms import Terms
@@ -212,7 +213,7 @@ class RunView(msgspec.Struct):
     def _repaired(self, event: Repaired) -> None:
         self.repairs.append(event)
 
-    def _settled(self, event: Settled) -> None:
+    def _noted(self, event: Noted | Unknown) -> None:
         self.spent += event.paid
 
     def _opened(self, event: Opened) -> None:
@@ -307,6 +308,7 @@ _RUN_HANDLERS: dict[type, Callable[[RunView, Any], None]] = {
     Planned: RunView._planned,
     Foreseen: RunView._foreseen,
     Repaired: RunView._repaired,
-    Settled: RunView._settled,
+    Noted: RunView._noted,
+    Unknown: RunView._noted,
     RunEnded: RunView._run_ended,
 }

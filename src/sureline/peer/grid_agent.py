@@ -24,6 +24,7 @@ from typing import Protocol
 
 import msgspec
 
+from sureline.peer.admitting import Admitting, Look, Waiting
 from sureline.peer.capacity import Capacity, Ledger, is_possible
 from sureline.peer.gathering import Gathered, Gathering
 from sureline.peer.jobs import (
@@ -51,7 +52,6 @@ from sureline.peer.messages import (
     Withdraw,
 )
 from sureline.peer.outbox import Key, Outbox
-from sureline.peer.toll import Look, Toll
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
@@ -123,10 +123,8 @@ class _Task(msgspec.Struct):
 
 
 class GridPeerAgent(Agent):
-    """`on_load` hears (cores in use, tasks waiting) whenever that changes. `toll`, if there is
-    one, is asked before an attempt is admitted."""
-
-    toll: Toll | None = None
+    """`on_load` hears (cores in use, tasks waiting) whenever that changes. The halves
+    of strategies here (`admit_by`) are asked before an attempt is admitted, and what starts."""
 
     def __init__(
         self,
@@ -151,6 +149,9 @@ class GridPeerAgent(Agent):
         self._over: dict[Key, int] = {}
         self._running = 0
         self._leaving = False
+        self._admitting: list[Admitting] = []
+        self._ordering: list[Admitting] = []
+        """Those of them that have a say in what starts first."""
 
     def start(self) -> None:
         """Take up what an earlier process left: its writers hear that it was started again."""
@@ -171,6 +172,12 @@ class GridPeerAgent(Agent):
     def _runs_here(self) -> set[str]:
         return {key[0] for key in self._tasks} | self.outbox.runs()
 
+    def admit_by(self, half: Admitting) -> None:
+        """From now on a strategy's half has a say here."""
+        self._admitting.append(half)
+        if type(half).order is not Admitting.order:
+            self._ordering.append(half)
+
     def leave(self, *, stop: bool) -> None:
         """Take nothing more, and give back what has not started; with `stop`, also what has."""
         self._leaving = True
@@ -181,6 +188,14 @@ class GridPeerAgent(Agent):
     @property
     def leaving(self) -> bool:
         return self._leaving
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.ledger.capacity
+
+    def look_again(self) -> None:
+        """Something has changed about what may start."""
+        self._start_ready()
 
     @property
     def busy(self) -> int:
@@ -281,8 +296,8 @@ class GridPeerAgent(Agent):
                 self._say(Started(*key))
         elif self._over.get(key, -1) < bind.epoch:
             reason = self._objection(bind)
-            if not reason and self.toll is not None:
-                reason = self.toll.objection(sender, bind)
+            for half in () if reason else self._admitting:
+                reason = reason or half.objection(sender, bind)
             if reason:
                 self._say(Refused(*key, reason))
             else:
@@ -306,8 +321,8 @@ class GridPeerAgent(Agent):
 
     def _admit(self, key: Key, bind: Bind) -> None:
         task = self._tasks[key] = _Task(bind, self.world.elapsed())
-        if self.toll is not None:
-            self.toll.admitted(bind)
+        for half in self._admitting:
+            half.admitted(bind)
         if task.inputs:
             self._gathering.add(key, task.inputs, bind.sources)
         else:
@@ -337,16 +352,27 @@ class GridPeerAgent(Agent):
     # -- running -------------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
-        """Start what fits, in the order in which inputs were complete; smaller ones may overtake,
-        within LOOKED_AT_MAX."""
+        """Start what fits, in the order in which inputs were complete, or that a strategy's half
+        gives; smaller ones may overtake, within LOOKED_AT_MAX."""
         fits = True
         while fits:
             fits = False
-            for key in list(islice(self._ready, LOOKED_AT_MAX)):
-                if self.ledger.fits(self._tasks[key].bind.needs):
+            for key in self._allowed():
+                if key in self._ready and self.ledger.fits(self._tasks[key].bind.needs):
                     fits = True
                     del self._ready[key]
                     self._start(key, self._tasks[key])
+
+    def _allowed(self) -> list[Key]:
+        """What may start now, first first."""
+        if not self._ordering:
+            return list(islice(self._ready, LOOKED_AT_MAX))
+        allowed, now = list(self._ready), self.world.elapsed()
+        for half in self._ordering:
+            tasks = [self._tasks[key] for key in allowed]
+            waiting = [Waiting(task.bind, now - task.bound_s) for task in tasks]
+            allowed = [allowed[number] for number in half.order(waiting, self.world.now())]
+        return allowed[:LOOKED_AT_MAX]
 
     def _start(self, key: Key, task: _Task) -> None:
         bind = task.bind
@@ -396,8 +422,8 @@ class GridPeerAgent(Agent):
         self._gathering.drop(key)
         self._note_over(key, task.bind.epoch)
         self._marks.unpin(_why(key))
-        if self.toll is not None:
-            self.toll.over(task.bind, ended, began=task.started)
+        for half in self._admitting:
+            half.over(task.bind, ended, began=task.started)
         self._changed()
 
     def _note_over(self, key: Key, epoch: int) -> None:

@@ -48,8 +48,9 @@ class Bind(Attempt, frozen=True, omit_defaults=True, tag="run.bind"):
     inputs than the writer now means is not mistaken for this one."""
     sources: dict[str, tuple[Node, ...]] = {}  # noqa: RUF012 - msgspec copies an empty default
     """For each input, by digest: nodes that hold it."""
-    contract: str = ""
-    """Under which contract, on a machine that asks a price; see `strategies.surety`."""
+    strategy: str = ""
+    """Who decided this, and `claim`: what its half on the machine is to know of it."""
+    claim: bytes = b""
 
 
 class Withdraw(Attempt, frozen=True, omit_defaults=True, tag="run.withdraw"):

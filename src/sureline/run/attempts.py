@@ -1,102 +1,85 @@
-"""Attempts that are under way on peers, as a run's writer sees them.
+"""The book of attempts that are under way, as a run's writer sees them.
 
-There may be several of one task: a peer that was believed dead goes on with its attempt while
-another has been started elsewhere. What happens to them is decided in `grid_submitter`.
+There may be several of one task: a target that was believed dead goes on with its attempt while
+another has been started elsewhere, or a second one was added because the first is late. What happens
+to them is decided in `engine`.
 """
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-import msgspec
+from sureline.run.port import Bound
+from sureline.world.address import PeerName
 
 K = TypeVar("K")
-Key = tuple[str, int, int]
-"""(peer, task, attempt)."""
-
-
-class Binding(msgspec.Struct):
-    peer: str
-    task: int
-    attempt: int
-    serial: int
-    """Of the last Attach that went to the peer before this was bound: an answer to a later one
-    must tell of it."""
-    session: int
-    """The peer's, when this was bound: after a restart of the peer, it is not under way."""
-    told: int = 1
-    """How often the Bind was sent."""
-    confirmed: bool = False
-    """The peer has told of it."""
-    started: bool = False
-    withdrawn: bool = False
-    booked: bool = True
-    """Whether it holds what it needs of the peer; an adopted report does not."""
-
-    @property
-    def key(self) -> Key:
-        return (self.peer, self.task, self.attempt)
+Key = tuple[PeerName, int, int]
+"""(target, task, attempt)."""
 
 
 class Attempts:
     def __init__(self) -> None:
-        self._all: dict[Key, Binding] = {}
+        self._all: dict[Key, Bound] = {}
         self._of_task: dict[int, dict[Key, None]] = {}
-        self._of_peer: dict[str, dict[Key, None]] = {}
-        self._unconfirmed: dict[str, dict[Key, None]] = {}
+        self._of_target: dict[PeerName, dict[Key, None]] = {}
+        self._unconfirmed: dict[PeerName, dict[Key, None]] = {}
         self._told_over: dict[int, set[Key]] = {}
 
-    def add(self, binding: Binding) -> None:
-        key = binding.key
-        self._all[key] = binding
-        self._of_task.setdefault(binding.task, {})[key] = None
-        self._of_peer.setdefault(binding.peer, {})[key] = None
-        if not binding.confirmed:
-            self._unconfirmed.setdefault(binding.peer, {})[key] = None
+    def add(self, bound: Bound) -> None:
+        key = (bound.target, bound.task, bound.attempt)
+        self._all[key] = bound
+        self._of_task.setdefault(bound.task, {})[key] = None
+        self._of_target.setdefault(bound.target, {})[key] = None
+        if not bound.confirmed:
+            self._unconfirmed.setdefault(bound.target, {})[key] = None
 
-    def get(self, peer: str, task: int, attempt: int) -> Binding | None:
-        return self._all.get((peer, task, attempt))
+    def get(self, target: PeerName, task: int, attempt: int) -> Bound | None:
+        return self._all.get((target, task, attempt))
 
-    def pop(self, peer: str, task: int, attempt: int) -> Binding | None:
-        key = (peer, task, attempt)
-        binding = self._all.pop(key, None)
-        if binding is not None:
-            _remove(self._of_task, task, key)
-            _remove(self._of_peer, peer, key)
-            _remove(self._unconfirmed, peer, key)
-        return binding
+    def remove(self, bound: Bound) -> bool:
+        """False if it was not on the book."""
+        key = (bound.target, bound.task, bound.attempt)
+        if self._all.pop(key, None) is None:
+            return False
+        _remove(self._of_task, bound.task, key)
+        _remove(self._of_target, bound.target, key)
+        _remove(self._unconfirmed, bound.target, key)
+        return True
 
-    def confirm(self, binding: Binding) -> None:
-        if not binding.confirmed:
-            binding.confirmed = True
-            _remove(self._unconfirmed, binding.peer, binding.key)
+    def confirm(self, bound: Bound) -> None:
+        if not bound.confirmed:
+            bound.confirmed = True
+            _remove(self._unconfirmed, bound.target, (bound.target, bound.task, bound.attempt))
 
-    def note_over(self, peer: str, task: int, attempt: int) -> None:
-        """The peer has told that it is over: what still tells of it as under way is older."""
-        self._told_over.setdefault(task, set()).add((peer, task, attempt))
+    def note_over(self, target: PeerName, task: int, attempt: int) -> None:
+        """The target has told that it is over: what still tells of it as under way is older."""
+        self._told_over.setdefault(task, set()).add((target, task, attempt))
 
-    def is_over(self, peer: str, task: int, attempt: int) -> bool:
-        return (peer, task, attempt) in self._told_over.get(task, ())
+    def is_over(self, target: PeerName, task: int, attempt: int) -> bool:
+        return (target, task, attempt) in self._told_over.get(task, ())
 
     def committed(self, task: int) -> None:
         """Nothing more is adopted for it, so nothing about it need be remembered."""
         self._told_over.pop(task, None)
 
-    def of_task(self, task: int) -> list[Binding]:
+    def any_of(self, task: int) -> bool:
+        return task in self._of_task
+
+    def of_task(self, task: int) -> list[Bound]:
         return [self._all[key] for key in self._of_task.get(task, ())]
 
-    def of_peer(self, peer: str) -> list[Binding]:
-        return [self._all[key] for key in self._of_peer.get(peer, ())]
+    def of_target(self, target: PeerName) -> list[Bound]:
+        return [self._all[key] for key in self._of_target.get(target, ())]
 
-    def all(self) -> list[Binding]:
+    def all(self) -> list[Bound]:
         return list(self._all.values())
 
-    def on(self, peer: str) -> bool:
+    def on(self, target: PeerName) -> bool:
         """Whether anything is under way there."""
-        return peer in self._of_peer
+        return target in self._of_target
 
-    def unconfirmed_on(self, peer: str) -> bool:
-        return peer in self._unconfirmed
+    def unconfirmed_on(self, target: PeerName) -> bool:
+        return target in self._unconfirmed
 
 
 def _remove(table: dict[K, dict[Key, None]], place: K, key: Key) -> None:

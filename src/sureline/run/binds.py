@@ -1,6 +1,7 @@
-"""What a peer is told to run one attempt, with the nodes that hold its inputs.
+"""What a target is told to run one attempt, with the nodes that hold its inputs.
 
-A task with an input that no node which is there holds is parked until one does.
+A task with an input that no node which is there holds is parked until one does. Where all tasks run
+in this process (`here`), inputs are in its store, and nothing travels.
 """
 
 from __future__ import annotations
@@ -19,17 +20,35 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Binds:
-    def __init__(self, run: str, epoch: int, graph: Graph, known: Known, holders: Holders) -> None:
+    def __init__(
+        self,
+        run: str,
+        epoch: int,
+        strategy: str,
+        graph: Graph,
+        known: Known,
+        holders: Holders,
+        *,
+        here: bool,
+    ) -> None:
         self._run = run
         self._epoch = epoch
+        self._strategy = strategy
         self._graph = graph
         self._known = known
         self._holders = holders
+        self._here = here
         self._parked: dict[str, dict[int, None]] = {}
 
-    def make(self, task: int, attempt: int) -> Bind | None:
+    def grow(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def make(self, task: int, attempt: int, claim: bytes, *, ahead: bool) -> Bind | None:
         """None, and the task is parked, if an input cannot be had from anywhere just now."""
         described = self._graph.tasks[task]
+        job = self._known.job(task, attempt)
+        if self._here:
+            return Bind(self._run, described.name, attempt, job, described.needs, ahead)
         sources: dict[str, tuple[Node, ...]] = {}
         for record in self._known.inputs(task):
             if self._graph.maker(record.path) is None:
@@ -43,11 +62,14 @@ class Binds:
             self._run,
             described.name,
             attempt,
-            self._known.job(task, attempt),
+            job,
             described.needs,
-            epoch=self._epoch,
-            key=self._known.key(task),
-            sources=sources,
+            ahead,
+            self._epoch,
+            self._known.key(task),
+            sources,
+            self._strategy,
+            claim,
         )
 
     def unpark(self, digest: str) -> list[int]:

@@ -1,8 +1,8 @@
 """A world that can be shut: afterwards nothing goes out through it, and nothing comes back in.
 
 A writer that learns that another has taken its run over must not write a single event more,
-whatever is still under way: fetches, timers, publications. All parts of a submitter act through
-one fence, so shutting it stops them all.
+whatever is still under way: fetches, timers, publications. All parts of a writer, and its strategy,
+act through fences with one gate, so shutting it stops them all.
 """
 
 from __future__ import annotations
@@ -24,43 +24,48 @@ from sureline.world.protocol import (
 )
 
 
-class _NoTimer:
-    def cancel(self) -> None: ...
-
-
-class Fence:
-    """See `protocol.World` for the contract while it is open."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.random = world.random
+class Gate:
+    def __init__(self) -> None:
         self.is_shut = False
 
     def shut(self) -> None:
         self.is_shut = True
 
-    def now(self) -> float:
-        return self._world.now()
+
+class _NoTimer:
+    def cancel(self) -> None: ...
+
+
+class Fence:
+    """See `protocol.World` for the contract while the gate is open."""
+
+    def __init__(self, world: World, gate: Gate) -> None:
+        self._world = world
+        self._gate = gate
+        self.random = world.random
+        self.now = world.now
+        self.get = world.get
+        self.busy = world.busy
 
     def elapsed(self) -> float:
         return self._world.elapsed()
 
     def send(self, to: AgentId, message: Message) -> None:
-        if not self.is_shut:
+        if not self._gate.is_shut:
             self._world.send(to, message)
 
     def after(self, seconds: float, action: Action) -> Timer:
-        if self.is_shut:
+        if self._gate.is_shut:
             return _NoTimer()
-        return self._world.after(seconds, lambda: None if self.is_shut else action())
+        return self._world.after(seconds, lambda: None if self._gate.is_shut else action())
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
     ) -> JobHandle:
-        if self.is_shut:
+        if self._gate.is_shut:
             return _NoTimer()
         return self._world.start(
-            job, lambda event: None if self.is_shut else on_event(event), after=after
+            job, lambda event: None if self._gate.is_shut else on_event(event), after=after
         )
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
@@ -70,29 +75,23 @@ class Fence:
     def fetch(
         self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
     ) -> None:
-        if not self.is_shut:
+        if not self._gate.is_shut:
             self._world.fetch(
-                wanted, sources, lambda found: None if self.is_shut else on_done(found)
+                wanted, sources, lambda found: None if self._gate.is_shut else on_done(found)
             )
 
     def record(self, event: Recordable) -> None:
-        if not self.is_shut:
+        if not self._gate.is_shut:
             self._world.record(event)
 
     def flush(self) -> None:
-        if not self.is_shut:
+        if not self._gate.is_shut:
             self._world.flush()
 
     def sync(self, on_durable: Action) -> None:
-        if not self.is_shut:
-            self._world.sync(lambda: None if self.is_shut else on_durable())
+        if not self._gate.is_shut:
+            self._world.sync(lambda: None if self._gate.is_shut else on_durable())
 
     def put(self, key: str, value: bytes) -> None:
-        if not self.is_shut:
+        if not self._gate.is_shut:
             self._world.put(key, value)
-
-    def get(self, key: str) -> bytes | None:
-        return self._world.get(key)
-
-    def busy(self, seconds: float) -> None:
-        self._world.busy(seconds)

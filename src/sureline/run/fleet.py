@@ -1,18 +1,19 @@
-"""The peers of a grid run as its writer sees them: where they are, and what they last told.
+"""The targets of a run as its writer sees them: where they are, and what they last told.
 
-A peer takes part from when it has answered an `Attach`: then it is known what of this run is under
+A peer takes part from when it has answered an `Attach`: then it is enlisted what of this run is under
 way there, and that older writers are fenced. Later it is asked again while something that was
-bound there has not been heard of, at growing intervals, and now and then in any case.
+bound there has not been heard of, at growing intervals, and now and then in any case. A target in
+the writer's own process takes part at once, and nothing is asked.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from sureline.peer.capacity import Capacity
 from sureline.peer.messages import Attach, Attached
-from sureline.world.address import Node, at, name_of
-from sureline.world.protocol import AgentId, World
+from sureline.run.port import Target
+from sureline.world.address import Node, PeerName, at, node_of, part_of
+from sureline.world.protocol import World
 
 ASK_S = 2.0
 ASK_MAX_S = 30.0
@@ -20,11 +21,10 @@ ASK_ANYWAY_S = 60.0
 PAGES_MAX = 100
 
 
-class Peer(msgspec.Struct):
-    name: str
-    node: Node
-    capacity: Capacity
-    site: str = ""
+class Enlisted(msgspec.Struct):
+    """A target, and how things stand with it."""
+
+    target: Target
     attached: bool = False
     session: int = 0
     serial: int = 0
@@ -36,8 +36,8 @@ class Peer(msgspec.Struct):
     """Of the answer to the last Attach, as far as it has come."""
 
     @property
-    def agent(self) -> AgentId:
-        return at(self.node, "peer")
+    def node(self) -> Node:
+        return node_of(self.target.agent)
 
 
 class Answer(msgspec.Struct):
@@ -55,70 +55,81 @@ class Fleet:
         self._world = world
         self._run = run
         self._epoch = epoch
-        self._peers: dict[str, Peer] = {}
+        self._all: dict[PeerName, Enlisted] = {}
 
-    def get(self, name: str) -> Peer | None:
-        return self._peers.get(name)
+    def get(self, name: PeerName) -> Enlisted | None:
+        return self._all.get(name)
 
-    def all(self) -> list[Peer]:
-        return list(self._peers.values())
+    def all(self) -> list[Enlisted]:
+        return list(self._all.values())
 
-    def node(self, name: str) -> Node | None:
-        peer = self._peers.get(name)
-        return None if peer is None else peer.node
+    def attached(self) -> dict[PeerName, Target]:
+        """Those that take part."""
+        return {name: enlisted.target for name, enlisted in self._all.items() if enlisted.attached}
 
-    def add(self, node: Node, capacity: Capacity, site: str) -> Peer:
-        name = name_of(node)
-        peer = self._peers[name] = Peer(name, node, capacity, site)
-        self.ask(peer)
-        return peer
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of them take part."""
+        return all(enlisted.attached for enlisted in self._all.values())
 
-    def remove(self, name: str) -> Peer | None:
-        return self._peers.pop(name, None)
+    def node(self, name: PeerName) -> Node | None:
+        enlisted = self._all.get(name)
+        return None if enlisted is None else enlisted.node
 
-    def moved(self, peer: Peer, node: Node) -> None:
+    def add(self, target: Target, *, here: bool = False) -> Enlisted:
+        """`here`: it is in this process, and needs not be asked."""
+        enlisted = self._all[target.name] = Enlisted(target, attached=here)
+        if not here:
+            self.ask(enlisted)
+        return enlisted
+
+    def remove(self, name: PeerName) -> None:
+        self._all.pop(name, None)
+
+    def moved(self, enlisted: Enlisted, node: Node) -> None:
         """It was started again elsewhere."""
-        peer.node = node
-        self.ask(peer)
+        agent = at(node, part_of(enlisted.target.agent))
+        enlisted.target = msgspec.structs.replace(enlisted.target, agent=agent)
+        self.ask(enlisted)
 
-    def ask(self, peer: Peer) -> None:
-        peer.serial += 1
-        peer.pages = {}
-        peer.ask_at = self._world.now() + peer.interval_s
-        peer.interval_s = min(ASK_MAX_S, 2 * peer.interval_s)
-        self._world.send(peer.agent, Attach(self._run, self._epoch, peer.serial))
+    def ask(self, enlisted: Enlisted) -> None:
+        enlisted.serial += 1
+        enlisted.pages = {}
+        enlisted.ask_at = self._world.now() + enlisted.interval_s
+        enlisted.interval_s = min(ASK_MAX_S, 2 * enlisted.interval_s)
+        self._world.send(enlisted.target.agent, Attach(self._run, self._epoch, enlisted.serial))
 
-    def ask_later(self, peer: Peer) -> None:
+    def ask_later(self, enlisted: Enlisted) -> None:
         """Something was bound there, and it may take a moment to tell of it."""
-        peer.ask_at = max(peer.ask_at, self._world.now() + ASK_S)
+        enlisted.ask_at = max(enlisted.ask_at, self._world.now() + ASK_S)
 
-    def heard(self, peer: Peer) -> None:
-        peer.heard_at = self._world.now()
+    def heard(self, enlisted: Enlisted) -> None:
+        enlisted.heard_at = self._world.now()
 
-    def is_due(self, peer: Peer, *, bound: bool, unheard: bool) -> bool:
+    def is_due(self, enlisted: Enlisted, *, bound: bool, unheard: bool) -> bool:
         """Whether to ask now: `bound` if anything is under way there, `unheard` if some of it has
         not been told of."""
         now = self._world.now()
-        if not peer.attached or unheard:
-            return now >= peer.ask_at
-        return bound and now >= max(peer.ask_at, peer.heard_at + ASK_ANYWAY_S)
+        if not enlisted.attached or unheard:
+            return now >= enlisted.ask_at
+        return bound and now >= max(enlisted.ask_at, enlisted.heard_at + ASK_ANYWAY_S)
 
-    def collect(self, peer: Peer, page: Attached) -> Answer | None:
+    def collect(self, enlisted: Enlisted, page: Attached) -> Answer | None:
         """The whole answer, once its last missing page is here."""
-        if page.serial != peer.serial or not 0 <= page.page < PAGES_MAX:
+        if page.serial != enlisted.serial or not 0 <= page.page < PAGES_MAX:
             return None
-        peer.pages[page.page] = page
-        last = next((p.page for p in peer.pages.values() if p.last), None)
-        if last is None or len(peer.pages) <= last:
+        enlisted.pages[page.page] = page
+        last = next((p.page for p in enlisted.pages.values() if p.last), None)
+        if last is None or len(enlisted.pages) <= last:
             return None
-        pages = [peer.pages[number] for number in range(last + 1) if number in peer.pages]
+        pages = [enlisted.pages[number] for number in range(last + 1) if number in enlisted.pages]
         if len(pages) <= last:
             return None  # some beyond the last one: nothing that adds up
         if any(p.session != page.session for p in pages):
             return None  # it was started again in between, and is asked again
-        peer.pages = {}
-        peer.interval_s = ASK_S
-        peer.ask_at = self._world.now() + ASK_S
+        enlisted.pages = {}
+        enlisted.interval_s = ASK_S
+        enlisted.ask_at = self._world.now() + ASK_S
         return _joined(pages)
 
 

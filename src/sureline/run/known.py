@@ -25,6 +25,16 @@ class Known:
         """How many children of a task have not committed yet."""
         self._in_place = {path for task in graph.tasks for path in task.in_place}
 
+    def grow(self, graph: Graph) -> None:
+        """The graph has these tasks now."""
+        old = len(self._readers)
+        self._graph = graph
+        self._readers.extend([0] * (len(graph) - old))
+        for task in range(old, len(graph)):
+            for parent in graph.parents[task]:
+                self._readers[parent] += 1
+            self._in_place.update(graph.tasks[task].in_place)
+
     def missing(self, task: int) -> list[str]:
         """The user's files that the task reads and that have no identity yet."""
         return [

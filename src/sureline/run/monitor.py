@@ -21,7 +21,7 @@ from sureline.forecast.result import QUANTILE_SHARES, Forecast, basis_words
 from sureline.journal.events import Foreseen, Planned, Repaired
 from sureline.journal.words import percent
 from sureline.run.outlook import Following, OutlookFound
-from sureline.run.strategy import Action, Applied, Repairer, Situation
+from sureline.run.repair import Applied, Remedy, Repairer, Situation
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
 from sureline.world.protocol import Fetched, World
@@ -44,7 +44,7 @@ TROUBLE_S = 30.0
 """Before another forecast after one that could not be made."""
 ANSWER_S_MAX = 10.0
 """How long a repairer may take to answer."""
-ACTIONS_MAX = 12
+REMEDIES_MAX = 12
 TOGETHER_MAX = 10
 GAIN_MIN = 0.02
 """What does not restore surety is done if it adds at least so much."""
@@ -63,9 +63,9 @@ NONE_AGAIN = 0.1
 
 
 class Option(NamedTuple):
-    """Actions that are done together."""
+    """Remedies that are done together."""
 
-    actions: tuple[Action, ...]
+    remedies: tuple[Remedy, ...]
     cost: float
 
 
@@ -204,7 +204,7 @@ class Monitor:
         situation = self._situation(forecast, progress)
         heard = self._expect()
         self._repairer.candidates(
-            situation, lambda actions: heard(lambda: self._judge(situation, actions))
+            situation, lambda remedies: heard(lambda: self._judge(situation, remedies))
         )
 
     def _expect(self) -> Callable[[Callable[[], None]], None]:
@@ -222,9 +222,9 @@ class Monitor:
         timer = self._world.after(ANSWER_S_MAX, lambda: heard(self._look_again))
         return heard
 
-    def _judge(self, situation: Situation, actions: Sequence[Action]) -> None:
-        options = combined(actions, self._repairer.left)
-        plans = [tuple(c for a in option.actions for c in a.changes) for option in options]
+    def _judge(self, situation: Situation, remedies: Sequence[Remedy]) -> None:
+        options = combined(remedies, self._repairer.left)
+        plans = [tuple(c for a in option.remedies for c in a.changes) for option in options]
         wanted = self._following.outlook(
             situation.progress,
             self._deadline_at,
@@ -253,44 +253,44 @@ class Monitor:
         if after < self._terms.surety:
             self._say_none(situation, max(before, after))
         if after >= self._terms.surety or after >= before + GAIN_MIN:
-            self._do(list(options[best].actions), before, after)
+            self._do(list(options[best].remedies), before, after)
             return
         best = soonest(options, [_middle_s(plan) for plan in found.plans])
         if _middle_s(found.plans[best]) <= (1 - SOONER_MIN) * _middle_s(found.forecast):
-            self._do(list(options[best].actions), before, sureties[best])
+            self._do(list(options[best].remedies), before, sureties[best])
         else:
             self._look_again()
 
-    def _do(self, actions: list[Action], before: float, after: float) -> None:
+    def _do(self, remedies: list[Remedy], before: float, after: float) -> None:
         """Do these, one after another; one that cannot be done ends it."""
-        if not actions:
+        if not remedies:
             self._told_none = None if after >= self._terms.surety else self._told_none
             self._look_again()
             return
-        action, heard = actions.pop(0), self._expect()
+        remedy, heard = remedies.pop(0), self._expect()
 
         def told(applied: Applied) -> None:
             if applied.done:
-                self._record_repair(action, applied, before, after)
-                heard(lambda: self._do(actions, before, after))
+                self._record_repair(remedy, applied, before, after)
+                heard(lambda: self._do(remedies, before, after))
             else:
                 heard(self._look_again)
 
-        self._repairer.apply(action, told)
+        self._repairer.apply(remedy, told)
 
-    def _record_repair(self, action: Action, applied: Applied, before: float, after: float) -> None:
-        name = self._graph.tasks[action.task].name if action.task >= 0 else ""
+    def _record_repair(self, remedy: Remedy, applied: Applied, before: float, after: float) -> None:
+        name = self._graph.tasks[remedy.task].name if remedy.task >= 0 else ""
         self._world.record(
             Repaired(
                 self._world.now(),
-                action.how,
+                remedy.how,
                 f"surety fell to {percent(before)}, {percent(self._terms.surety)} is wanted",
                 before,
                 after,
                 name,
                 applied.attempt,
-                action.from_peer,
-                action.to_peer,
+                remedy.from_peer,
+                remedy.to_peer,
                 applied.cost,
             )
         )
@@ -315,40 +315,40 @@ class Monitor:
 
 
 def _peers_of(option: Option) -> tuple[str, ...] | None:
-    """The peers that would be used, if one of the actions changes that."""
-    named = [action.peers for action in option.actions if action.peers is not None]
+    """The peers that would be used, if one of the remedies changes that."""
+    named = [remedy.peers for remedy in option.remedies if remedy.peers is not None]
     return None if not named else tuple(dict.fromkeys(peer for peers in named for peer in peers))
 
 
-def combined(actions: Sequence[Action], left: float) -> list[Option]:
-    """Each action alone; then what is offered first for each task: two of them together, three, and
+def combined(remedies: Sequence[Remedy], left: float) -> list[Option]:
+    """Each remedy alone; then what is offered first for each task: two of them together, three, and
     so on; then the same of what is offered second. Several tasks may be late at once, and then
     doing something about one of them helps nothing."""
-    found = [Option((action,), action.cost) for action in actions[:ACTIONS_MAX]]
-    for chain in _chains(actions):
+    found = [Option((remedy,), remedy.cost) for remedy in remedies[:REMEDIES_MAX]]
+    for chain in _chains(remedies):
         for count in range(2, min(TOGETHER_MAX, len(chain)) + 1):
             first = tuple(chain[:count])
-            found.append(Option(first, sum(action.cost for action in first)))
+            found.append(Option(first, sum(remedy.cost for remedy in first)))
     return [option for option in found if option.cost <= left]
 
 
-def _chains(actions: Sequence[Action]) -> tuple[list[Action], list[Action]]:
+def _chains(remedies: Sequence[Remedy]) -> tuple[list[Remedy], list[Remedy]]:
     """What is offered first for each task, and second; in the order in which it is offered."""
-    chains: tuple[list[Action], list[Action]] = ([], [])
+    chains: tuple[list[Remedy], list[Remedy]] = ([], [])
     offered: Counter[int] = Counter()
-    for action in actions:
-        rank = offered[action.task]
-        offered[action.task] += 1
+    for remedy in remedies:
+        rank = offered[remedy.task]
+        offered[remedy.task] += 1
         if rank < len(chains):
-            chains[rank].append(action)
+            chains[rank].append(remedy)
     return chains
 
 
 def chosen(options: Sequence[Option], sureties: Sequence[float], wanted: float) -> int:
     """The cheapest that restores surety, of equal ones the surest; else the surest, of equal ones
-    the cheapest; among all that, the one with fewest actions, and the first."""
+    the cheapest; among all that, the one with fewest remedies, and the first."""
     sized = [
-        (option.cost, -surety, len(option.actions), k)
+        (option.cost, -surety, len(option.remedies), k)
         for k, (option, surety) in enumerate(zip(options, sureties, strict=True))
     ]
     restoring = [one for one in sized if -one[1] >= wanted]
@@ -358,9 +358,9 @@ def chosen(options: Sequence[Option], sureties: Sequence[float], wanted: float) 
 
 
 def soonest(options: Sequence[Option], middles_s: Sequence[float]) -> int:
-    """The one that is done first, of equal ones the cheapest, and the one with fewest actions."""
+    """The one that is done first, of equal ones the cheapest, and the one with fewest remedies."""
     sized = [
-        (middle_s, option.cost, len(option.actions), k)
+        (middle_s, option.cost, len(option.remedies), k)
         for k, (option, middle_s) in enumerate(zip(options, middles_s, strict=True))
     ]
     return min(sized)[3]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from sureline.journal.events import Contracted, Settled, TaskEnded
+from sureline.journal.events import Noted, TaskEnded, Unknown
 from sureline.workflow.terms import SURETY_WANTED, Terms
 from sureline.world.protocol import Message
 
@@ -24,6 +24,10 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hash the stored files of committed tasks again before relying on them."""
     grid: str = ""
     """The grid whose peers run the tasks; '' for this machine."""
+    strategy: str = ""
+    """Which one decides where tasks go; '' for the usual one (`strategies.usual`)."""
+    settings: dict[str, bool | float | str] = {}
+    """What was set of it."""
     deadline_at: float | None = None
     """When the run is to be done, in seconds since the epoch."""
     budget: float | None = None
@@ -55,5 +59,5 @@ class Past(msgspec.Struct):
 
     committed: dict[str, TaskEnded] = {}
     attempts: dict[str, int] = {}
-    money: tuple[Contracted | Settled, ...] = ()
-    """What was agreed and paid, in order."""
+    noted: tuple[Noted | Unknown, ...] = ()
+    """What its strategy noted, in order; also what is not known here, which a strategy may."""

@@ -24,6 +24,7 @@ from sureline.journal.events import (
     TaskStarted,
 )
 from sureline.journal.history import Observed
+from sureline.run.estimates import QUANTILE_SHARES, Estimate, Estimates, EstimatesFound
 from sureline.workflow.model import Graph, Takes
 from sureline.world.protocol import Fetched, Recordable, Wanted, World
 
@@ -210,6 +211,12 @@ class Seer:
             for number, plan in enumerate(wanted.plans)
         )
         return OutlookFound(base, plans, base.cost_s + sum(plan.cost_s for plan in plans))
+
+    def estimates(self, wanted: Estimates) -> EstimatesFound:
+        from sureline.forecast.expected import expected  # numpy is loaded when it is needed
+
+        found = expected(wanted.graph, self._history, wanted.run, QUANTILE_SHARES)
+        return EstimatesFound(tuple(Estimate(*one) for one in found))
 
     def _of_plan(
         self, forecaster: Forecaster, wanted: Outlook, plan: Plan, number: int

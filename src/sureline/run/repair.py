@@ -1,133 +1,101 @@
-"""What can be done about a late run where nothing costs anything: here, or on free peers.
+"""What can be done when a run is no longer sure enough: the words of the monitor and its repairer.
 
-A task that decides the end and is under way may be run a second time, where there is room. Where
-there is none, it may be stopped and started anew, but only if it is plain that it hangs: it has
-taken far longer than several others of its kind did in this run. Else a wrong estimate would
-cost the work that was done.
+A `Repairer` says what could be done; `monitor` has that judged by forecasts, chooses, and lets the
+repairer do it. `free_repair` has what is done for nothing; a strategy may bring a repairer of its own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from sureline.forecast.change import Change
+from sureline.forecast.progress import Progress
 from sureline.forecast.result import Forecast
-from sureline.run.strategy import Action, Applied, Placer, Running, Situation
-from sureline.workflow.model import Call, Graph, Takes
-from sureline.world.protocol import AgentId
-
-CANDIDATES_MAX = 4
-HANGS_SEEN_MIN = 3
-HANGS_FACTOR = 3.0
-"""A task hangs if it takes so many times longer than all of at least HANGS_SEEN_MIN others did."""
-DUPLICATES_OF_TASK_MAX = 2
-DUPLICATES_OF_RUN_MIN = 16
-DUPLICATES_OF_RUN_SHARE = 0.1
-"""Attempts that repair may add: to a task, and to a run of few tasks or of many. Of a run's, those
-are not counted that brought the result: what helped uses up nothing."""
+from sureline.journal.events import Repair
+from sureline.workflow.model import Takes
+from sureline.workflow.terms import Terms
+from sureline.world.address import PeerName
 
 
-class Allowance:
-    """How many attempts repair may still add. Python calls get none: they work in the user's own
-    directory, where two of them at once would be in each other's way."""
+class Running(NamedTuple):
+    """An attempt under way."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._of_task: dict[int, int] = {}
-        self._added: set[tuple[int, int]] = set()
-        self._left = max(DUPLICATES_OF_RUN_MIN, int(DUPLICATES_OF_RUN_SHARE * len(graph)))
-
-    def allows(self, task: int) -> bool:
-        is_call = isinstance(self._graph.tasks[task].action, Call)
-        few = self._of_task.get(task, 0) < DUPLICATES_OF_TASK_MAX
-        return self._left > 0 and few and not is_call
-
-    def use(self, task: int, attempt: int) -> None:
-        self._of_task[task] = self._of_task.get(task, 0) + 1
-        self._added.add((task, attempt))
-        self._left -= 1
-
-    def done(self, task: int, attempt: int) -> None:
-        """The task has its result by this attempt."""
-        if (task, attempt) in self._added:
-            self._added.remove((task, attempt))
-            self._left += 1
+    task: int
+    attempt: int
+    peer: PeerName
+    since: float
+    """When it was bound, in seconds since the epoch."""
 
 
-class FreeRepairer:
-    """See `strategy.Repairer`. `duplicate(task, peer)` starts another attempt and `restart(task)`
-    the task anew: both give the number of the new attempt, 0 if it cannot be done."""
+class Situation(msgspec.Struct, frozen=True):
+    """What is known when a run is not sure enough any more."""
 
-    left = math.inf
+    terms: Terms
+    forecast: Forecast
+    """It carries the surety, and the tasks that decide the end (`critical`)."""
+    progress: Progress
+    """What the forecast is of."""
+    running: tuple[Running, ...]
+    """Every attempt under way; several of one task stand beside each other."""
+    may_duplicate: frozenset[int]
+    """The running tasks of which another attempt is allowed: not too many have been made, and
+    two attempts at once do each other no harm."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        placer: Placer,
-        duplicate: Callable[[int, AgentId], int],
-        restart: Callable[[int], int],
-    ) -> None:
-        self._graph = graph
-        self._placer = placer
-        self._duplicate = duplicate
-        self._restart = restart
+
+class Remedy(msgspec.Struct, frozen=True):
+    """Something that could be done about it."""
+
+    how: Repair
+    changes: tuple[Change, ...]
+    """What it means for a forecast."""
+    task: int
+    """The task that it is about; -1 if it is about many."""
+    from_peer: str = ""
+    to_peer: str = ""
+    cost: float = 0.0
+    """Money that it takes in the worst case, beyond what is committed already."""
+    token: str = ""
+    """The repairer's own mark: a bid, a price."""
+    peers: tuple[str, ...] | None = None
+    """The peers that tasks would go to from then on; None if that does not change."""
+
+
+class Applied(NamedTuple):
+    """What became of a remedy. `attempt` is the one it started, 0 for none; `cost` what it will
+    cost as agreed; `why` says in words why it could not be done."""
+
+    done: bool
+    attempt: int = 0
+    cost: float = 0.0
+    why: str = ""
+
+
+class Repairer(Protocol):
+    """Knows what can be done to a run. One thing at a time: `candidates` or `apply` is called
+    again only when the last call was answered or given up, and a late answer does no harm."""
+
+    @property
+    def left(self) -> float:
+        """Money that may still be committed; infinite where nothing costs anything or there is
+        no budget."""
 
     def promises(self) -> Mapping[int, Takes]:
-        return {}
+        """What providers have promised of tasks that are not done: it replaces what a forecast
+        would expect of them."""
 
-    def peers(self) -> None:
-        return None
+    def peers(self) -> Collection[str] | None:
+        """The peers that tasks are meant to go to: a forecast counts on no others; None for all."""
 
     def planned(self, forecast: Forecast) -> tuple[float, Mapping[str, int]]:
-        return 0.0, {}
+        """What the run is to cost in all, and how many tasks each provider is to get; asked when
+        the first forecast is there."""
 
-    def candidates(self, situation: Situation, offer: Callable[[Sequence[Action]], None]) -> None:
-        found = []
-        for attempts in late_first(self._graph, situation)[:CANDIDATES_MAX]:
-            action = self._action(situation, attempts)
-            if action is not None:
-                found.append(action)
-        offer(found)
+    def candidates(self, situation: Situation, offer: Callable[[Sequence[Remedy]], None]) -> None:
+        """Find out what could be done, asking for new bids if need be, and offer it once, the
+        most promising first; nothing if nothing can be done. Each alone must be affordable."""
 
-    def _action(self, situation: Situation, attempts: Sequence[Running]) -> Action | None:
-        task, peer = attempts[0].task, attempts[-1].peer
-        to = self._placer.spare(self._graph.tasks[task].needs, [one.peer for one in attempts])
-        if to is not None:
-            return Action("duplicate", (Change(task, "duplicate"),), task, peer, to)
-        if self._hangs(situation, attempts):
-            return Action("swap", (Change(task, "replace"),), task, peer, peer)
-        return None
-
-    def _hangs(self, situation: Situation, attempts: Sequence[Running]) -> bool:
-        kind = self._graph.tasks[attempts[0].task].kind_name
-        seen_s = situation.progress.observed_s.get(kind, ())
-        elapsed_s = situation.progress.at - attempts[-1].since
-        return len(seen_s) >= HANGS_SEEN_MIN and elapsed_s > HANGS_FACTOR * max(seen_s)
-
-    def apply(self, action: Action, told: Callable[[Applied], None]) -> None:
-        if action.how == "duplicate":
-            attempt = self._duplicate_where_there_is_room(action)
-        else:
-            attempt = self._restart(action.task)
-        told(Applied(bool(attempt), attempt, why="" if attempt else "there is no room any more"))
-
-    def _duplicate_where_there_is_room(self, action: Action) -> int:
-        """What was done just before may have taken the room that there was."""
-        needs = self._graph.tasks[action.task].needs
-        room = self._placer.spare(needs, [action.from_peer])
-        return 0 if room is None else self._duplicate(action.task, room)
-
-
-def late_first(graph: Graph, situation: Situation) -> list[list[Running]]:
-    """The attempts under way of each task that may be duplicated: those first that most often
-    decide the end, and of these the ones that began first."""
-    share = {graph.index[name]: share for name, share in situation.forecast.critical}
-    by_task: dict[int, list[Running]] = {}
-    for one in situation.running:
-        if one.task in situation.may_duplicate:
-            by_task.setdefault(one.task, []).append(one)
-    return sorted(
-        by_task.values(),
-        key=lambda attempts: (-share.get(attempts[0].task, 0.0), attempts[0].since),
-    )
+    def apply(self, remedy: Remedy, told: Callable[[Applied], None]) -> None:
+        """Do it, and tell once what became of it. Never commits more than `left`."""

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable
 from sureline.forecast.progress import Progress
 from sureline.forecast.result import Forecast
 from sureline.journal.events import Event
+from sureline.run.free_repair import Allowance
 from sureline.run.monitor import Monitor
 from sureline.run.options import Options
 from sureline.run.outlook import Following, Overheard
-from sureline.run.repair import Allowance
-from sureline.run.strategy import Repairer, Running, Situation
+from sureline.run.port import Bound
+from sureline.run.repair import Repairer, Running, Situation
 from sureline.workflow.model import Graph
-from sureline.world.protocol import AgentId, World
+from sureline.world.protocol import World
 
-UnderWay = Callable[[], list[tuple[int, int, AgentId]]]
-"""(task, attempt, peer) of every attempt that has not ended."""
+UnderWay = Callable[[], list[Bound]]
+"""Every attempt that has not ended."""
 
 
 class Watch:
@@ -58,8 +59,9 @@ class Watch:
 
     def _situation(self, forecast: Forecast, progress: Progress, under_way: UnderWay) -> Situation:
         running = sorted(
-            Running(task, attempt, peer, progress.started.get(task, progress.at))
-            for task, attempt, peer in under_way()
+            Running(one.task, one.attempt, one.target, progress.started.get(one.task, progress.at))
+            for one in under_way()
+            if not one.withdrawn
         )
         allowed = frozenset(one.task for one in running if self.allowance.allows(one.task))
         return Situation(self._options.terms, forecast, progress, tuple(running), allowed)

@@ -1,5 +1,117 @@
-"""Ways to decide which task runs where; one module or package each, all behind `run.strategy`.
+"""Strategies: which task runs where. One module or package for each, named after its paper.
 
-`embedded` is the simplest: one machine, everything here. `spread` is the simplest for many: a
-ready task goes to the least loaded peer that meets its needs.
+This is the registry: nothing outside `strategies` knows one by name, and other packages add theirs
+through the entry-point group `sureline.strategies` (an entry point names a `run.port.Strategy`).
+What all of them keep (`books`) lives here too. Imports `run` (the port) and what is below it.
 """
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+
+from sureline.run.options import Options
+from sureline.run.port import Strategy
+from sureline.workflow.mistakes import UserError
+from sureline.workflow.terms import Terms
+
+GROUP = "sureline.strategies"
+OURS = ("embedded", "spread", "random", "heft", "surety")
+"""Modules of this package, each with a `Strategy` of its own name."""
+
+_log = logging.getLogger(__name__)
+
+
+@cache
+def known() -> Mapping[str, Strategy]:
+    """All that are installed, by name; ours come first, and cannot be replaced."""
+    found = {name: _ours(name) for name in OURS}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            strategy = entry.load()
+        except Exception as error:  # somebody else's package: its mistake must not stop us
+            _log.warning("the strategy %s cannot be loaded: %r", entry.name, error)
+            continue
+        if not isinstance(strategy, Strategy):
+            _log.warning("the entry point %s names no strategy", entry.name)
+        elif strategy.name in found:
+            _log.warning("there is a strategy %s already; %s is left out", strategy.name, entry)
+        else:
+            found[strategy.name] = strategy
+    return found
+
+
+def _ours(name: str) -> Strategy:
+    strategy = getattr(import_module(f"{__name__}.{name}"), name)
+    assert isinstance(strategy, Strategy), f"{name} is a strategy"
+    return strategy
+
+
+def strategy(name: str) -> Strategy:
+    """Raises UserError for one that is not installed. Of ours, no others are loaded for it."""
+    found = _ours(name) if name in OURS else known().get(name)
+    if found is None:
+        raise UserError(
+            f"there is no strategy {name!r}{_near(name, known())}; see: sureline strategies"
+        )
+    return found
+
+
+def usual(*, grid: bool, terms: Terms) -> str:
+    """The one that is taken where the user names none."""
+    if not grid:
+        return "embedded"
+    return "spread" if terms.budget is None else "surety"
+
+
+def resolved(options: Options) -> Options:
+    """The options with the strategy that they mean, and its settings checked. Raises UserError."""
+    name = options.strategy or usual(grid=bool(options.grid), terms=options.terms)
+    found = strategy(name)
+    if found.where == "here" and options.grid:
+        raise UserError(f"{name} runs everything on this machine; leave out --grid, or --strategy")
+    if found.where == "grid" and not options.grid:
+        raise UserError(f"{name} places tasks on a grid; name one with --grid")
+    if options.budget is not None and not found.spends:
+        spending = " or ".join(other.name for other in known().values() if other.spends)
+        raise UserError(
+            f"{name} spends no money; leave out --budget, or take --strategy {spending}"
+        )
+    if options.budget is None and found.spends:
+        raise UserError(f"{name} spends money; say how much with --budget (0 for free peers only)")
+    settings_of(found, options.settings)
+    return msgspec.structs.replace(options, strategy=name)
+
+
+def settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:
+    """A strategy's settings with these values. Raises UserError for a name or a value that it does
+    not know."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(strategy.settings)}
+    for key in given:
+        if key not in fields:
+            raise UserError(
+                f"{strategy.name} has no setting {key!r}{_near(key, fields)}; "
+                "see: sureline strategies"
+            )
+    try:
+        return msgspec.convert(dict(given), strategy.settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise UserError(f"a setting of {strategy.name} does not fit: {error}") from None
+
+
+def machine_settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:
+    """What a peer's owner said, as far as this strategy has a use for it."""
+    mine = {field.name for field in msgspec.structs.fields(strategy.machine_settings)}
+    return msgspec.convert({k: v for k, v in given.items() if k in mine}, strategy.machine_settings)
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

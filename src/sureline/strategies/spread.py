@@ -1,302 +1,102 @@
-"""A ready task goes to the least loaded peer that meets its needs.
+"""A ready task goes to the least loaded target that meets its needs.
 
-The load of a peer is the share of its cores that is in use: by this run, which is known exactly,
-and by others, as the peer last told. Among equally loaded ones the peer that holds most of the
-task's inputs is taken, and else one by a hash of this submitter and the peer, so that several
-submitters do not all choose the same one.
-
-What fits is known from a book of our own for each peer, kept in arrays: a decision looks at all
-peers at once, a few microseconds for a thousand of them. We never place more on a peer than it
-has, counting our own; what others hold there shows only as load, and the peer may let a task wait.
-
-A task that is too large for what is free may be overtaken, but not for ever: after PATIENCE
-decisions one peer that is large enough is reserved for it. Tasks that no peer could run wait
-without being in anybody's way.
+The load of a target is the share of its cores that is in use: by this run, which is known exactly,
+and by others, as the target last told. Among equally loaded ones the target that holds most of the
+task's inputs is taken, and else one by a hash of this run and the target, so that several runs do not
+all choose the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-from blake3 import blake3
-
-from sureline.peer.capacity import Capacity, Ledger
-from sureline.peer.grid_agent import GridPeerAgent
+from sureline.run.port import (
+    Action,
+    Bound,
+    Deciding,
+    Engine,
+    Noted,
+    Over,
+    Seat,
+    Strategy,
+    Target,
+    Unknown,
+)
 from sureline.run.ready import ReadyQueue
-from sureline.run.strategy import Placement, Strategy
+from sureline.strategies.books import Books
 from sureline.workflow.model import Needs
-from sureline.world.protocol import AgentId
+from sureline.world.address import PeerName
 
-PATIENCE = 200
 EQUAL_LOADS = 1e-6
-TIE_WEIGHT = 1e-9
-_GROW = 64
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
-class Books:
-    """What is free on each peer, by our own placements. Peers have numbered places, used again."""
+class Spread(Deciding):
+    """`salt` tells runs apart, such as by their names."""
 
     def __init__(self, salt: str) -> None:
-        self._salt = salt
-        self._place: dict[AgentId, int] = {}
-        self._names: list[AgentId] = []
-        self._ledgers: list[Ledger | None] = []
-        self._free_places: list[int] = []
-        self._free: Integers = np.zeros((0, 4), dtype=np.int64)
-        """Millicores, bytes of memory, bytes of disk, GPUs."""
-        self._load: Floats = np.zeros(0)
-        """Share of the cores in use, and a tie-breaker far below it; infinite where nobody is."""
-        self._others: list[float] = []
-        self._ties: list[float] = []
-        self._reserved: dict[Needs, int] = {}
-        self._is_reserved: npt.NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self._passed: dict[Needs, int] = {}
-        self._impossible: set[Needs] = set()
-        self._unbooked: dict[AgentId, dict[Needs, int]] = {}
-
-    def __contains__(self, peer: AgentId) -> bool:
-        return peer in self._place
-
-    def join(self, peer: AgentId, capacity: Capacity) -> None:
-        place = self._free_places.pop() if self._free_places else self._grow()
-        self._place[peer] = place
-        self._names[place] = peer
-        self._ledgers[place] = Ledger(capacity)
-        self._others[place] = 0.0
-        self._ties[place] = _fraction(self._salt, peer) * TIE_WEIGHT
-        self._impossible.clear()
-        self._note(place)
-
-    def leave(self, peer: AgentId) -> None:
-        place = self._place.pop(peer, None)
-        if place is None:
-            return
-        self._ledgers[place] = None
-        self._load[place] = np.inf
-        self._free[place] = -1
-        self._unbooked.pop(peer, None)
-        for needs in [n for n, reserved in self._reserved.items() if reserved == place]:
-            self._unreserve(needs)
-        self._free_places.append(place)
-
-    def report(self, peer: AgentId, load: float) -> None:
-        """So many cores are in use there, ours among them."""
-        place = self._place.get(peer)
-        if place is not None:
-            self._others[place] = max(0.0, load - self._ours(place))
-            self._note(place)
-
-    def take(self, peer: AgentId, needs: Needs) -> None:
-        ledger = self._ledgers[self._place[peer]]
-        assert ledger is not None
-        if ledger.fits(needs):
-            ledger.take(needs)
-        else:  # an attempt of an earlier writer, which saw the peer differently
-            unbooked = self._unbooked.setdefault(peer, {})
-            unbooked[needs] = unbooked.get(needs, 0) + 1
-        self._note(self._place[peer])
-
-    def give_back(self, peer: AgentId, needs: Needs) -> None:
-        place = self._place.get(peer)
-        if place is None:
-            return
-        unbooked = self._unbooked.get(peer, {})
-        if unbooked.get(needs):
-            unbooked[needs] -= 1
-            return
-        ledger = self._ledgers[place]
-        assert ledger is not None
-        ledger.give_back(needs)
-        self._note(place)
-
-    def best(self, needs: Needs) -> tuple[AgentId, float] | None:
-        """The least loaded peer on which the needs fit, and its load."""
-        fitting = self._fitting(needs)
-        loads = np.where(fitting, self._load, np.inf)
-        if not len(loads):
-            return None
-        place = int(loads.argmin())
-        if not np.isfinite(loads[place]):
-            self._note_passed(needs)
-            return None
-        return self._names[place], float(loads[place])
-
-    def best_but(self, needs: Needs, but: Sequence[AgentId]) -> AgentId | None:
-        """The least loaded peer that is none of these and on which the needs fit."""
-        loads = np.where(self._fitting(needs), self._load, np.inf)
-        for peer in but:
-            if peer in self._place:
-                loads[self._place[peer]] = np.inf
-        if not len(loads):
-            return None
-        place = int(loads.argmin())
-        return self._names[place] if np.isfinite(loads[place]) else None
-
-    def fits_on(self, peer: AgentId, needs: Needs) -> float | None:
-        """The peer's load, if the needs fit there."""
-        place = self._place.get(peer)
-        if place is None or (self._is_reserved[place] and self._reserved.get(needs) != place):
-            return None
-        ledger = self._ledgers[place]
-        if ledger is None or not ledger.fits(needs):
-            return None
-        return float(self._load[place])
-
-    def placed(self, needs: Needs) -> None:
-        """One with these needs has found its place: nothing is reserved for it any more."""
-        self._passed.pop(needs, None)
-        self._unreserve(needs)
-
-    # -- inside --------------------------------------------------------------------------------
-
-    def _fitting(self, needs: Needs) -> npt.NDArray[np.bool_]:
-        free = self._free
-        fitting = free[:, 0] >= round(needs.cores * 1000)
-        if needs.memory_bytes:
-            fitting &= free[:, 1] >= needs.memory_bytes
-        if needs.disk_bytes:
-            fitting &= free[:, 2] >= needs.disk_bytes
-        if needs.gpus:
-            fitting &= free[:, 3] >= needs.gpus
-        if self._reserved:
-            mine = self._reserved.get(needs)
-            fitting &= ~self._is_reserved
-            if mine is not None:
-                ledger = self._ledgers[mine]
-                fitting[mine] = ledger is not None and ledger.fits(needs)
-        if needs.tags:
-            for place in np.flatnonzero(fitting):
-                ledger = self._ledgers[place]
-                fitting[place] = ledger is not None and ledger.fits(needs)
-        return fitting
-
-    def _note_passed(self, needs: Needs) -> None:
-        """It fits nowhere just now. After many times, a peer is reserved for it."""
-        passed = self._passed.get(needs, 0) + 1
-        self._passed[needs] = passed
-        if passed >= PATIENCE and needs not in self._reserved and needs not in self._impossible:
-            self._reserve(needs)
-
-    def _reserve(self, needs: Needs) -> None:
-        """The largest part free among those that are large enough."""
-        found, found_free = None, -1.0
-        for peer, place in self._place.items():
-            ledger = self._ledgers[place]
-            if ledger is None or self._is_reserved[place]:
-                continue
-            whole = Ledger(ledger.capacity)
-            share = ledger.millicores / max(1, whole.millicores)
-            if whole.fits(needs) and share > found_free:
-                found, found_free = self._place[peer], share
-        if found is None:
-            self._impossible.add(needs)
-            return
-        self._reserved[needs] = found
-        self._is_reserved[found] = True
-
-    def _unreserve(self, needs: Needs) -> None:
-        place = self._reserved.pop(needs, None)
-        if place is not None:
-            self._is_reserved[place] = False
-
-    def _ours(self, place: int) -> float:
-        ledger = self._ledgers[place]
-        assert ledger is not None
-        return ledger.capacity.cores - ledger.millicores / 1000
-
-    def _note(self, place: int) -> None:
-        ledger = self._ledgers[place]
-        assert ledger is not None
-        self._free[place] = (
-            ledger.millicores,
-            ledger.memory_bytes,
-            ledger.disk_bytes,
-            ledger.gpus,
-        )
-        used = self._ours(place) + self._others[place]
-        self._load[place] = used / max(0.001, ledger.capacity.cores) + self._ties[place]
-
-    def _grow(self) -> int:
-        first = len(self._names)
-        self._names.extend([""] * _GROW)
-        self._ledgers.extend([None] * _GROW)
-        self._others.extend([0.0] * _GROW)
-        self._ties.extend([0.0] * _GROW)
-        self._free = np.concatenate([self._free, np.full((_GROW, 4), -1, dtype=np.int64)])
-        self._load = np.concatenate([self._load, np.full(_GROW, np.inf)])
-        self._is_reserved = np.concatenate([self._is_reserved, np.zeros(_GROW, dtype=np.bool_)])
-        self._free_places.extend(range(first + _GROW - 1, first, -1))
-        return first
-
-
-def _fraction(salt: str, name: str) -> float:
-    digest = blake3(f"{salt} {name}".encode()).digest(length=6)
-    return int.from_bytes(digest, "big") / (1 << 48)
-
-
-class SpreadPlacer:
-    """`salt` tells submitters apart, such as the name of the run."""
-
-    def __init__(self, salt: str = "") -> None:
         self._queue = ReadyQueue(patience=None)
         self._books = Books(salt)
-        self._held: Callable[[int], Mapping[AgentId, int]] | None = None
-        self._found: tuple[AgentId, float] | None = None
+        self._best: tuple[PeerName, float] | None = None
 
-    def peer_joined(self, peer: AgentId, capacity: Capacity) -> None:
-        self._books.join(peer, capacity)
+    def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
+        self._engine = engine
+        go()
 
-    def peer_left(self, peer: AgentId) -> None:
-        self._books.leave(peer)
+    def target(self, target: Target) -> None:
+        self._books.join(target.name, target.capacity)
 
-    def peer_load(self, peer: AgentId, load: float) -> None:
-        self._books.report(peer, load)
+    def gone(self, target: PeerName) -> None:
+        self._books.leave(target)
 
-    def held_by(self, held: Callable[[int], Mapping[AgentId, int]]) -> None:
-        self._held = held
+    def load(self, target: PeerName, cores: float) -> None:
+        self._books.report(target, cores)
 
-    def ready(self, task: int, needs: Needs, urgency: float) -> None:
-        self._queue.push(task, needs, urgency)
+    def ready(self, task: int) -> None:
+        needs = self._engine.graph.tasks[task].needs
+        self._queue.push(task, needs, self._engine.urgency(task))
 
-    def adopted(self, needs: Needs, peer: AgentId) -> None:
-        self._books.take(peer, needs)
+    def bound(self, bound: Bound) -> None:
+        needs = self._engine.graph.tasks[bound.task].needs
+        self._books.take(bound.target, needs)
 
-    def spare(self, needs: Needs, but: Sequence[AgentId]) -> AgentId | None:
+    def over(self, over: Over) -> None:
+        needs = self._engine.graph.tasks[over.bound.task].needs
+        self._books.give_back(over.bound.target, needs)
+
+    def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
         return self._books.best_but(needs, but)
 
-    def released(self, task: int, needs: Needs, peer: AgentId) -> None:
-        self._books.give_back(peer, needs)
-
     def fits(self, needs: Needs) -> bool:
-        """Whether there is a peer for it; `place` takes that one."""
-        self._found = self._books.best(needs)
-        return self._found is not None
+        """Whether there is a target for it; `decide` takes that one."""
+        self._best = self._books.best(needs)
+        if self._best is None:
+            self._books.pass_over(needs)
+        return self._best is not None
 
-    def place(self, ahead: bool = False) -> Iterator[Placement]:
+    def decide(self) -> None:
         while (popped := self._queue.pop_fitting(self)) is not None:
             task, needs = popped
-            assert self._found is not None
-            peer = self._nearest(task, needs, *self._found)
-            self._books.take(peer, needs)
-            self._books.placed(needs)
-            yield Placement(task, peer)
+            assert self._best is not None, "it fits somewhere"
+            if self._engine.bind(task, self._nearest(task, needs, *self._best)):
+                self._books.placed(needs)
 
-    def _nearest(self, task: int, needs: Needs, best: AgentId, load: float) -> AgentId:
-        """Of the least loaded peers, the one that holds most of the task's inputs."""
-        if self._held is None:
-            return best
+    def _nearest(self, task: int, needs: Needs, best: PeerName, load: float) -> PeerName:
+        """Of the least loaded targets, the one that holds most of the task's inputs."""
         most = 0
-        for peer, held_bytes in self._held(task).items():
+        for target, held_bytes in self._engine.held(task).items():
             if held_bytes > most:
-                its_load = self._books.fits_on(peer, needs)
+                its_load = self._books.fits_on(target, needs)
                 if its_load is not None and its_load <= load + EQUAL_LOADS:
-                    best, most = peer, held_bytes
+                    best, most = target, held_bytes
         return best
 
 
-spread = Strategy("spread", SpreadPlacer, GridPeerAgent)
+def _deciding(seat: Seat) -> Spread:
+    return Spread(seat.run)
+
+
+spread = Strategy(
+    name="spread",
+    summary="a ready task goes to the least loaded target that meets its needs",
+    deciding=_deciding,
+)

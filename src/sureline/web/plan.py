@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
-from sureline.strategies.surety.plan import Plan, Point, Step
+from sureline.strategies.surety.planning.plan import Plan, Point, Step
 
 WIDTH, HEIGHT = 720.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 24.0, 20.0, 44.0

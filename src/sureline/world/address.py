@@ -17,6 +17,8 @@ from sureline.world.protocol import AgentId
 
 Node = str
 """`NAME@HOST:PORT`, or any text without a slash where there is no network."""
+PeerName = str
+"""What a peer's certificate says, with the suffix of a second process: NAME of a node."""
 
 
 class Endpoint(NamedTuple):
@@ -56,7 +58,7 @@ def at(node: Node, part: str) -> AgentId:
     return f"{node}/{part}"
 
 
-def name_of(agent: AgentId) -> str:
+def name_of(agent: AgentId) -> PeerName:
     """The name of the node of an agent (or of a node), without where it listens.
 
     >>> name_of("lab7+41@10.0.0.5:7733/kademlia"), name_of("n42")

@@ -8,7 +8,9 @@ the number of messages per node does not depend on the number of nodes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from sureline.overlay.membership.exchange import PART, Exchange
 from sureline.overlay.membership.knowledge import Knowledge, Member
@@ -102,6 +104,13 @@ class Membership(Agent):
         self._callers: deque[str] = deque(maxlen=CALLERS_MAX)
 
     # -- what the rest of the node uses ---------------------------------------------------------
+
+    def advertise(self, extras: Mapping[str, float | str]) -> None:
+        """Before joining: what is to be said of this node besides its offer."""
+        own = self.knowledge.own
+        if own is not None and own.offer is not None:
+            offer = msgspec.structs.replace(own.offer, extras=dict(extras))
+            self.knowledge.offer(own.node, offer)
 
     def join(self, contacts: Sequence[AgentId], on_done: Callable[[int], None]) -> None:
         """Join through any of the contacts (nodes, or agents there), trying them in turn until

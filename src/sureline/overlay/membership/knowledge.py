@@ -72,8 +72,6 @@ class Knowledge:
     def __init__(
         self, node: str, world: World, offer: Offer | None, settings: MembershipSettings
     ) -> None:
-        if offer is not None and size_bytes(offer) > OFFER_BYTES_MAX:
-            raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
         self.name = name_of(node)
         self.world = world
         self.settings = settings
@@ -98,8 +96,15 @@ class Knowledge:
         self._watchers: list[Callable[[Member], None]] = []
         self._view: dict[str, Member] | None = None
         if offer is not None:
-            self.own = Record(node, int(world.now() * 1000), 0, "alive", offer)
-            self.table.put(self.own, self.world.elapsed())
+            self.offer(node, offer)
+
+    def offer(self, node: str, offer: Offer) -> None:
+        """What this node has to give, before it has joined."""
+        if size_bytes(offer) > OFFER_BYTES_MAX:
+            raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
+        assert not self.joined, "an offer is fixed for one life"
+        self.own = Record(node, int(self.world.now() * 1000), 0, "alive", offer)
+        self.table.put(self.own, self.world.elapsed())
 
     # -- what others see ------------------------------------------------------------------------
 
@@ -349,9 +354,11 @@ def is_sane(record: Record, now: float) -> bool:
 
 def is_sane_offer(offer: Offer) -> bool:
     """Whether somebody might have this: finite amounts, and a short text."""
-    amounts = (offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus, offer.price)
+    amounts = (offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus)
+    extras = [value for value in offer.extras.values() if not isinstance(value, str)]
     return (
-        all(0 <= amount < math.inf for amount in amounts)
+        all(0 <= amount < math.inf for amount in (*amounts, offer.price))
+        and all(math.isfinite(value) for value in extras)
         and offer.cores <= CORES_MAX
         and all(count is None or count >= 0 for count in offer.tags.values())
         and math.isfinite(offer.started_at)

@@ -27,9 +27,16 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
     gpus: int = 0
     tags: dict[str, int | None] = {}
     site: str = ""
-    price: float = 0.0
+    extras: dict[str, float | str] = {}
+    """What strategies' halves there say besides, such as a price."""
     roles: tuple[str, ...] = ()
     started_at: float = 0.0
+
+    @property
+    def price(self) -> float:
+        """What a core costs there for an hour; 0 where nothing is asked."""
+        price = self.extras.get("price", 0.0)
+        return float(price) if isinstance(price, float | int) else 0.0
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,11 @@ is made, and stays paid even if the service is never invoked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
+
+from sureline.journal.events import Noted, Unknown
 
 
 class Bid(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,3 +48,45 @@ class Contract(msgspec.Struct, frozen=True, omit_defaults=True):
     made_at: float
     reserved: bool = False
     """Whether the reservation fee was paid: then a place is held until the bid expires."""
+
+
+class Contracted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run notes when a provider took an attempt on under these terms; times in seconds."""
+
+    at: float
+    task: str
+    attempt: int
+    provider: str
+    contract: str
+    cost: float
+    time_s: float
+    early_s: float
+    late_s: float
+    late_fee: float = 0.0
+    cancel_fee: float = 0.0
+    reserve_fee: float = 0.0
+
+
+class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run notes when a contract is over: `paid` is what it cost in the end, `refunded` what
+    of that came back as late or cancellation fees."""
+
+    at: float
+    provider: str
+    contract: str
+    paid: float
+    refunded: float = 0.0
+    reason: str = ""
+
+
+_KINDS: dict[str, type[Contracted] | type[Settled]] = {"contracted": Contracted, "settled": Settled}
+
+
+def entries_of(noted: Iterable[Noted | Unknown]) -> list[Contracted | Settled]:
+    """The entries of a run's book, from its notes; journals of before there were notes have them
+    as events of the same names."""
+    return [
+        msgspec.msgpack.decode(note.body, type=_KINDS[note.kind])
+        for note in noted
+        if note.kind in _KINDS and (isinstance(note, Unknown) or note.strategy == "surety")
+    ]
