@@ -132,8 +132,8 @@ def test_an_end_that_was_overtaken_does_not_happen():
 def test_clocks_are_set_and_disturb_no_other_fault():
     grid, faults = happen(
         script(1, "crash", whom='"a1"', lasts='"100s"')
-        + script(2, "step_clock", whom='["a1", "a2"]', by='"-1h"')
-        + script(3, "step_clock", whom='"a2"', by='"90s"')
+        + script(2, "clock", whom='["a1", "a2"]', by='"-1h"')
+        + script(3, "clock", whom='"a2"', by='"90s"')
     )
     assert grid.done == [
         (1.0, "crash", "a1"),
@@ -142,7 +142,7 @@ def test_clocks_are_set_and_disturb_no_other_fault():
         (3.0, "clock 90", "a2"),
         (101.0, "restart", "a1"),
     ]
-    assert faults.counts["step_clock"] == 3
+    assert faults.counts["clock"] == 3
 
 
 def test_slowness_and_stops_end_each_in_its_own_time():

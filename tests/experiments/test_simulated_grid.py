@@ -124,14 +124,14 @@ def test_a_slow_machine_makes_it_longer():
 def test_clocks_of_peers_that_are_set_hold_nothing_up():
     """Forward and back, while one of them dies: its death is noticed, and the run goes on."""
     steps = tuple(
-        Fault("step_clock", ("m1", "m2"), at_s=at_s, by_s=constant(by_s))
+        Fault("clock", ("m1", "m2"), at_s=at_s, by_s=constant(by_s))
         for at_s, by_s in ((10.0, -3600.0), (20.0, 7200.0), (30.0, -86_400.0))
     )
     crash = Fault("crash", ("m1",), at_s=15.0, lasts_s=constant(60.0))
     undisturbed = run_scenario(small(faults=(crash,)), 1)
     outcome = run_scenario(small(faults=(*steps, crash)), 1)
     assert_good("small", 1, outcome)
-    assert outcome.faults["step_clock"] == 6
+    assert outcome.faults["clock"] == 6
     assert outcome.runs[0].makespan_s < undisturbed.runs[0].makespan_s + 60.0
 
 

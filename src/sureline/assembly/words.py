@@ -13,7 +13,7 @@ from sureline.run.presence import MESSAGES as PRESENCE_MESSAGES
 from sureline.strategies import known
 from sureline.world.protocol import Message
 
-MESSAGES = (
+_COMMON: tuple[type[Message], ...] = (
     *KADEMLIA_MESSAGES,
     *MEMBERSHIP_MESSAGES,
     *NEWS_MESSAGES,
@@ -23,9 +23,8 @@ MESSAGES = (
     *PRESENCE_MESSAGES,
     CancelRun,
 )
-"""What they say whatever strategies there are."""
 
 
 def messages() -> tuple[type[Message], ...]:
-    """For the codec: all of it, with what strategies bring."""
-    return (*MESSAGES, *(m for strategy in known().values() for m in strategy.messages))
+    """All that travels, with what strategies bring."""
+    return (*_COMMON, *(m for strategy in known().values() for m in strategy.messages))

@@ -51,6 +51,7 @@ class Sitting(NamedTuple):
     past: Past
     on_end: Callable[[RunEnded], None]
     on_fenced: Callable[[str], None]
+    deciding: Callable[[Seat], Deciding] | None = None
     met: GridNode | None = None
     """Its node, if that has met the grid already."""
     deciding: Callable[[Seat], Deciding] | None = None
@@ -134,6 +135,7 @@ class Driver:
             past_of(found),
             lambda ended: self._end(node),
             partial(self._taken_over, node),
+            self.deciding,
             met,
             self.deciding,
         )

@@ -21,7 +21,7 @@ SORTS = {
     "fast disk": "disk speed",
     "full_disk": "disk room",
     "room on disk": "disk room",
-    "step_clock": "clock",
+    "clock": "clock",
 }
 """What faults that do not touch a machine's life are about."""
 LIFE = "life"
@@ -67,7 +67,7 @@ _SUITS = {
     "fast disk": ANY,
     "full_disk": ANY,
     "room on disk": ANY,
-    "step_clock": ANY,
+    "clock": ANY,
 }
 """In which state of the victim a fault can happen."""
 

@@ -142,7 +142,7 @@ class SimulatedGrid:
 
     def _drive_on_grid(self, sitting: Sitting) -> None:
         machine = self.sim.machine(sitting.node)
-        node = sitting.met or self._guest(sitting.node)
+        node = sitting.met or self._node(sitting.node, None)
         charge = Charge(
             sitting.run,
             sitting.graph,
@@ -159,17 +159,13 @@ class SimulatedGrid:
             made.say_last(lambda: None)
 
         hearers = Hearers(ended, sitting.on_fenced)
-        recorded = DiskRecorded(machine.disk, sitting.epoch)
-        made = RunDriver(node, charge, recorded, hearers)
+        made = RunDriver(node, charge, DiskRecorded(machine.disk, sitting.epoch), hearers)
         assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
         machine.life.recorder.on_record = made.mirror.recorded
         if sitting.met is None:
             node.join(self._contacts(sitting.node), lambda others: made.begin())
         else:
             made.begin()
-
-    def _guest(self, node: str) -> GridNode:
-        return self._node(node, None)
 
     def _node(self, node: str, offer: Offer | None) -> GridNode:
         box = self.boxes[node]
@@ -180,7 +176,7 @@ class SimulatedGrid:
 
     def visit(self, node: str, on_met: Callable[[GridNode, CopyReader], None]) -> None:
         """Make the process on a machine a guest that can read copies of runs."""
-        guest, me = self._guest(node), at(node, READER)
+        guest, me = self._node(node, None), at(node, READER)
         reader = CopyReader(me, self.sim.place(me), guest.kademlia)
         self.sim.join(reader)
         guest.join(self._contacts(node), lambda others: on_met(guest, reader))

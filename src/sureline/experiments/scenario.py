@@ -27,7 +27,7 @@ WHATS = (
     "slow",
     "slow_disk",
     "full_disk",
-    "step_clock",
+    "clock",
     "partition",
     "heal",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from sureline.assembly.words import MESSAGES
+from sureline.assembly.words import messages
 from sureline.experiments.distributions import Distribution, constant
 from sureline.experiments.scenario import (
     BEHAVIOURS,
@@ -49,7 +49,6 @@ TASKS_MAX = 1_000_000
 RUNS_MAX = 1000
 STANDBYS_MAX = 10
 DELAY_FORMS = ("uniform", "lognormal", "exponential", "choice")
-MESSAGE_TAGS = frozenset(str(message.__struct_config__.tag) for message in MESSAGES)
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
@@ -162,7 +161,7 @@ def _site(table: Table, base: Site, one: bool) -> Site:
 
 def _unknown(table: Table) -> tuple[str, ...]:
     tags = table.texts("unknown")
-    known = sorted(MESSAGE_TAGS)
+    known = sorted(str(message.__struct_config__.tag) for message in messages())
     for tag in tags:
         if tag not in known:
             hint = did_you_mean(tag, known, "a message is named as in `simulate --json`")
@@ -377,10 +376,8 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
         if what and what not in UNDONE_BY:
             table.wrong("for", f"'{what}' does not last", "leave it out")
     factor = table.number("factor", 0.5, 1e-6, 1e6) if what in ("slow", "slow_disk") else 1.0
-    by_s = constant(0.0)
-    if what == "step_clock":
-        if "by" not in table:
-            table.missing("by", 'say by how much, such as by = "-1h"')
+    by_s = constant(-3600.0)
+    if what == "clock":
         by_s = table.distribution("by", by_s, parse_signed_duration, least=-1e9, most=1e9)
     groups = table.groups("groups") if what == "partition" else ()
     if what == "partition" and len(groups) < 2:
