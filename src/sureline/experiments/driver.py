@@ -54,8 +54,6 @@ class Sitting(NamedTuple):
     deciding: Callable[[Seat], Deciding] | None = None
     met: GridNode | None = None
     """Its node, if that has met the grid already."""
-    deciding: Callable[[Seat], Deciding] | None = None
-    """In place of the strategy that the options name, to compare it with."""
 
 
 Drive = Callable[[Sitting], None]
@@ -137,7 +135,6 @@ class Driver:
             partial(self._taken_over, node),
             self.deciding,
             met,
-            self.deciding,
         )
         self._drive(sitting)
 
