@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
 from sureline.peer import orphans
+from sureline.peer.bytecode import global_names
 from sureline.peer.calls import dump_value, load_error
 from sureline.peer.capacity import this_machine
-from sureline.peer.fingerprint import global_names
 from sureline.peer.frames import FrameTooLongError, Run, encode
 from sureline.peer.jobs import CallJob, JobEnded
 from sureline.peer.runner_slot import SlotProcess

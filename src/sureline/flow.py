@@ -12,23 +12,27 @@ journalled like commands: a crash loses nothing, and an unchanged call is not ma
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from sureline.compose import HOME, Outcome, Watcher, run_workflow
 from sureline.journal.events import TaskEnded
 from sureline.journal.store import Journal
-from sureline.peer.calls import Handle, dump_arguments, dump_function, load_error
+from sureline.peer import code
+from sureline.peer.calls import Handle, load_error
 from sureline.peer.capacity import Capacity, this_machine
+from sureline.peer.code import Named, named_here
+from sureline.peer.describing import Dependence, Describer
+from sureline.peer.packed import bundled, mapped
 from sureline.peer.store import BlobStore
 from sureline.run.options import Options
 from sureline.workflow.check import Draft, check
 from sureline.workflow.files import result_path
 from sureline.workflow.mistakes import SurelineError, UserError
-from sureline.workflow.model import Call, Command, Graph, Needs, Takes, Task
+from sureline.workflow.model import Command, Graph, Needs, Takes, Task
 from sureline.workflow.quantities import parse_cores, parse_duration, parse_size, parse_takes
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -53,9 +57,9 @@ class Workflow:
         self.name = name
         self._tasks: list[Task] = []
         self._names: set[str] = set()
-        self._functions: dict[str, bytes] = {}
-        self._dumped: dict[int, tuple[Callable[..., object], str]] = {}
-        self._calls: set[str] = set()
+        self._describer = Describer()
+        self._calls: dict[str, dict[str, Named]] = {}
+        """What code of the script the result of each call may hold."""
         self._counts: dict[str, int] = {}
 
     def task(
@@ -105,15 +109,25 @@ class Workflow:
         retries: int = 0,
         timeout: str | float | None = None,
         env: Mapping[str, str] | None = None,
+        depends: Dependence | Iterable[Dependence] = (),
     ) -> _Using:
-        """Settings for a call: `flow.using(retries=2, timeout="5 min").call(f, x)`."""
-        return _Using(self, name, after, needs, takes, retries, timeout, env)
+        """Settings for a call: `flow.using(retries=2, timeout="5 min").call(f, x)`.
+
+        `depends` names what the call reads beyond its arguments and the code that it imports: files
+        and directories, modules that are imported by name only, functions and classes.
+        """
+        return _Using(self, name, after, needs, takes, retries, timeout, env, depends)
 
     def graph(self, directory: str | Path = ".", machine: Capacity | None = None) -> Graph:
         """The checked graph, for a machine if one is given. Raises WorkflowError with every
         mistake in it."""
         return check(
-            Draft(self.name, list(self._tasks), functions=self._functions),
+            Draft(
+                self.name,
+                list(self._tasks),
+                functions=self._describer.functions,
+                reached=self._describer.reached,
+            ),
             directory=Path(directory).resolve(),
             capacity=machine,
         )
@@ -145,8 +159,9 @@ class Workflow:
         machine = this_machine(where, cores=cores, memory_bytes=memory_bytes, gpus=gpus, tags=tags)
         graph = self.graph(where, machine)
         options = Options(fresh, stop_on_failure, delay_s)
+        self._store_data(where)
         outcome = run_workflow(graph, where, machine, options, watcher)
-        results = Results(where, outcome)
+        results = Results(where, outcome, self._describer.names)
         if outcome.state != "succeeded":
             raise results.failure()
         return results
@@ -157,14 +172,10 @@ class Workflow:
         self._names.add(task.name)
         self._tasks.append(task)
 
-    def _function(self, function: Callable[..., object]) -> str:
-        """The digest of a function, pickled once however often it is called."""
-        known = self._dumped.get(id(function))
-        if known is None:
-            digest, data = dump_function(function)
-            self._functions[digest] = data
-            known = self._dumped[id(function)] = (function, digest)
-        return known[1]
+    def _store_data(self, where: Path) -> None:
+        home = where / HOME
+        (home / "work").mkdir(parents=True, exist_ok=True)
+        self._describer.store(BlobStore(home))
 
     def _free_name(self, kind: str) -> str:
         while True:
@@ -188,34 +199,43 @@ class _Using:
         retries: int,
         timeout: str | float | None,
         env: Mapping[str, str] | None,
+        depends: Dependence | Iterable[Dependence],
     ) -> None:
         self._flow = flow
         self._name = name
+        if isinstance(depends, str | os.PathLike | ModuleType) or callable(depends):
+            depends = (depends,)
+        self._depends: tuple[Dependence, ...] = tuple(depends)
         self._settings = _settings(name or "a call", after, needs, takes, retries, timeout, env)
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle:
         flow = self._flow
-        arguments, uses = dump_arguments(args, kwargs)
-        for used in uses:
+
+        def names_of(used: str) -> Mapping[str, Named]:
             if used not in flow._calls:
                 raise UserError(
                     f"{used!r} is not a call of this workflow, so it has no result to pass on; "
                     f"give using(after={used!r}) and read its files in the call"
                 )
+            return flow._calls[used]
+
+        described = flow._describer.describe(function, args, kwargs, names_of, self._depends)
         kind = _kind(function)
         name = self._name or flow._free_name(kind)
-        action = Call(flow._function(function), arguments, uses)
-        flow._add(Task(name, action, kind=kind, **self._settings))
-        flow._calls.add(name)
+        flow._add(Task(name, described.call, described.inputs, kind=kind, **self._settings))
+        flow._calls[name] = described.names
         return Handle(name)
 
 
 class Results:
     """Results of a run by handle: a call's value, or the paths of the files a command made."""
 
-    def __init__(self, directory: Path, outcome: Outcome) -> None:
+    def __init__(
+        self, directory: Path, outcome: Outcome, names: Mapping[str, Named] | None = None
+    ) -> None:
         self.outcome = outcome
         self._directory = directory
+        self._names = names or {}
 
     @property
     def run(self) -> str:
@@ -227,11 +247,15 @@ class Results:
         if ended is None:
             raise KeyError(f"{task} has no result in run {self.run}")
         if ended.result is not None:
-            return pickle.loads(ended.result)
+            return self._load(ended.result, ())
         for file in ended.outputs:
             if file.path == result_path(task):
-                return pickle.loads(BlobStore(self._directory / HOME).read(file))
+                path = BlobStore(self._directory / HOME).blob_path(file.digest)
+                return self._load(*bundled(mapped(path)))
         return [self._directory / file.path for file in ended.outputs]
+
+    def _load(self, pickled: Any, buffers: Iterable[Any]) -> Any:
+        return code.load(pickled, buffers, lambda key: named_here(key, self._names))
 
     @cached_property
     def _committed(self) -> dict[str, TaskEnded]:

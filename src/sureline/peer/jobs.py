@@ -48,6 +48,10 @@ class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
     cores: float = 1
     inline_bytes: int = 64 << 10
     """A longer result goes into the store."""
+    declared: tuple[str, ...] = ()
+    """The user's files that it says it reads."""
+    arguments_file: str = ""
+    """A bundle that holds the arguments instead."""
 
 
 class PauseJob(Job, frozen=True, omit_defaults=True, tag="pause"):
@@ -102,6 +106,8 @@ class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     stderr: str = ""
     stdout_file: str | None = None
     stderr_file: str | None = None
+    unkept: str = ""
+    """Why the result is not to be reused; '' if it may be."""
 
 
 class UserFile(Wanted, frozen=True, tag="user file"):

@@ -12,9 +12,13 @@ the caller verifies by content (`intact(record, by_content=True)`).
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
+
+from blake3 import blake3
 
 from sureline.peer import tree
 from sureline.peer.content import (
@@ -34,6 +38,9 @@ from sureline.workflow.files import FileRecord
 __all__ = ["BlobStore", "StoreError"]
 
 _INGEST_TRIES = 3
+_PIECE_BYTES = 16 << 20
+"""Hashed and written in turn, while it is in the processor's caches or on its way."""
+Buffer = bytes | bytearray | memoryview | mmap.mmap
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -109,11 +116,26 @@ class BlobStore:
 
     def put(self, data: bytes, logical_path: str) -> FileRecord:
         """Store bytes."""
-        digest = hash_bytes(data)
+        return self.put_pieces([data], logical_path, hash_bytes(data))
+
+    def put_pieces(
+        self, pieces: Iterable[Buffer], logical_path: str, digest: str = ""
+    ) -> FileRecord:
+        """Store one file of several pieces of memory, none of which is copied; `digest`, if it is
+        known already."""
         temporary = self.temporary()
         fd = os.open(temporary, _NEW, 0o600)
+        hasher = None if digest else blake3(max_threads=blake3.AUTO)
+        size = 0
         try:
-            write_all(fd, data)
+            for piece in pieces:
+                view = memoryview(piece).cast("B")
+                for start in range(0, view.nbytes, _PIECE_BYTES):
+                    part = view[start : start + _PIECE_BYTES]
+                    if hasher is not None:
+                        hasher.update(part)
+                    write_all(fd, part)
+                size += view.nbytes
             os.fchmod(fd, 0o444)
             mtime_ns = os.fstat(fd).st_mtime_ns
         except OSError:
@@ -121,9 +143,10 @@ class BlobStore:
             raise
         finally:
             os.close(fd)
+        digest = digest or str(hasher.hexdigest() if hasher is not None else "")
         mtime_ns = self._place(temporary, digest, False, mtime_ns)
         os.unlink(temporary)
-        return FileRecord(logical_path, digest, len(data), mtime_ns)
+        return FileRecord(logical_path, digest, size, mtime_ns)
 
     def admit(self, path: str, digest: str, executable: bool) -> int:
         """Make the file at `path`, whose content has been verified, a blob; its old name is gone

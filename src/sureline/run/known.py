@@ -110,6 +110,7 @@ class Known:
                     t.env,
                     t.timeout_s,
                     t.needs.cores,
+                    declared=t.inputs,
                 )
             case Pause(seconds=seconds):
                 return PauseJob(label, t.name, attempt, seconds)

@@ -40,6 +40,7 @@ class Draft(msgspec.Struct):
     file: str | None = None
     params: Mapping[str, str] = {}
     functions: Mapping[str, bytes] = {}
+    reached: Mapping[str, Mapping[str, str]] = {}
     file_sizes: Mapping[str, int] = {}
     whole: bool = True
     """False if some tasks could not be read; what they would make is then unknown."""
@@ -89,6 +90,7 @@ def check(
         tasks,
         params=draft.params,
         functions=draft.functions,
+        reached=draft.reached,
         file_sizes=draft.file_sizes,
         source=draft.file,
     )

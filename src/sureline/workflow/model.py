@@ -38,7 +38,7 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     run: str
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class Call(msgspec.Struct, frozen=True, tag="call", omit_defaults=True):
     """A Python call. `function` and `arguments` are pickled; `function` is a digest into
     `Graph.functions`. A `Handle(task)` inside the arguments stands for that task's result."""
 
@@ -46,6 +46,12 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     arguments: bytes
     uses: tuple[str, ...] = ()
     """Names of the tasks whose results stand in the arguments, in order of first use."""
+    code: str = ""
+    """A digest of all code that it reaches, and of `Graph.reached`, which tells it part by part."""
+    unkept: str = ""
+    """Why its result is never reused; '' if it may be."""
+    shown: str = ""
+    """The call in words: the beginning of its arguments."""
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
@@ -107,6 +113,7 @@ class Graph:
         *,
         params: Mapping[str, str] | None = None,
         functions: Mapping[str, bytes] | None = None,
+        reached: Mapping[str, Mapping[str, str]] | None = None,
         file_sizes: Mapping[str, int] | None = None,
         source: str | None = None,
     ) -> None:
@@ -115,6 +122,8 @@ class Graph:
         self.params = dict(params or {})
         self.functions = dict(functions or {})
         """Pickled functions of `Call`s, by digest."""
+        self.reached = dict(reached or {})
+        """What code each `Call.code` stands for: parts, each with its digest or version."""
         self.file_sizes = dict(file_sizes or {})
         """Sizes in bytes that the description states (traces do), by path."""
         self.source = source
@@ -183,6 +192,7 @@ class Graph:
                 self.functions,
                 self.file_sizes,
                 self.source,
+                self.reached,
             )
         )
 
@@ -194,6 +204,7 @@ class Graph:
             s.tasks,
             params=s.params,
             functions=s.functions,
+            reached=s.reached,
             file_sizes=s.file_sizes,
             source=s.source,
         )
@@ -206,3 +217,4 @@ class _Snapshot(msgspec.Struct):
     functions: dict[str, bytes]
     file_sizes: dict[str, int]
     source: str | None
+    reached: Mapping[str, Mapping[str, str]] = {}
