@@ -77,6 +77,8 @@ class Workflow:
         env: Mapping[str, str] | None = None,
         stdin: str | os.PathLike[str] | None = None,
         in_place: bool | Paths = False,
+        shell: str = "",
+        repeatable: bool = True,
     ) -> Handle:
         """Add a command. The arguments are the keys of a workflow file; see its reference."""
         read = _paths(inputs)
@@ -85,11 +87,12 @@ class Workflow:
         self._add(
             Task(
                 name,
-                Command(run),
+                Command(run, shell),
                 read if fed is None or fed in read else (*read, fed),
                 _paths(outputs),
                 stdin=fed,
                 in_place=lying,
+                repeatable=repeatable,
                 **_settings(name, after, needs, takes, retries, timeout, env),
             )
         )

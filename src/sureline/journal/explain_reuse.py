@@ -119,9 +119,12 @@ def _action_changes(then: Made, now: Made) -> list[Change]:
     a, b = then.task, now.task
     found: list[Change] = []
     match a.action, b.action:
-        case Command(run=old), Command(run=new):
+        case Command(run=old, shell=old_shell), Command(run=new, shell=new_shell):
             if old != new:
                 found.append(Change("command", "", _command_told(old, new)))
+            if old_shell != new_shell:
+                told = f"its shell is {new_shell or 'bash'} (was {old_shell or 'bash'})"
+                found.append(Change("command", "shell", told))
             if a.stdin != b.stdin:
                 told = f"its standard input is {b.stdin or 'empty'} (was {a.stdin or 'empty'})"
                 found.append(Change("stdin", b.stdin or "", told))

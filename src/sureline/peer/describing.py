@@ -27,7 +27,7 @@ from sureline.workflow.model import Call
 SHOWN_CHARACTERS = 200
 
 Dependence = str | os.PathLike[str] | types.ModuleType | Callable[..., Any] | type
-"""What a call may declare that it depends on: a file, a directory, a module, a function, a class."""
+"""What a call may say that it depends on: a file, a directory, a module, a function, a class."""
 
 
 class Described(NamedTuple):

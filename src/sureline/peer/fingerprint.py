@@ -25,7 +25,7 @@ from sureline.peer.spelling import Spelling
 __all__ = ["Reach", "Walk", "fingerprint"]
 
 _MADE_IN_PYTHON = 1 << 9
-"""The flag of classes that were made at run time; others are the interpreter's or an extension's."""
+"""The flag of classes made at run time; others are the interpreter's or an extension's."""
 
 
 class Reach(NamedTuple):

@@ -28,6 +28,7 @@ class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
     stdin: str | None = None
     timeout_s: float | None = None
     cores: float = 1
+    shell: str = ""
 
 
 class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):

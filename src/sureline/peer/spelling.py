@@ -1,4 +1,4 @@
-"""The bytes that stand for a part of a user's code or data; equal in every process if it is equal."""
+"""The bytes that stand for a part of a user's code or data; equal in every process if that is."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def result_key(
     """
     read = sorted((r.path, r.digest, r.executable) for r in inputs)
     match task.action:
-        case Command(run=run):
-            parts: tuple[object, ...] = ("command", run, task.stdin, sorted(task.outputs))
+        case Command(run=run, shell=shell):
+            parts: tuple[object, ...] = ("command", run, shell, task.stdin, sorted(task.outputs))
         case Call(unkept=why) if why:
             return ""
         case Call(function=function, code=code, arguments=arguments):

@@ -83,7 +83,7 @@ class Known:
         t = self._graph.tasks[task]
         label = f"{task}.{attempt}"
         match t.action:
-            case Command(run=run):
+            case Command(run=run, shell=shell):
                 return CommandJob(
                     label,
                     t.name,
@@ -95,6 +95,7 @@ class Known:
                     t.stdin,
                     t.timeout_s,
                     t.needs.cores,
+                    shell,
                 )
             case Call(function=function, arguments=arguments, uses=uses):
                 inline = {n: r for n in uses if (r := self._results.get(self._graph.index[n]))}

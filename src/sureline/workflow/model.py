@@ -32,10 +32,12 @@ class Takes(msgspec.Struct, frozen=True):
     pessimistic_s: float
 
 
-class Command(msgspec.Struct, frozen=True, tag="command"):
-    """A command line, run by exec or by the shell (see `peer.commands`)."""
+class Command(msgspec.Struct, frozen=True, tag="command", omit_defaults=True):
+    """A command line, run by exec or by a shell (see `peer.commands`)."""
 
     run: str
+    shell: str = ""
+    """The program that runs it, with `{}` for the script's path; '' for bash, or else sh."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call", omit_defaults=True):
@@ -83,6 +85,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     """The inputs that are used where they lie and identified by size and time."""
     kind: str = ""
     """What alike tasks share; '' means the name with numeric suffixes stripped."""
+    repeatable: bool = True
+    """Whether a second attempt may run beside the first: not if it has effects outside."""
 
     @property
     def kind_name(self) -> str:
