@@ -31,6 +31,10 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Public names are imported when first used: the command line should not pay for them."""
     if name in _HOMES:

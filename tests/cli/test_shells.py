@@ -56,7 +56,7 @@ def test_other_programs_and_their_lines(bench: Bench) -> None:
 
 
 def test_a_shell_that_makes_no_sense_is_a_mistake(bench: Bench) -> None:
-    bench.flow("tasks:\n  a:\n    run: x\n    shell: \"python3 'open\"\n    repeatable: perhaps\n")
+    bench.flow('tasks:\n  a:\n    run: x\n    shell: "python3 \'open"\n    repeatable: perhaps\n')
     answer = bench("validate", "w.yaml")
     assert answer.code == 2
     assert "`shell` of task 'a'" in answer.err or "`shell` of task 'a'" in answer.out

@@ -48,7 +48,7 @@ class SlotProcess:
         err = os.open(f"{self._outputs}.err", _CAPTURE, 0o644)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, *arguments, *(p for p in sys.path if p)],
+                [sys.executable, "-c", _BOOT, *arguments, *(p or os.getcwd() for p in sys.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -136,6 +136,12 @@ class SlotProcess:
                 os.unlink(f"{self._outputs}.{suffix}")
             except OSError:
                 pass
+
+    def abandon(self) -> None:
+        """In a forked process: let go of what is the parent's, and never wait for its child."""
+        self._sock.close()
+        os.close(self._lifeline)
+        self._process.returncode = 0
 
     @property
     def signal(self) -> int | None:
