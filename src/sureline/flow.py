@@ -57,7 +57,7 @@ class Workflow:
         self.name = name
         self._tasks: list[Task] = []
         self._names: set[str] = set()
-        self._describer = Describer()
+        self._describer = Describer(Path(HOME))
         self._calls: dict[str, dict[str, Named]] = {}
         """What code of the script the result of each call may hold."""
         self._counts: dict[str, int] = {}

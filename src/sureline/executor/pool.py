@@ -268,9 +268,9 @@ class Pool:
             self._at_work.clear()
             self._waiting.clear()
         for call in calls:
-            if not call.future.done():
-                if call.future.running() or call.future.set_running_or_notify_cancel():
-                    call.future.set_exception(error)
+            future = call.future
+            if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
+                future.set_exception(error)
 
     def _finished(self) -> bool:
         with self._lock:

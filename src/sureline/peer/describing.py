@@ -9,6 +9,7 @@ import os
 import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -18,8 +19,9 @@ from sureline.peer.calls import Handle
 from sureline.peer.code import Code, Named
 from sureline.peer.content import hash_file
 from sureline.peer.fingerprint import Reach, Walk
-from sureline.peer.packed import Apart, Buffer, hash_buffer, mapped, packed
+from sureline.peer.packed import packed
 from sureline.peer.reach import found as found_named
+from sureline.peer.spool import Spool
 from sureline.peer.store import BlobStore
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call
@@ -41,11 +43,12 @@ class Described(NamedTuple):
 class Describer:
     """All calls of a workflow. `functions` and `reached` belong into its graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, near: Path) -> None:
+        """`near`: a `.sureline` directory that may have some of the data already."""
         self.functions: dict[str, bytes] = {}
         self.reached: dict[str, dict[str, str]] = {}
         self.names: dict[str, Named] = {}
-        self._buffers: dict[str, Buffer] = {}
+        self._spool = Spool(BlobStore(near))
         self._walks: dict[int, tuple[object, Walk]] = {}
 
     def describe(
@@ -71,7 +74,7 @@ class Describer:
         declared = bool(inputs or files)
         call = Call(
             self._function(function, digest, parts, names),
-            packed(arguments.pickled, [self._keep(view) for view in arguments.buffers]),
+            packed(arguments.pickled, [self._spool.keep(view) for view in arguments.buffers]),
             arguments.uses,
             digest,
             "" if declared or not reach.hidden else f"{reach.hidden}; say with depends= on what",
@@ -81,11 +84,7 @@ class Describer:
 
     def store(self, store: BlobStore) -> None:
         """Put the large data of all calls into a store, unless it is there."""
-        for digest, data in self._buffers.items():
-            path = store.blob_path(digest)
-            if not os.path.exists(path) or os.path.getsize(path) != len(data):
-                store.put_pieces([data], "", digest)
-            self._buffers[digest] = mapped(path)
+        self._spool.store(store)
 
     def _walk(self, function: Callable[..., Any]) -> Walk:
         """What a function reaches, found again only when that may have changed."""
@@ -112,15 +111,8 @@ class Describer:
                 if part.startswith("module ")
             }
             pickled, views = code.dump_code(Code(function, names, modules))
-            self.functions[key] = packed(pickled, [self._keep(view) for view in views])
+            self.functions[key] = packed(pickled, [self._spool.keep(view) for view in views])
         return key
-
-    def _keep(self, view: memoryview) -> Apart:
-        """Keep a buffer as it is now, once however many calls have an equal one."""
-        digest = hash_buffer(view)
-        if digest not in self._buffers:
-            self._buffers[digest] = view if isinstance(view.obj, bytes) else bytes(view)
-        return Apart(digest, view.nbytes)
 
 
 def _names_in(walk: Walk, parts: Mapping[str, str]) -> dict[str, Named]:

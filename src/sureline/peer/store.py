@@ -156,6 +156,17 @@ class BlobStore:
         os.unlink(path)
         return mtime_ns
 
+    def name_file(self, fd: int, digest: str) -> bool:
+        """Make an open file without a name, whose content is known, a blob; False if the system
+        cannot (it lies on another file system)."""
+        temporary = self.temporary()
+        try:
+            os.link(f"/proc/self/fd/{fd}", temporary, follow_symlinks=True)
+        except OSError:
+            return False
+        self.admit(temporary, digest, False)
+        return True
+
     def _place(self, path: str, digest: str, executable: bool, mtime_ns: int) -> int:
         """Give the finished file at `path` its blob's name too; the blob's mtime_ns."""
         blob = self.blob_path(digest, executable)
