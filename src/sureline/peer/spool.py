@@ -84,9 +84,7 @@ class Spool:
                 store.put_pieces([data], "", digest)
 
 
-_NAMELESS: Any = (
-    os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC if hasattr(os, "O_TMPFILE") else None
-)
+_NAMELESS: Any = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC if hasattr(os, "O_TMPFILE") else None
 
 
 def equal(a: Buffer, b: Buffer) -> bool:
@@ -96,7 +94,7 @@ def equal(a: Buffer, b: Buffer) -> bool:
     left, right = np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8)
     if left.size != right.size:
         return False
-    return _memcmp()(left.ctypes.data, right.ctypes.data, left.size) == 0
+    return bool(_memcmp()(left.ctypes.data, right.ctypes.data, left.size) == 0)
 
 
 @functools.cache
