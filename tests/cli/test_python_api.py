@@ -637,3 +637,29 @@ def test_the_documented_example_of_the_module() -> None:
         timeout=PATIENCE_S,
     )
     assert json.loads(ended.stdout) == 120
+
+
+def test_a_traceback_and_the_call_are_everywhere(bench: Bench) -> None:
+    def inner(x: int) -> None:
+        raise ValueError(f"no {x}")
+
+    def outer(x: int, words: list[str], key: object = None) -> None:
+        inner(x)
+
+    flow = Workflow("traced")
+    flow.using(name="bad").call(outer, 7, ["a" * 500, "b"], key=object())
+    with pytest.raises(RunFailedError):
+        flow.run()
+    asked = (("logs", "last", "bad"), ("story", "bad"), ("show", "last", "bad"), ("explain", "bad"))
+    told = [answer.out + answer.err for answer in (bench(*words) for words in asked)]
+    told.append(str(bench("show", "last", "bad", "--json").json["failures"][0]["trace"]))
+    bench("report", "--output", "r.html")
+    for text in told:
+        assert "outer(7, ['aaaa" in text.replace(
+            "test_a_traceback_and_the_call_are_everywhere.<locals>.", ""
+        )
+        assert "ValueError: no 7" in text
+        assert "in inner" in text
+        assert "slot_call.py" not in text, "our own frames say nothing"
+        assert len(text) < 3000
+    assert "in inner" in bench.text("r.html")

@@ -208,7 +208,9 @@ def test_a_real_notebook_runs_is_stopped_and_goes_on(bench: Bench) -> None:
         reply = executed(client)
         assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
         heard = iopub(client)
-        drawn = [one["content"]["data"]["text/html"] for one in heard if "display" in one["msg_type"]]
+        drawn = [
+            one["content"]["data"]["text/html"] for one in heard if "display" in one["msg_type"]
+        ]
         assert any("1 succeeded of 2" in text for text in drawn), drawn
         assert any(one["msg_type"] == "update_display_data" for one in heard)
         (bench.directory / "open").touch()

@@ -199,7 +199,9 @@ class Workflow:
         graph = self.graph(where, None if grid else asked.machine)
         if targets is not None:
             chosen = (targets,) if isinstance(targets, str | Handle) else targets
-            graph = needed_for(graph, [one.task if isinstance(one, Handle) else one for one in chosen])
+            graph = needed_for(
+                graph, [one.task if isinstance(one, Handle) else one for one in chosen]
+            )
         refuse_if_hopeless(graph, where, asked)
         return Running(
             graph,

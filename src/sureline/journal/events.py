@@ -130,6 +130,8 @@ class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
     peer_bytes: int = 0
     unkept: str = ""
     """Why a call's result is not reused by later runs; '' if it is."""
+    trace: str = ""
+    """Of a call that raised: how it was called, and the traceback."""
 
 
 class TaskRetried(TaskEvent, frozen=True, tag="task retried"):

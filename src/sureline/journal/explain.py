@@ -260,6 +260,8 @@ class _Telling:
             self._say(f"It is not tried again: {allowed}.")
         self._tell_attempts()
         self._tell_when()
+        if ended is not None and ended.trace:
+            self._say(f"It raised {ended.trace.strip()}")
         self._say(f"What it wrote: sureline logs {self.view.run} {case.task}.")
 
     def _cancelled(self) -> None:

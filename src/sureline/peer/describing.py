@@ -6,7 +6,6 @@ What an argument holds is taken when the call is described, so that it may be ch
 from __future__ import annotations
 
 import os
-import reprlib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 from blake3 import blake3
 
 from sureline.peer import code
-from sureline.peer.calls import Handle
 from sureline.peer.code import Code, Named
 from sureline.peer.content import hash_file
 from sureline.peer.fingerprint import Reach, Walk
@@ -25,8 +23,6 @@ from sureline.peer.spool import Spool
 from sureline.peer.store import BlobStore
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call
-
-SHOWN_CHARACTERS = 200
 
 Dependence = str | os.PathLike[str] | types.ModuleType | Callable[..., Any] | type
 """What a call may say that it depends on: a file, a directory, a module, a function, a class."""
@@ -78,7 +74,6 @@ class Describer:
             arguments.uses,
             digest,
             "" if declared or not reach.hidden else f"{reach.hidden}; say with depends= on what",
-            shown_call(function, args, kwargs),
         )
         return Described(call, names, inputs)
 
@@ -174,39 +169,3 @@ def _file_digest(path: str) -> str:
         return hash_file(path)[0]
     except OSError as error:
         raise UserError(f"depends= names {path}, which cannot be read: {error.strerror}") from None
-
-
-# -- a call in words ---------------------------------------------------------------------------
-
-
-class _Shown(reprlib.Repr):
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = 60
-
-    def repr_instance(self, x: Any, level: int) -> str:
-        if isinstance(x, Handle):
-            return repr(x)
-        shape = getattr(x, "shape", None)
-        more = f" {shape}" if isinstance(shape, tuple) else ""
-        name = getattr(x, "__name__", None)
-        return str(name) if isinstance(name, str) else f"<{type(x).__name__}{more}>"
-
-
-_shown = _Shown()
-
-
-def shown_call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """The call as one would write it, cut short."""
-    name = getattr(function, "__qualname__", type(function).__name__)
-    parts: list[str] = []
-    for key, value in [*(("", one) for one in args), *kwargs.items()]:
-        try:
-            told = _shown.repr(value)
-        except Exception:  # a user's __repr__
-            told = f"<{type(value).__name__}>"
-        parts.append(f"{key}={told}" if key else told)
-        if sum(map(len, parts)) > SHOWN_CHARACTERS:
-            break
-    text = f"{name}({', '.join(parts)})"
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

@@ -109,6 +109,8 @@ class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     stderr_file: str | None = None
     unkept: str = ""
     """Why the result is not to be reused; '' if it may be."""
+    trace: str = ""
+    """Of a call that raised: how it was called, and the traceback."""
 
 
 class UserFile(Wanted, frozen=True, tag="user file"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ class Calls:
         self._packed: dict[str, bytes] = {}
         self._loaded: dict[str, Callable[..., object] | Code] = {}
         self._reads = Reads(os.path.dirname(store.blob_path("")))
+        self._called = ""
         self._changed: dict[str, str] = {}
         """Why a function's results may not be reused."""
 
@@ -46,6 +48,8 @@ class Calls:
         result: bytes | None = None
         outputs: tuple[FileRecord, ...] = ()
         error: BaseException | None = None
+        trace = ""
+        self._called = ""
         saved = dict(os.environ) if job.env else None
         try:
             os.chdir(self._directory)
@@ -63,6 +67,7 @@ class Calls:
                 result = pickled
         except BaseException as caught:
             error = caught
+            trace = self._trace(caught, job)
         finally:
             unkept = self._reads.end(job.function, job.declared, self._directory)
             saying.listen(None)
@@ -84,7 +89,21 @@ class Calls:
             stdout_file=captured.stdout_file,
             stderr_file=captured.stderr_file,
             unkept=self._changed.get(job.function, "") or unkept,
+            trace=trace,
         )
+
+    def _trace(self, error: BaseException, job: CallJob) -> str:
+        """Where a workflow's call raised; it belongs to what the call wrote, too."""
+        from sureline.peer.shown import trace_of
+
+        if not isinstance(self._loaded.get(job.function), Code):
+            return ""  # an executor's caller gets the exception itself
+        trace = trace_of(error, self._called)
+        try:
+            print(trace, end="", file=sys.stderr)
+        except (OSError, ValueError, AttributeError):
+            pass  # the call closed it
+        return trace
 
     def _peak_bytes(self) -> int:
         """This process's peak so far; 0 if it cannot be told."""
@@ -114,7 +133,13 @@ class Calls:
         else:
             args, kwargs = load_arguments(pickled, result_of, buffers)
         self._reads.begin()
-        value = function(*args, **kwargs)
+        try:
+            value = function(*args, **kwargs)
+        except BaseException:
+            from sureline.peer.shown import shown_call
+
+            self._called = shown_call(function, args, kwargs)
+            raise
         if isinstance(known, Code):
             return code.dump_result(value, known)
         taken = Collected()

@@ -52,6 +52,7 @@ def task_ended(
         brought.peer_files,
         brought.peer_bytes,
         e.unkept,
+        e.trace,
     )
 
 

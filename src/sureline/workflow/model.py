@@ -52,8 +52,6 @@ class Call(msgspec.Struct, frozen=True, tag="call", omit_defaults=True):
     """A digest of all code that it reaches, and of `Graph.reached`, which tells it part by part."""
     unkept: str = ""
     """Why its result is never reused; '' if it may be."""
-    shown: str = ""
-    """The call in words: the beginning of its arguments."""
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
