@@ -53,6 +53,13 @@ Tags = Annotated[
         help="A tag this machine offers: NAME, or NAME=COUNT for a counted one. May be repeated.",
     ),
 ]
+Overwrite = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        help="Replace files that no run here made; they are kept in .sureline/replaced/.",
+    ),
+]
 Quiet = Annotated[
     bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of failures only.")
 ]
@@ -94,6 +101,7 @@ def run(
     surety: Surety = None,
     repair: RepairToo = True,
     anyway: Anyway = False,
+    overwrite: Overwrite = False,
     progress: Progress = "auto",
     quiet: Quiet = False,
     json: Json = False,
@@ -139,6 +147,7 @@ def run(
         surety=asked.surety,
         repair=repair,
         anyway=anyway,
+        overwrite=overwrite,
     )
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         outcome = run_workflow(reading.graph, where, capacity, options, watcher)

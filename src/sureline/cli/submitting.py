@@ -25,7 +25,7 @@ from sureline.cli.options import (
     retry_delay_s,
     working_directory,
 )
-from sureline.cli.running import Cores, Gpus, Memory, Tags, report
+from sureline.cli.running import Cores, Gpus, Memory, Overwrite, Tags, report
 from sureline.cli.terms import (
     REFUSED,
     Anyway,
@@ -75,6 +75,7 @@ def submit(
     surety: Surety = None,
     repair: RepairToo = True,
     anyway: Anyway = False,
+    overwrite: Overwrite = False,
     json: Json = False,
     directory: Directory = Path("."),
 ) -> int:
@@ -112,6 +113,7 @@ def submit(
         surety=asked.surety,
         repair=repair,
         anyway=anyway,
+        overwrite=overwrite,
     )
     run = create_run(reading.graph, where, options)
     pid = _drive(where, run, given)

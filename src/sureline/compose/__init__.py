@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from sureline import __version__
+from sureline.compose.overwriting import refuse_to_overwrite, telling_replaced
 from sureline.compose.session import (
     Outcome,
     Session,
@@ -68,6 +69,8 @@ def run_workflow(
 
 def create_run(graph: Graph, directory: Path, options: Options) -> str:
     """Record a run durably, for a process to drive it later; its name."""
+    if not options.overwrite:
+        refuse_to_overwrite(graph, directory / HOME)
     with Journal.open(directory / HOME) as journal:
         return _create(journal, graph, options)
 
@@ -92,9 +95,11 @@ def _create(journal: Journal, graph: Graph, options: Options) -> str:
 def _submit(
     graph: Graph, directory: Path, machine: Capacity, options: Options, watcher: Watcher | None
 ) -> Outcome:
+    if not options.overwrite:
+        refuse_to_overwrite(graph, directory / HOME)
     with Journal.open(directory / HOME) as journal:
         run = _create(journal, graph, options)
-        with place_explained(journal):
+        with place_explained(journal), telling_replaced(journal.directory, watcher):
             return _session(journal, run, graph, directory, machine, watcher).drive()
 
 
@@ -135,7 +140,7 @@ def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher 
     with Journal.open(directory / HOME, create=False) as journal:
         run = select(selector, journal.runs()).run
         graph = Graph.from_bytes(journal.graph(run))
-        with place_explained(journal):
+        with place_explained(journal), telling_replaced(journal.directory, watcher):
             return _session(journal, run, graph, directory, machine, watcher).drive()
 
 

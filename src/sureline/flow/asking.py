@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sureline.compose import HOME
+from sureline.compose.overwriting import refuse_to_overwrite
 from sureline.compose.terms import before, verdict
 from sureline.peer.capacity import Capacity, this_machine
 from sureline.run.feasible import Refusal
@@ -81,6 +82,11 @@ class Asked(NamedTuple):
 def refuse_if_hopeless(graph: Graph, where: Path, asked: Asked) -> None:
     """Raise what the command would say with exit code 2 or 3."""
     options = asked.options
+    if not options.overwrite:
+        try:
+            refuse_to_overwrite(graph, where / HOME)
+        except UserError as error:
+            raise UserError(in_python(str(error))) from None
     if options.grid:
         from sureline.cli.options import check_grid
 

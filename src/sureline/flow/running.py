@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -159,6 +160,8 @@ class _Heard(Watcher):
             one.event(event)
 
     def told(self, sentence: str) -> None:
+        if not self._others:
+            logging.getLogger("sureline").warning(sentence)
         for one in self._others:
             one.told(sentence)
 

@@ -243,6 +243,11 @@ class Journal:
             if len(rows) < _PAGE_ROWS:
                 return
 
+    def committed(self, run: str) -> list[str]:
+        """The names of the tasks that have a result."""
+        rows = self._rows("SELECT task FROM commits WHERE run = ?", self._id(run))
+        return [task for (task,) in rows]
+
     def commits(self, run: str) -> Iterator[TaskEnded]:
         """The results of the run, one per task that has one, by the name of the task."""
         run_id, after = self._id(run), ""

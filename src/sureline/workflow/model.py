@@ -135,6 +135,9 @@ class Graph:
     def __len__(self) -> int:
         return len(self.tasks)
 
+    def task(self, name: str) -> Task:
+        return self.tasks[self.index[name]]
+
     @cached_property
     def producer(self) -> dict[str, int]:
         """Which task makes a path."""
