@@ -15,7 +15,7 @@ import pytest
 from cli_bench import PATIENCE_S, Bench, wait_until
 
 from sureline import RunFailedError, Workflow
-from sureline.flow.asking import TermsRefusedError
+from sureline.compose.terms import TermsRefusedError
 from sureline.flow.notebook import html_of
 from sureline.flow.running import Status
 from sureline.workflow.mistakes import UserError
@@ -155,6 +155,7 @@ def test_terms_that_cannot_be_met_are_refused_and_leave_nothing() -> None:
     flow.using(takes="50s .. 60s .. 70s").call(double, 1)
     with pytest.raises(TermsRefusedError, match=r"within=6\ds would do") as caught:
         flow.run(within="5s")
+    assert caught.value.refusal is not None
     assert caught.value.refusal.within_s > 50
     assert os.listdir(".") == []
     with pytest.raises(UserError, match="say the same thing twice"):

@@ -20,7 +20,7 @@ from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.serving import offered
 from sureline.compose.session import Outcome, Session, Watcher
-from sureline.compose.terms import Before, verdict
+from sureline.compose.terms import Before, TermsRefusedError, verdict
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.machines import Part, together
 from sureline.journal.events import Event, FileFetched
@@ -58,12 +58,6 @@ UNBOUNDED = 1 << 62
 
 class TakenOverError(SurelineError):
     """Another process has taken the run over."""
-
-
-class TermsRefusedError(SurelineError):
-    """No plan meets the terms, and nothing was started."""
-
-    code = 3
 
 
 class InputsElsewhere:

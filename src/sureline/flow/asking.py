@@ -9,21 +9,12 @@ from typing import Any, NamedTuple
 
 from sureline.compose import HOME
 from sureline.compose.overwriting import refuse_to_overwrite
-from sureline.compose.terms import before, verdict
+from sureline.compose.terms import TermsRefusedError, before, verdict
 from sureline.peer.capacity import Capacity, this_machine
-from sureline.run.feasible import Refusal
 from sureline.run.options import Options
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.workflow.quantities import parse_duration, parse_size
-
-
-class TermsRefusedError(UserError):
-    """The terms cannot be met, as it seems; `refusal` says why, and which could be."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(f"{refusal.why}; {in_python(refusal.nearest)}; anyway=True starts it")
-        self.refusal = refusal
 
 
 class Asked(NamedTuple):
@@ -97,7 +88,8 @@ def refuse_if_hopeless(graph: Graph, where: Path, asked: Asked) -> None:
     known = before(graph, where / HOME, fresh=options.fresh)
     _, refusal = verdict(graph, asked.machine, known, options.terms)
     if refusal is not None:
-        raise TermsRefusedError(refusal)
+        said = f"{refusal.why}; {in_python(refusal.nearest)}; anyway=True starts it"
+        raise TermsRefusedError(said, refusal)
 
 
 def _text(value: Any) -> str | None:

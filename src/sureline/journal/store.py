@@ -181,6 +181,23 @@ class Journal:
         self.sync_now()
         return run
 
+    def forget(self, run: str) -> None:
+        """Remove a run, durably, as if it had never been."""
+        with transaction(self.connection, self.path):
+            run_id = self._id(run)
+            for table in (
+                "graphs",
+                "events",
+                "commits",
+                "results",
+                "requests",
+                "kept",
+                "durations",
+            ):
+                self.connection.execute(f"DELETE FROM {table} WHERE run = ?", (run_id,))
+            self.connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        self.sync_now()
+
     def take(self, run: str, opened: Callable[[int], Opened]) -> RunWriter:
         """Become the run's only writer, durably; `opened` is given the new epoch.
 
