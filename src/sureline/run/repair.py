@@ -123,11 +123,13 @@ class FreeRepairer:
 
 def late_first(graph: Graph, situation: Situation) -> list[list[Running]]:
     """The attempts under way of each task that may be duplicated: those first that most often
-    decide the end, and of these the ones that began first."""
+    decide the end, and of these the ones that began first. Of a task whose duration is a guess
+    nobody can say that it is late: it is left alone."""
+    guessed = frozenset(situation.forecast.guessed)
     share = {graph.index[name]: share for name, share in situation.forecast.critical}
     by_task: dict[int, list[Running]] = {}
     for one in situation.running:
-        if one.task in situation.may_duplicate:
+        if one.task in situation.may_duplicate and one.task not in guessed:
             by_task.setdefault(one.task, []).append(one)
     return sorted(
         by_task.values(),
