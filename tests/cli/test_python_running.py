@@ -44,6 +44,14 @@ def gated() -> tuple[Workflow, object, object]:
     return flow, first, second
 
 
+def has_arrived() -> bool:
+    return os.path.exists("arrived")
+
+
+def open_gate() -> None:
+    Path("open").touch()
+
+
 def test_a_submitted_run_is_followed_and_awaited() -> None:
     flow, first, second = gated()
     running = flow.submit(within="1h")
@@ -82,10 +90,10 @@ def test_in_an_event_loop_other_things_go_on() -> None:
         flow, _, second = gated()
         ticks = 0
         task = asyncio.ensure_future(flow.run_async())
-        while not os.path.exists("arrived"):
+        while not has_arrived():
             ticks += 1
             await asyncio.sleep(0.01)
-        Path("open").touch()
+        open_gate()
         return (await task)[second], ticks  # type: ignore[index]  # a handle
 
     value, ticks = asyncio.run(main())
@@ -97,8 +105,7 @@ def test_a_cancelled_await_stops_the_run() -> None:
     async def main() -> None:
         flow, _, _ = gated()
         task = asyncio.ensure_future(flow.run_async())
-        while not os.path.exists("arrived"):
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, has_arrived)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -204,7 +211,7 @@ def test_a_real_notebook_runs_is_stopped_and_goes_on(bench: Bench) -> None:
     manager, client = jupyter.manager.start_new_kernel(cwd=str(bench.directory))
     try:
         client.execute(NOTEBOOK)
-        wait_until(lambda: (bench.directory / "arrived").exists())
+        wait_until((bench.directory / "arrived").exists)
         manager.interrupt_kernel()
         reply = executed(client)
         assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
@@ -238,6 +245,6 @@ def iopub(client: object) -> list[dict[str, object]]:
     while True:
         message = client.get_iopub_msg(timeout=PATIENCE_S)  # type: ignore[attr-defined]  # jupyter's
         heard.append(message)
-        if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
-            if any(one["msg_type"] == "execute_input" for one in heard):
-                return heard
+        is_idle = message["content"].get("execution_state") == "idle"
+        if is_idle and any(one["msg_type"] == "execute_input" for one in heard):
+            return heard

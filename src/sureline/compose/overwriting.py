@@ -34,7 +34,7 @@ def refuse_to_overwrite(graph: Graph, home: Path) -> None:
         more = len(standing) - TOLD_MAX
         shown = ", ".join(sorted(standing)[:TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
         raise UserError(
-            f"{shown} would be overwritten, and no run here made {'it' if len(standing) == 1 else 'them'}; "
+            f"{shown} would be overwritten, and was not made by a run here; "
             "move it away, or give --overwrite (what is replaced is kept in .sureline/replaced/)"
         )
 

@@ -224,7 +224,7 @@ def _move_aside(path: str, aside: str) -> None:
 
 
 def _keep_aside(path: str, aside: str) -> None:
-    """Give a file that is about to be replaced a second name, `ASIDE.N`: it is never without one."""
+    """Give a file that is about to be replaced a second name, `ASIDE.N`."""
     os.makedirs(os.path.dirname(aside), exist_ok=True)
     for number in itertools.count(1):
         try:
