@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from sureline.peer import reach
 from sureline.peer.calls import PROTOCOL, Handle, by_value_pickler
-from sureline.peer.fingerprint import Walk, fingerprint
+from sureline.peer.fingerprint import fingerprint
 from sureline.peer.packed import Collected
 from sureline.peer.reach import by_value, found
 from sureline.workflow.mistakes import SurelineError
@@ -64,18 +64,23 @@ def key_of(thing: Any) -> str:
 
 
 class Arguments(NamedTuple):
+    """Pickled arguments, and what they name: results of tasks, code that travels by value (by key),
+    modules of things that travel by name."""
+
     pickled: bytes
     buffers: list[memoryview]
     uses: tuple[str, ...]
+    code: dict[str, object]
+    modules: tuple[str, ...]
 
 
 class _Notes:
-    """What a pickler of arguments meets: handles, code that travels by value, modules."""
+    """What a pickler of arguments meets."""
 
-    def __init__(self, walk: Walk) -> None:
-        self.walk = walk
+    def __init__(self) -> None:
         self.uses: dict[str, None] = {}
-        self.names: dict[str, Named] = {}
+        self.code: dict[str, object] = {}
+        self.modules: dict[str, None] = {}
 
     def id_of(self, obj: Any) -> object:
         kind = type(obj)
@@ -90,12 +95,10 @@ class _Notes:
 
     def _code(self, obj: Any) -> object:
         if not by_value(obj):
-            self.walk.module(obj.__module__)
+            self.modules[obj.__module__] = None
             return None
         key = key_of(obj)
-        if key not in self.names:
-            self.walk.root(obj, key)
-            self.names[key] = (obj, "" if key.startswith("main:") else key)
+        self.code[key] = obj
         return "code", key
 
 
@@ -123,34 +126,45 @@ _code_digest = functools.lru_cache(maxsize=1024)(reach.code_digest)
 """In a slot, which lives as long as a run at most."""
 
 
-def _dump(value: object, notes: _Notes | _Results) -> tuple[bytes, list[memoryview]]:
-    class Plain(pickle.Pickler):
+class _Plain(pickle.Pickler):
+    notes: _Notes | _Results
+
+    def persistent_id(self, obj: object) -> object:
+        return self.notes.id_of(obj)
+
+
+@functools.cache
+def _by_value() -> type[pickle.Pickler]:
+    class ByValue(by_value_pickler()):  # type: ignore[misc]  # made at run time
+        notes: _Notes | _Results
+
         def persistent_id(self, obj: object) -> object:
-            return notes.id_of(obj)
+            return self.notes.id_of(obj)
 
-    taken = Collected()
-    buffer = io.BytesIO()
+    return ByValue
+
+
+def _dump(value: object, notes: _Notes | _Results) -> tuple[bytes, list[memoryview]]:
     try:
-        Plain(buffer, PROTOCOL, buffer_callback=taken).dump(value)
+        return _dumped(_Plain, value, notes)
     except Exception:  # perhaps something that only cloudpickle can carry
+        return _dumped(_by_value(), value, notes)
 
-        class ByValue(by_value_pickler()):  # type: ignore[misc]  # made at run time
-            def persistent_id(self, obj: object) -> object:
-                return notes.id_of(obj)
 
-        taken.views.clear()
-        buffer = io.BytesIO()
-        ByValue(buffer, PROTOCOL, buffer_callback=taken).dump(value)
+def _dumped(
+    pickler: type[pickle.Pickler], value: object, notes: _Notes | _Results
+) -> tuple[bytes, list[memoryview]]:
+    taken, buffer = Collected(), io.BytesIO()
+    made = pickler(buffer, PROTOCOL, buffer_callback=taken)
+    made.notes = notes  # type: ignore[attr-defined]  # both have it
+    made.dump(value)
     return buffer.getvalue(), taken.views
 
 
-def dump_arguments(
-    args: tuple[object, ...], kwargs: Mapping[str, object], walk: Walk
-) -> tuple[Arguments, dict[str, Named]]:
-    """Arguments, and what they name that travels by value; `walk` hears of all that counts."""
-    notes = _Notes(walk)
+def dump_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
+    notes = _Notes()
     pickled, views = _dump((args, dict(kwargs)), notes)
-    return Arguments(pickled, views, tuple(notes.uses)), notes.names
+    return Arguments(pickled, views, tuple(notes.uses), notes.code, tuple(notes.modules))
 
 
 def dump_result(value: object, code: Code) -> tuple[bytes, list[memoryview]]:

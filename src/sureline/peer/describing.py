@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from blake3 import blake3
 
 from sureline.peer import code
-from sureline.peer.code import Code, Named
+from sureline.peer.code import Arguments, Code, Named
 from sureline.peer.content import hash_file
-from sureline.peer.fingerprint import Reach, Walk
+from sureline.peer.fingerprint import Walk
 from sureline.peer.packed import packed
 from sureline.peer.reach import found as found_named
 from sureline.peer.spool import Spool
 from sureline.peer.store import BlobStore
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call
+
+KNOWN_MAX = 1000
+"""How many functions, with what they are called with, are remembered; past this, none."""
 
 Dependence = str | os.PathLike[str] | types.ModuleType | Callable[..., Any] | type
 """What a call may say that it depends on: a file, a directory, a module, a function, a class."""
@@ -45,7 +48,7 @@ class Describer:
         self.reached: dict[str, dict[str, str]] = {}
         self.names: dict[str, Named] = {}
         self._spool = Spool(BlobStore(near))
-        self._walks: dict[int, tuple[object, Walk]] = {}
+        self._known: dict[object, _Reached] = {}
 
     def describe(
         self,
@@ -53,27 +56,28 @@ class Describer:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         names_of: Callable[[str], Mapping[str, Named]],
-        depends: Iterable[Dependence] = (),
+        depends: Sequence[Dependence] = (),
     ) -> Described:
         """`names_of` tells the names of a task's result."""
-        walk = Walk(self._walk(function))
-        arguments, names = code.dump_arguments(args, kwargs, walk)
-        inputs, files = _declare(depends, walk)
-        reach = walk.reach()
-        parts = {**reach.parts, **files}
-        digest = _digest_of(reach, files)
+        arguments = code.dump_arguments(args, kwargs)
+        reached = self._reached(function, arguments)
+        inputs: tuple[str, ...] = ()
+        if depends:
+            inputs, reached = _declared(depends, reached)
+        names = reached.names
         for used in arguments.uses:
             names = {**names_of(used), **names}
-        names |= _names_in(walk, parts)
         self.names |= names
-        self.reached[digest] = parts
-        declared = bool(inputs or files)
+        self.reached[reached.digest] = reached.parts
+        why = (
+            "" if depends or not reached.hidden else f"{reached.hidden}; say with depends= on what"
+        )
         call = Call(
-            self._function(function, digest, parts, names),
+            self._function(function, reached, names),
             packed(arguments.pickled, [self._spool.keep(view) for view in arguments.buffers]),
             arguments.uses,
-            digest,
-            "" if declared or not reach.hidden else f"{reach.hidden}; say with depends= on what",
+            reached.digest,
+            why,
         )
         return Described(call, names, inputs)
 
@@ -81,33 +85,56 @@ class Describer:
         """Put the large data of all calls into a store, unless it is there."""
         self._spool.store(store)
 
-    def _walk(self, function: Callable[..., Any]) -> Walk:
-        """What a function reaches, found again only when that may have changed."""
-        known = self._walks.get(id(function))
-        if known is None or not known[1].holds():
+    def _reached(self, function: Callable[..., Any], arguments: Arguments) -> _Reached:
+        """What a call reaches, found again only when that may have changed."""
+        things = (function, *arguments.code.values())
+        key = (tuple(map(id, things)), arguments.modules)
+        known = self._known.get(key)
+        if known is None or not known.walk.holds():
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
             walk = Walk()
             walk.root(function)
-            known = self._walks[id(function)] = (function, walk)
-        return known[1]
+            for name, thing in arguments.code.items():
+                walk.root(thing, name)
+            for module in arguments.modules:
+                walk.module(module)
+            known = self._known[key] = _Reached.of(walk, things, arguments.code)
+        return known
 
     def _function(
-        self,
-        function: Callable[..., Any],
-        digest: str,
-        parts: Mapping[str, str],
-        names: Mapping[str, Named],
+        self, function: Callable[..., Any], reached: _Reached, names: Mapping[str, Named]
     ) -> str:
         carried = sorted((key, of) for key, (_, of) in names.items())
-        key = str(blake3(repr((digest, carried)).encode()).hexdigest())
+        key = str(blake3(repr((reached.digest, carried)).encode()).hexdigest())
         if key not in self.functions:
             modules = {
                 part.removeprefix("module "): of
-                for part, of in parts.items()
+                for part, of in reached.parts.items()
                 if part.startswith("module ")
             }
             pickled, views = code.dump_code(Code(function, names, modules))
             self.functions[key] = packed(pickled, [self._spool.keep(view) for view in views])
         return key
+
+
+class _Reached(NamedTuple):
+    walk: Walk
+    things: tuple[object, ...]
+    """They must live as long as their ids are remembered."""
+    digest: str
+    parts: dict[str, str]
+    hidden: str
+    names: dict[str, Named]
+
+    @classmethod
+    def of(cls, walk: Walk, things: tuple[object, ...], by_key: Mapping[str, object]) -> _Reached:
+        reach = walk.reach()
+        names: dict[str, Named] = {
+            key: (thing, key) for key, thing in by_key.items() if not key.startswith("main:")
+        }
+        names |= _names_in(walk, reach.parts)
+        return cls(walk, things, reach.digest, reach.parts, reach.hidden, names)
 
 
 def _names_in(walk: Walk, parts: Mapping[str, str]) -> dict[str, Named]:
@@ -122,20 +149,14 @@ def _names_in(walk: Walk, parts: Mapping[str, str]) -> dict[str, Named]:
     return found
 
 
-def _digest_of(reach: Reach, files: Mapping[str, str]) -> str:
-    if not files:
-        return reach.digest
-    return str(blake3(repr((reach.digest, sorted(files.items()))).encode()).hexdigest())
-
-
-def _declare(depends: Iterable[Dependence], walk: Walk) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Paths in the working directory, and parts for files elsewhere; code goes to the walk."""
+def _declared(depends: Iterable[Dependence], reached: _Reached) -> tuple[tuple[str, ...], _Reached]:
+    """Paths in the working directory, and what is reached with all else that was declared."""
+    walk = Walk(reached.walk)
     inputs: list[str] = []
     files: dict[str, str] = {}
     for one in depends:
         if isinstance(one, types.ModuleType):
             walk.module(one.__name__)
-            files[f"declared {one.__name__}"] = ""
         elif isinstance(one, str | os.PathLike):
             path = os.fspath(one)
             if os.path.isabs(path):
@@ -144,12 +165,14 @@ def _declare(depends: Iterable[Dependence], walk: Walk) -> tuple[tuple[str, ...]
                 inputs.append(path)
         elif callable(one):
             walk.root(one, f"declared {getattr(one, '__qualname__', type(one).__name__)}")
-            files[f"declared {getattr(one, '__qualname__', '')}"] = ""
         else:
             raise UserError(
                 f"depends= takes files, modules, functions and classes, not {type(one).__name__}"
             )
-    return tuple(inputs), files
+    reach = walk.reach()
+    parts = {**reach.parts, **files}
+    digest = str(blake3(repr(sorted(parts.items())).encode()).hexdigest())
+    return tuple(inputs), reached._replace(digest=digest, parts=parts)
 
 
 def _file_digest(path: str) -> str:

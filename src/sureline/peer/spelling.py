@@ -45,7 +45,13 @@ _OF_EVERY_CLASS = frozenset(
 )
 """Members that say nothing about what a class does, or the same as its other members."""
 _OF_DATACLASSES = frozenset(
-    {"__dataclass_fields__", "__dataclass_params__", "__match_args__", "__annotations__"}
+    {
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__match_args__",
+        "__annotations__",
+        "__repr__",
+    }
 )
 _DESCRIPTORS = (
     types.MemberDescriptorType,
@@ -229,9 +235,9 @@ class Spelling:
             if name in _OF_EVERY_CLASS or _is_of_enum(name, cls):
                 continue
             self._write("member", name)
-            if name in _OF_DATACLASSES:
+            if "__dataclass_fields__" in vars(cls) and name in _OF_DATACLASSES:
                 with self._walk.made_with_its_class():
-                    self.add(value)
+                    self._add_member(value)
             else:
                 self._add_member(value)
 
