@@ -41,6 +41,7 @@ _OF_EVERY_CLASS = frozenset(
         "__annotate_func__",
         "__annotate__",
         "__classdictcell__",
+        "__slotnames__",
     }
 )
 """Members that say nothing about what a class does, or the same as its other members."""
