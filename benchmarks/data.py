@@ -1,9 +1,9 @@
 """Large data: calls that share one array, against Dask, Ray, ProcessPoolExecutor and joblib.
 
-    python benchmarks/data.py [--size-mb 500] [--calls 10] [--items 100000] [--rounds 3]
+    python benchmarks/data.py [--size-mb 500] [--calls 10] [--items 100000] [--rounds 3] [--only A,B]
 
 Prints one JSON object: seconds for `calls` calls that each sum a part of one array (the best of
-`rounds`, tools in turn within a round), their ratio to Dask's, what a run costs whose calls are all
+`rounds`), their ratio to Dask's, what a run costs whose calls are all
 reused, how the journal grows over ten such runs, and `map` over short items in chunks. What is not
 installed is left out, and named in `left_out`. Worker processes are up before the clock starts,
 except for Sureline's workflow, whose runs each start their own.
@@ -105,7 +105,14 @@ def with_dask() -> Iterator[Case]:
 def with_ray() -> Iterator[Case]:
     import ray
 
-    ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        num_cpus=WORKERS,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        _node_ip_address="127.0.0.1",
+    )
     remote = ray.remote(part)
     ray.get(remote.remote(np.ones(4), 0, 1))
 
@@ -129,14 +136,16 @@ TOOLS: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
-def shared(size_mb: int, calls: int, rounds: int) -> tuple[dict[str, float], list[str]]:
+def shared(
+    size_mb: int, calls: int, rounds: int, only: list[str]
+) -> tuple[dict[str, float], list[str]]:
     """Seconds of each tool, and the tools that are not here."""
     array = np.arange(size_mb * (1 << 20) // 8, dtype=float)
     right = float(array.sum())
     taken_s: dict[str, float] = {}
     left_out = []
     for name, (module, tool) in TOOLS.items():
-        if importlib.util.find_spec(module) is None:
+        if name not in only or importlib.util.find_spec(module) is None:
             left_out.append(name)
             continue
         with tool() as case:
@@ -195,8 +204,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(TOOLS), help="the tools, separated by commas")
     asked = parser.parse_args(argv)
-    taken_s, left_out = shared(asked.size_mb, asked.calls, asked.rounds)
+    only = asked.only.split(",")
+    taken_s, left_out = shared(asked.size_mb, asked.calls, asked.rounds, only)
     dask_s = taken_s.get("dask")
     told = {
         "cores": os.cpu_count(),
