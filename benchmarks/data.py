@@ -1,6 +1,6 @@
 """Large data: calls that share one array, against Dask, Ray, ProcessPoolExecutor and joblib.
 
-    python benchmarks/data.py [--size-mb 500] [--calls 10] [--items 100000] [--rounds 3] [--only A,B]
+    python benchmarks/data.py [--size-mb 500] [--calls 10] [--items 100000] [--rounds 3]
 
 Prints one JSON object: seconds for `calls` calls that each sum a part of one array (the best of
 `rounds`), their ratio to Dask's, what a run costs whose calls are all

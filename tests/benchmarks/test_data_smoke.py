@@ -11,10 +11,13 @@ from pathlib import Path
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "data.py"
 
 
+SMALL = ("--size-mb", "1", "--calls", "2", "--items", "2000", "--rounds", "1", "--only")
+SMALL += ("sureline workflow,sureline executor,process pool",)
+
+
 def test_it_verifies_its_results_and_says_what_it_left_out(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(BENCHMARK), "--size-mb", "1", "--calls", "2", "--items", "2000"]
-        + ["--rounds", "1", "--only", "sureline workflow,sureline executor,process pool"],
+        [sys.executable, str(BENCHMARK), *SMALL],
         capture_output=True,
         text=True,
         check=True,

@@ -160,6 +160,23 @@ def test_a_forked_process_neither_disturbs_nor_is_disturbed() -> None:
     assert ended.stdout == "child 32\nparent\n"
 
 
+def test_forks_after_its_end_are_left_alone() -> None:
+    """What it had open is closed: the same numbers may be others' files by now."""
+    ended = python(
+        """\
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        from sureline import Executor
+        executor = Executor(2)
+        assert list(executor.map(abs, [-1, -2])) == [1, 2]
+        executor.shutdown()
+        with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as theirs:
+            print(list(theirs.map(abs, [-1, -2])))
+        """
+    )
+    assert (ended.stdout, ended.stderr) == ("[1, 2]\n", "")
+
+
 def test_a_kill_leaves_no_directory(tmp_path: Path) -> None:
     ended = python(
         """\

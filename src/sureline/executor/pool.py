@@ -360,6 +360,7 @@ class Pool:
         if self._janitor is not None:
             orphans.kill(orphans.token_of(self._root, RUN, ""), prefix=True)
         with self._lock:
+            self._slots.clear()
             self._discard()
 
     def _discard(self) -> None:

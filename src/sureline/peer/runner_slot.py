@@ -129,8 +129,7 @@ class SlotProcess:
 
     def close(self) -> None:
         """Forget a dead slot."""
-        self._sock.close()
-        os.close(self._lifeline)
+        self._let_go()
         for suffix in ("out", "err"):
             try:
                 os.unlink(f"{self._outputs}.{suffix}")
@@ -139,9 +138,14 @@ class SlotProcess:
 
     def abandon(self) -> None:
         """In a forked process: let go of what is the parent's, and never wait for its child."""
-        self._sock.close()
-        os.close(self._lifeline)
+        self._let_go()
         self._process.returncode = 0
+
+    def _let_go(self) -> None:
+        self._sock.close()
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:  # else the number may be somebody else's by now
+            os.close(lifeline)
 
     @property
     def signal(self) -> int | None:
