@@ -278,6 +278,7 @@ def _task_data(name: str, one: TaskView) -> dict[str, Any]:
                 "reason": f.reason,
                 "exit_code": f.exit_code,
                 "signal": f.signal,
+                "trace": f.trace,
             }
             for f in one.failures
         ],
@@ -300,6 +301,8 @@ def _show_task(run: str, name: str, one: TaskView, as_json: bool) -> int:
         console.say(f"  output    {file.path} ({console.size(file.size)})")
     for failure in one.failures:
         console.say(f"  attempt {failure.attempt} {failure.outcome}: {failure.reason}")
+        for line in failure.trace.splitlines():
+            console.say(f"    {line}")
     return 0
 
 

@@ -17,6 +17,7 @@ from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.compose import Outcome
+    from sureline.workflow.model import Graph
 
 Quiet = Annotated[
     bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of failures only.")
@@ -108,10 +109,49 @@ def resume(
     if grid is not None:
         run = take_over(grid, run, where / HOME)
     capacity = machine(where, cores, memory, gpus, tag)
+    run = _chosen(where, run)
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         adopt_orphans()
         outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
+
+
+def _chosen(where: Path, selector: str) -> str:
+    """The run that is to go on; says if its workflow's file is not what it was."""
+    from sureline.compose import HOME
+    from sureline.journal.select import select_to_resume
+    from sureline.journal.store import Journal
+    from sureline.workflow.model import Graph
+
+    with Journal.open(where / HOME, create=False, read_only=True) as journal:
+        one = select_to_resume(selector, journal.runs())
+        graph = Graph.from_bytes(journal.graph(one.run))
+    why = _changed(graph, where, one.created)
+    if why:
+        console.note(
+            f"note: {graph.source} {why} since run {one.run} began, which goes on as it was; for "
+            f"the new one: sureline run {graph.source} (what is unchanged is reused)"
+        )
+    return one.run
+
+
+def _changed(graph: Graph, where: Path, since: float) -> str:
+    """What became of a workflow's file; '' if it is as it was, or was none."""
+    from sureline.workflow.model import Pause
+    from sureline.workflow.read import read_workflow
+
+    if graph.source is None or graph.source == "-":
+        return ""
+    path = next((p for p in (Path(graph.source), where / graph.source) if p.exists()), None)
+    if path is None:
+        return "is gone"
+    if path.stat().st_mtime <= since or any(isinstance(t.action, Pause) for t in graph.tasks):
+        return ""
+    try:
+        now = read_workflow(path, directory=where, overrides=graph.params or None).graph
+    except UserError:
+        return "has changed and cannot be read"
+    return "" if now.tasks == graph.tasks else "has changed"
 
 
 def take_over(grid: str, selector: str, home: Path) -> str:

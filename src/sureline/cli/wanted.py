@@ -92,6 +92,13 @@ class Wanted:
     surety: Surety = None
     repair: RepairToo = True
     anyway: Anyway = False
+    overwrite: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Replace files that no run here made; they are kept in .sureline/replaced/.",
+        ),
+    ] = False
 
     def ready(
         self,
@@ -150,6 +157,7 @@ class Wanted:
                 surety=surety,
                 repair=self.repair,
                 anyway=self.anyway,
+                overwrite=self.overwrite,
             )
         )
 

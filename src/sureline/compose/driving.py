@@ -20,7 +20,7 @@ from sureline.compose.parts import Fetcher
 from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.session import Outcome, Session, Watcher
-from sureline.compose.terms import Before, verdict
+from sureline.compose.terms import Before, TermsRefusedError, verdict
 from sureline.forecast.machines import Part, together
 from sureline.journal.events import Event, FileFetched
 from sureline.journal.store import Journal
@@ -47,12 +47,6 @@ UNBOUNDED = 1 << 62
 
 class TakenOverError(SurelineError):
     """Another process has taken the run over."""
-
-
-class TermsRefusedError(SurelineError):
-    """No plan meets the terms, and nothing was started."""
-
-    code = 3
 
 
 class InputsElsewhere:

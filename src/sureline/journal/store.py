@@ -181,6 +181,23 @@ class Journal:
         self.sync_now()
         return run
 
+    def forget(self, run: str) -> None:
+        """Remove a run, durably, as if it had never been."""
+        with transaction(self.connection, self.path):
+            run_id = self._id(run)
+            for table in (
+                "graphs",
+                "events",
+                "commits",
+                "results",
+                "requests",
+                "kept",
+                "durations",
+            ):
+                self.connection.execute(f"DELETE FROM {table} WHERE run = ?", (run_id,))
+            self.connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        self.sync_now()
+
     def take(
         self,
         run: str,
@@ -249,6 +266,11 @@ class Journal:
             after = rows[-1][0]
             if len(rows) < _PAGE_ROWS:
                 return
+
+    def committed(self, run: str) -> list[str]:
+        """The names of the tasks that have a result."""
+        rows = self._rows("SELECT task FROM commits WHERE run = ?", self._id(run))
+        return [task for (task,) in rows]
 
     def commits(self, run: str) -> Iterator[TaskEnded]:
         """The results of the run, one per task that has one, by the name of the task."""

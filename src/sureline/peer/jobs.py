@@ -28,6 +28,7 @@ class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
     stdin: str | None = None
     timeout_s: float | None = None
     cores: float = 1
+    shell: str = ""
 
 
 class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
@@ -48,6 +49,10 @@ class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
     cores: float = 1
     inline_bytes: int = 64 << 10
     """A longer result goes into the store."""
+    declared: tuple[str, ...] = ()
+    """The user's files that it says it reads."""
+    arguments_file: str = ""
+    """A bundle that holds the arguments instead."""
 
 
 class PauseJob(Job, frozen=True, omit_defaults=True, tag="pause"):
@@ -113,6 +118,10 @@ class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     stderr_file: str | None = None
     fault: Literal["", "machine", "inputs"] = ""
     missing: tuple[str, ...] = ()
+    unkept: str = ""
+    """Why the result is not to be reused; '' if it may be."""
+    trace: str = ""
+    """Of a call that raised: how it was called, and the traceback."""
 
 
 class UserFile(Wanted, frozen=True, tag="user file"):

@@ -51,7 +51,7 @@ class SlotProcess:
         err = os.open(f"{self._outputs}.err", _CAPTURE, 0o644)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, *arguments, *(p for p in sys.path if p)],
+                [sys.executable, "-c", _BOOT, *arguments, *(p or os.getcwd() for p in sys.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -132,13 +132,23 @@ class SlotProcess:
 
     def close(self) -> None:
         """Forget a dead slot."""
-        self._sock.close()
-        os.close(self._lifeline)
+        self._let_go()
         for suffix in ("out", "err"):
             try:
                 os.unlink(f"{self._outputs}.{suffix}")
             except OSError:
                 pass
+
+    def abandon(self) -> None:
+        """In a forked process: let go of what is the parent's, and never wait for its child."""
+        self._let_go()
+        self._process.returncode = 0
+
+    def _let_go(self) -> None:
+        self._sock.close()
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:  # else the number may be somebody else's by now
+            os.close(lifeline)
 
     @property
     def signal(self) -> int | None:

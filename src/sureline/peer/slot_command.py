@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from sureline.peer import orphans, saying
-from sureline.peer.commands import SHELL, argv_of, find_program
+from sureline.peer.commands import SCRIPT, find_program, shell_argv, start_of
 from sureline.peer.health import trouble_at
 from sureline.peer.jobs import CommandJob, JobEnded, JobProgressed, JobStarted
 from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture
@@ -218,7 +218,10 @@ class Commands:
 
     def _spawn(self, job: CommandJob, environment: dict[str, str]) -> int:
         path = environment.get("PATH")
-        argv = argv_of(job.run, path)
+        argv, is_script = start_of(job.run, path, job.shell)
+        if is_script:
+            with open(SCRIPT, "x", encoding="utf-8", errors="surrogateescape") as script:
+                script.write(job.run)
         program = find_program(argv[0], path) or argv[0]
         actions = []
         if job.stdin is not None:
@@ -229,7 +232,9 @@ class Commands:
             if error.errno != errno.ENOEXEC:
                 raise
             # a script without a "#!" line: the shell runs such files itself
-            return _posix_spawn(SHELL, [SHELL, "-ec", job.run], environment, actions)
+            argv = shell_argv(job.run, path)
+            program = find_program(argv[0], path) or argv[0]
+            return _posix_spawn(program, argv, environment, actions)
 
     def _wait(self, pid: int, serial: int, job: CommandJob, started: float, token: str) -> How:
         """Wait until the main process has ended (it is not reaped yet), stopping it if asked to
@@ -391,7 +396,8 @@ def _drain(fd: int) -> None:
 
 
 def _not_started(job: CommandJob, error: OSError) -> JobEnded:
-    word = job.run.split()[0] if job.run.split() else job.run
+    words = (job.shell or job.run.split("\n", 1)[0].removeprefix("#!")).split()
+    word = words[0] if words else job.run
     code = 127 if error.errno == errno.ENOENT else 126
     return JobEnded("failed", exit_code=code, reason=f"cannot run {word!r}: {error.strerror}")
 

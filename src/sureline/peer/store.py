@@ -16,9 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
+
+from blake3 import blake3
 
 from sureline.peer import tree
 from sureline.peer.content import (
@@ -41,6 +45,9 @@ __all__ = ["BlobStore", "DamagedError", "Lent", "StoreError"]
 
 _INGEST_TRIES = 3
 _PLACE_TRIES = 10
+_PIECE_BYTES = 16 << 20
+"""Hashed and written in turn, while it is in the processor's caches or on its way."""
+Buffer = bytes | bytearray | memoryview | mmap.mmap
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _KNOWN_MAX = 100_000
 
@@ -171,24 +178,51 @@ class BlobStore:
 
     def put(self, data: bytes, logical_path: str) -> FileRecord:
         """Store bytes."""
-        digest = hash_bytes(data)
+        return self.put_pieces([data], logical_path, hash_bytes(data))
+
+    def put_pieces(
+        self, pieces: Iterable[Buffer], logical_path: str, digest: str = ""
+    ) -> FileRecord:
+        """Store one file of several pieces of memory, none of which is copied; `digest`, if it is
+        known already."""
         temporary = self.temporary()
         fd = os.open(temporary, _NEW, 0o600)
+        hasher = None if digest else blake3(max_threads=blake3.AUTO)
+        size = 0
         try:
-            write_all(fd, data)
+            for piece in pieces:
+                view = memoryview(piece).cast("B")
+                for start in range(0, view.nbytes, _PIECE_BYTES):
+                    part = view[start : start + _PIECE_BYTES]
+                    if hasher is not None:
+                        hasher.update(part)
+                    write_all(fd, part)
+                size += view.nbytes
             os.fchmod(fd, 0o444)
         except OSError:
             os.unlink(temporary)
             raise
         finally:
             os.close(fd)
-        return self._placed(temporary, digest, len(data), False, logical_path)
+        digest = digest or str(hasher.hexdigest() if hasher is not None else "")
+        return self._placed(temporary, digest, size, False, logical_path)
 
     def admit(self, path: str, digest: str, executable: bool) -> int:
         """Make the file at `path`, whose content has been verified, a blob; its old name is gone
         then. The blob's ctime_ns. `path` must lie on the store's file system."""
         os.chmod(path, 0o555 if executable else 0o444)
         return self._place(path, digest, os.stat(path).st_size, executable)
+
+    def name_file(self, fd: int, digest: str) -> bool:
+        """Make an open file without a name, whose content is known, a blob; False if the system
+        cannot (it lies on another file system)."""
+        temporary = self.temporary()
+        try:
+            os.link(f"/proc/self/fd/{fd}", temporary, follow_symlinks=True)
+        except OSError:
+            return False
+        self.admit(temporary, digest, False)
+        return True
 
     def _place(self, path: str, digest: str, size: int, executable: bool) -> int:
         """Give the finished file at `path` its blob's name instead; the blob's ctime_ns. If there
