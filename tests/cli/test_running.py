@@ -560,7 +560,7 @@ def test_nothing_of_the_users_gives_way_to_a_result(
     else:
         (outside / "mine").write_text("precious\n")
         out.symlink_to(outside)
-    answer = bench("run", "w.yaml", "--json")
+    answer = bench("run", "w.yaml", "--json", "--overwrite")
     assert answer.code == 1
     assert says in answer.json["reason"]
     kept = out if in_the_way == "file" else out / "mine"
@@ -579,7 +579,7 @@ def test_a_link_in_the_users_directory_is_replaced_not_followed(
     elsewhere.write_text("precious\n")
     (bench.directory / "out").symlink_to(elsewhere)
     bench.flow("tasks:\n  a: {run: echo x > out, outputs: [out]}\n")
-    bench.run()
+    bench.run("--overwrite")
     assert bench.text("out") == "x\n"
     assert elsewhere.read_text() == "precious\n"
 
