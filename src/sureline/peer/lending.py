@@ -9,6 +9,7 @@ A long file is linked, but under a *lease*: as long as we hold one, the kernel l
 file for writing, and it grants none while somebody has. Whoever tries is reported to us, and waits.
 Linking and unlinking change the ctime; so what it is afterwards, still under the lease, is noted in
 `vouched/`, one small file for each. A note is also made of what was found whole by its content.
+A short file is linked in the same way where modes bind the user, without notes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from sureline.peer.content import NO_LINK, hash_open_file, link
 
 LINK_FROM_BYTES = 256 << 10
-"""Copying less costs less than a lease and its notes."""
+"""Below this a file is looked at again sooner than a note of it is written."""
+LINKS_SHORT_FILES = os.geteuid() != 0
+"""Modes do not bind root: its programs may open an input for writing without meaning to, and would
+wait for the lease. A copy costs more, and bears it."""
 LEASES_MAX = 200
 """In one sandbox; each is an open file."""
 _NOTE_BYTES_MAX = 64
@@ -97,15 +102,17 @@ def _number(text: bytes) -> int | None:
 class Loan:
     """A stored file that is linked to `dest`, read-only for everybody until `give_back`."""
 
-    def __init__(self, notes: Notes, name: str, fd: int, dest: str) -> None:
+    def __init__(self, notes: Notes | None, name: str, fd: int, dest: str) -> None:
         self._notes = notes
         self._name = name
+        self.ctime_ns = 0
+        """When it was given back, and whole."""
         self._fd = fd
         self.dest = dest
 
     @classmethod
     def make(
-        cls, notes: Notes, blob: str, name: str, digest: str, ctime_ns: int | None, dest: str
+        cls, notes: Notes | None, blob: str, name: str, digest: str, ctime_ns: int | None, dest: str
     ) -> Loan | None:
         """None if the kernel grants no lease, or no link: then a copy must do. Raises
         ChangedError, and FileNotFoundError if there is no such blob."""
@@ -114,13 +121,14 @@ class Loan:
             if not _lease(fd):
                 os.close(fd)
                 return None
-            with notes.held(name) as note:
+            with _held(notes, name) as note:
                 status = os.fstat(fd)
-                vouched = status.st_ctime_ns in (ctime_ns, note.read())
+                vouched = status.st_ctime_ns in (ctime_ns, note and note.read())
                 if not vouched and hash_open_file(fd, status.st_size)[0] != digest:
                     raise ChangedError(blob)
                 link(blob, dest)
-                note.write(os.fstat(fd).st_ctime_ns)
+                if note is not None:
+                    note.write(os.fstat(fd).st_ctime_ns)
         except OSError as error:
             os.close(fd)
             if error.errno in NO_LINK:
@@ -140,11 +148,16 @@ class Loan:
         if self._fd < 0:
             return
         try:
-            with self._notes.held(self._name) as note:
+            with _held(self._notes, self._name) as note:
                 if not keep:
                     self._unlink()
+                mode = os.fstat(self._fd).st_mode
+                if mode & 0o222:
+                    os.fchmod(self._fd, mode & 0o555)
                 if not self.wanted():
-                    note.write(os.fstat(self._fd).st_ctime_ns)
+                    self.ctime_ns = os.fstat(self._fd).st_ctime_ns
+                    if note is not None:
+                        note.write(self.ctime_ns)
         finally:
             os.close(self._fd)
             self._fd = -1
@@ -154,6 +167,10 @@ class Loan:
         with contextlib.suppress(OSError):
             if os.path.samestat(os.lstat(self.dest), os.fstat(self._fd)):
                 os.unlink(self.dest)
+
+
+def _held(notes: Notes | None, name: str) -> AbstractContextManager[Note | None]:
+    return contextlib.nullcontext() if notes is None else notes.held(name)
 
 
 def _lease(fd: int) -> bool:

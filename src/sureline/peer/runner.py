@@ -467,6 +467,7 @@ class Runner:
                 signal=slot.signal,
                 reason=slot.epitaph(),
                 stderr=slot.last_words(),
+                fault="" if slot.ready else "machine",
             )
         if isinstance(work.job, UserFile):
             self._end(work, _not_run(work, ended.reason))

@@ -36,7 +36,14 @@ from sureline.peer.content import (
     hash_open_file,
     write_all,
 )
-from sureline.peer.lending import LEASES_MAX, LINK_FROM_BYTES, ChangedError, Loan, Notes
+from sureline.peer.lending import (
+    LEASES_MAX,
+    LINK_FROM_BYTES,
+    LINKS_SHORT_FILES,
+    ChangedError,
+    Loan,
+    Notes,
+)
 from sureline.peer.publish import publish
 from sureline.peer.tree import Entry, StoreError
 from sureline.workflow.files import FileRecord
@@ -68,6 +75,8 @@ class Lent:
         """(input, path, digest, what it was like)."""
         self.loans: list[tuple[str, Loan]] = []
         """(input, loan)."""
+        self.names: list[tuple[BlobStore, str]] = []
+        """Of each loan: whose it is, and its name there."""
 
     def written_to(self) -> list[str]:
         """The inputs that somebody wrote to, or tried to. Removing or replacing one is no harm."""
@@ -78,8 +87,10 @@ class Lent:
         return list(found)
 
     def give_back(self) -> None:
-        for _, loan in self.loans:
+        for (_, loan), (store, name) in zip(self.loans, self.names, strict=True):
             loan.give_back()
+            if loan.ctime_ns:
+                store._know(name, loan.ctime_ns)
 
 
 class BlobStore:
@@ -400,7 +411,8 @@ class BlobStore:
                 self._know(name, found)
                 return status
             if stat.S_ISREG(status.st_mode) and hash_file(blob)[0] == digest:
-                if ctime_ns is None or (found > ctime_ns if part else found != ctime_ns):
+                other = ctime_ns is None or (found > ctime_ns if part else found != ctime_ns)
+                if other and (status.st_size >= LINK_FROM_BYTES or not LINKS_SHORT_FILES):
                     self._notes.write(name, found)
                 self._know(name, found)
                 return status
@@ -495,11 +507,13 @@ class BlobStore:
         if status is None:
             raise DamagedError(shown, entry.what, "is gone, or was damaged and is gone now")
         try:
-            if lent is not None and entry.size >= LINK_FROM_BYTES and len(lent.loans) < LEASES_MAX:
-                known = status.st_ctime_ns
-                loan = Loan.make(self._notes, blob, name, entry.what, known, dest)
+            long = entry.size >= LINK_FROM_BYTES
+            if lent is not None and (long or LINKS_SHORT_FILES) and len(lent.loans) < LEASES_MAX:
+                notes, known = self._notes if long else None, status.st_ctime_ns
+                loan = Loan.make(notes, blob, name, entry.what, known, dest)
                 if loan is not None:
                     lent.loans.append((shown, loan))
+                    lent.names.append((self, name))
                     return
             made = self._copy_out(entry, blob, status, dest)
         except (ChangedError, FileNotFoundError) as error:
