@@ -261,6 +261,10 @@ class Boiling:
     def inert(self) -> bool:
         return all(reactor.inert for reactor in self._reactors)
 
+    @property
+    def stopped(self) -> str:
+        return next((reactor.stopped for reactor in self._reactors if reactor.stopped), "")
+
     def molecule(self) -> Molecule:
         """As it is now."""
 
@@ -333,6 +337,7 @@ class Reactor:
         done: list[Reaction] = []
         for boiling in self._boiling:
             done += boiling.step()
+            self.stopped = self.stopped or boiling.stopped
         self.reactions += len(done)
         opened = [boiling for boiling in self._boiling if boiling.inert]
         self._boiling = [boiling for boiling in self._boiling if not boiling.inert]
@@ -347,7 +352,8 @@ class Reactor:
                         raise BoundError("there are too many molecules")
         except BoundError as error:
             self.stopped = str(error)
-        self.add(made)
+        finally:
+            self.add(made)
         return done
 
     def _react(self) -> Reaction | None:
@@ -360,11 +366,9 @@ class Reactor:
             hungry[chosen] = hungry[-1]
             hungry.pop()
             return None
-        if not watch.look():
-            return None
         if self._bounds.reactions <= 0:
             raise BoundError("there were too many reactions")
-        return self._happen(watch)
+        return self._happen(watch) if watch.look() else None
 
     def _happen(self, watch: Watch) -> Reaction:
         """Make first, then take: a product that makes no sense leaves everything as it was."""
