@@ -6,9 +6,15 @@
 runs a program brings the random numbers. This room imports no other; every other may import it.
 """
 
-from sureline.chemistry.mistakes import ChemistryError
+from sureline.chemistry.mistakes import ChemistryError, Place
 from sureline.chemistry.molecules import Molecule, Rule, Solution, Symbol
-from sureline.chemistry.parser import Program, parse_molecules, parse_program, parse_rules
+from sureline.chemistry.parser import (
+    Program,
+    parse_molecules,
+    parse_placed,
+    parse_program,
+    parse_rules,
+)
 from sureline.chemistry.printer import show, show_program
 from sureline.chemistry.reactor import Bounds, Reaction, Reactor
 
@@ -16,6 +22,7 @@ __all__ = [
     "Bounds",
     "ChemistryError",
     "Molecule",
+    "Place",
     "Program",
     "Reaction",
     "Reactor",
@@ -23,6 +30,7 @@ __all__ = [
     "Solution",
     "Symbol",
     "parse_molecules",
+    "parse_placed",
     "parse_program",
     "parse_rules",
     "show",

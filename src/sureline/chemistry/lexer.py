@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from functools import cached_property
 from typing import NamedTuple
 
 from sureline.chemistry.mistakes import ChemistryError, Place
@@ -54,9 +56,13 @@ class Tokens:
                 self._refuse(match[0], match.start())
         add(Token("end", "", len(text)))
 
+    @cached_property
+    def _line_ends(self) -> list[int]:
+        return [match.start() for match in re.finditer("\n", self._text)]
+
     def place(self, at: int) -> Place:
-        line = self._text.count("\n", 0, at) + 1
-        return Place(line, at - self._text.rfind("\n", 0, at))
+        line = bisect_left(self._line_ends, at)
+        return Place(line + 1, at - (self._line_ends[line - 1] if line else -1))
 
     def _refuse(self, text: str, at: int) -> None:
         if text == '"':

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from sureline.chemistry.arithmetic import NoSenseError, value_of
 from sureline.chemistry.lexer import NUMBER_CHARS_MAX, Token, Tokens
-from sureline.chemistry.mistakes import ChemistryError
+from sureline.chemistry.mistakes import ChemistryError, Place
 from sureline.chemistry.molecules import (
     NAMELESS,
     Expression,
@@ -73,6 +73,11 @@ def parse_rules(text: str) -> dict[str, Rule]:
 def parse_molecules(text: str, names: Mapping[str, Molecule]) -> list[Molecule]:
     """Molecules with commas between them. Raises ChemistryError."""
     return _guarded(text, lambda parser: parser.molecules(), names)
+
+
+def parse_placed(text: str) -> list[tuple[Place, Molecule]]:
+    """The molecules of a solution without rules, and where each stands. Raises ChemistryError."""
+    return _guarded(text, lambda parser: parser.placed())
 
 
 def _guarded(
@@ -183,6 +188,18 @@ class _Parser:
         found = self._ground(self._several(self._element))
         if self._token.kind != "end":
             self._refuse("a comma should stand", "write molecules with commas between them")
+        return found
+
+    def placed(self) -> list[tuple[Place, Molecule]]:
+        found: list[tuple[Place, Molecule]] = []
+        self._expect("<", "write molecules between < and >")
+        while not self._take(">"):
+            if found:
+                self._expect(",", "write commas between molecules, and > at the end")
+            place = self._source.place(self._token.at)
+            found.append((place, self._ground([self._element()])[0]))
+        if self._token.kind != "end":
+            self._refuse("nothing more should stand", "write all molecules between < and >")
         return found
 
     def _ground(self, parts: Iterable[Expression]) -> list[Molecule]:
