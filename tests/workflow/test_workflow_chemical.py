@@ -59,7 +59,7 @@ def test_a_graph_is_read_as_it_is_written(graph: Graph) -> None:
         ('<\nTASK:1:<"true":<COLOUR:3>>:<>>', 2, "unknown key 'colour'"),
         ('<\nTASK:1:<"true":<RETRIES:"x">>:<>>', 2, "retries"),
         ('<\nTASK:1:<"true":<7>>:<>>', 2, "7 describes nothing"),
-        ('<TASK:1:<"true">:<DEST:2>,\nTASK:2:<"true">:<DEST:1>>', 1, "cycle"),
+        ('<TASK:1:<"true">:<DEST:2>,\nTASK:2:<"true">:<DEST:1>>', 1, "wait for each other"),
         ("<\nTASK:1:<true", 2, "column 13: '>' should stand where the text ends"),
         ("<TASK:1:<go>:<>>", 1, "column 10: 'go' is not bound to anything"),
         ("<>", None, "there is no task"),

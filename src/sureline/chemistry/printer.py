@@ -47,8 +47,9 @@ _STRENGTH = {
 }
 
 
-def show(molecule: Molecule) -> str:
-    """A molecule as it stands in a solution; a rule by its name, if it has one."""
+def show(molecule: Molecule, *, as_given: bool = False) -> str:
+    """A molecule as it stands in a solution; a rule by its name, if it has one. Solutions in it
+    are put in order, or left as they were given."""
     if isinstance(molecule, bool):
         return "true" if molecule else "false"
     if isinstance(molecule, int | float):
@@ -58,9 +59,11 @@ def show(molecule: Molecule) -> str:
     if isinstance(molecule, Symbol):
         return molecule.name
     if isinstance(molecule, tuple):
-        return ":".join(f"({show(m)})" if isinstance(m, tuple) else show(m) for m in molecule)
+        shown = [(show(m, as_given=as_given), isinstance(m, tuple)) for m in molecule]
+        return ":".join(f"({text})" if nested else text for text, nested in shown)
     if isinstance(molecule, Solution):
-        return f"<{', '.join(map(show, in_order(molecule.molecules)))}>"
+        inner = molecule.molecules if as_given else in_order(molecule.molecules)
+        return f"<{', '.join(show(m, as_given=as_given) for m in inner)}>"
     return molecule.name or f"({show_rule(molecule)})"
 
 

@@ -32,6 +32,7 @@ def _register() -> None:
         looking,
         peering,
         planning,
+        reacting,
         remembering,
         reproducing,
         running,
@@ -67,6 +68,7 @@ def _register() -> None:
     app.command(simulating.simulate)
     app.command(reproducing.reproduce)
     app.command(experimenting.experiment)
+    app.command(reacting.react)
 
 
 _register()

@@ -175,7 +175,7 @@ def write_chemical(graph: Graph) -> str:
         block = blocks.pairs[task.name]
         assert isinstance(block, Pairs)
         molecules.append(_molecule(graph, i, block))
-    return "<\n" + ",\n".join(f"  {show(molecule)}" for molecule in molecules) + "\n>\n"
+    return "<\n" + ",\n".join(f"  {show(m, as_given=True)}" for m in molecules) + "\n>\n"
 
 
 def _molecule(graph: Graph, i: int, block: Pairs) -> Molecule:
