@@ -45,7 +45,6 @@ class Trouble:
         self.net = Net(seed, network=Network(self.random.choice(LINKS)), settings=SETTINGS)
         self.down: list[str] = []
         self.frozen: list[str] = []
-        self.going: set[str] = set()
         self.keys = [key_of(f"molecule {number}") for number in range(8)]
         self.kept: set[bytes] = set()
         """Molecules that are known to be there."""
@@ -96,7 +95,6 @@ class Trouble:
     def _may_lose(self, victim: str) -> bool:
         """Whether a majority of the holders of every molecule lives without this one."""
         lives = {agent.base.mine for node, agent in self.net.live.items() if node != victim}
-        lives -= {self.net.live[node].base.mine for node in self.going if node in self.net.live}
         for key in self.keys:
             records = self._records(key)
             if not records:
@@ -241,6 +239,8 @@ class Trouble:
             if why == "gone":
                 assert key in self.perhaps_used_up, "a molecule is gone that nobody used up"
                 return
+            if why == "missing" and key in self.used_up:
+                return  # who remembers that it is gone need not be near
             self.net.pass_time(SETTINGS.lease_s + 1.0)
         raise AssertionError(f"a molecule is lost: {why}, {self._records(key).keys()}")
 

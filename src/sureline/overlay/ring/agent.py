@@ -71,13 +71,16 @@ class Ring(Agent):
         self._seeds = tuple(contact for contact in contacts if contact != self.me)
         self._on_joined = on_done
         if self._seeds:
-            self._seek()
+            self._seek(self._seeds)
+            for seed in self._seeds:
+                self.base.table.remember(seed)
         else:
             self.base.after(0.0, self._joined)
         self.base.after(self.base.jittered(self.base.settings.tick_s), self._tick)
 
-    def _seek(self) -> None:
-        Lookup(self.base, (self.base.table.place + 1) % SPACE, self._settle).start(self._seeds)
+    def _seek(self, through: Sequence[AgentId]) -> None:
+        """Find one's neighbours, as others see them."""
+        Lookup(self.base, (self.base.table.place + 1) % SPACE, self._settle).start(through)
 
     def _settle(self, owners: Owners) -> None:
         for owner in owners:
@@ -176,7 +179,7 @@ class Ring(Agent):
             base.table.lost[lost] = None
             self._greet(lost)
         if not after and self._seeds:
-            self._seek()
+            self._seek(self._seeds)
         self._refresh_link()
         now = self.world.now()
         self.captures.tick(now)
@@ -231,7 +234,10 @@ class Ring(Agent):
         if self.base.stopped:
             return
         if isinstance(message, Said) and self._may_be_contact(sender):
+            was_lost = sender in self.base.table.lost
             news = self.base.table.heard(sender, message.life)
+            if was_lost and news:
+                self._seek([sender])  # we may have been on an island
             if news and self.base.table.is_near(sender):
                 self.publishing.hand_over(sender)
         if isinstance(message, Answer):

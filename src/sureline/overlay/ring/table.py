@@ -48,6 +48,11 @@ class Table:
     def silent(self, agent: AgentId) -> None:
         """It is believed to be gone, but asked again some time."""
         if self.forget(agent):
+            self.remember(agent)
+
+    def remember(self, agent: AgentId) -> None:
+        """Try it now and then, until it is heard from."""
+        if agent not in self._lives:
             self.lost[agent] = None
             while len(self.lost) > self._settings.lost_max:
                 del self.lost[next(iter(self.lost))]
