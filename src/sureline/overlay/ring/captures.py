@@ -238,7 +238,7 @@ class Decree:
         if self._makers:
             self._go_to(0, self._makers, EMPTY)
         elif record is not None:
-            self._go_to(record.configuration, record.holders, None)
+            self._go_to(record.configuration, record.holders, record.born)
         else:
             Lookup(self._base, int.from_bytes(self._key), self._locate).start()
 
@@ -271,7 +271,7 @@ class Decree:
 
         def answered(by: AgentId, answer: Message) -> None:
             if isinstance(answer, There) and answer.holders:
-                self._go_to(answer.configuration, answer.holders, None)
+                self._go_to(answer.configuration, answer.holders, answer.born)
             else:
                 self._ask_where(left[1:], owners)
 
@@ -404,7 +404,7 @@ class _Poll:
         if answer.configuration > decree._configuration:
             self._over = True
             decree._makers = ()
-            decree._go_to(answer.configuration, answer.holders, None)
+            decree._go_to(answer.configuration, answer.holders, answer.born)
         else:
             self._against += 1
             self._look()

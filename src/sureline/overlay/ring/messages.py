@@ -100,6 +100,8 @@ class There(Answer, frozen=True, tag="ring.there"):
 
     configuration: Count = 0
     holders: Contacts = ()
+    born: State | None = None
+    """What the configuration began with: so those that have not heard of it can be told."""
 
 
 class Prepare(Said, frozen=True, tag="ring.prepare"):

@@ -40,6 +40,8 @@ class Record:
 
     __slots__ = (
         "ballot",
+        "born",
+        "changed_at",
         "configuration",
         "holders",
         "odd_ticks",
@@ -47,18 +49,19 @@ class Record:
         "settled",
         "since",
         "state",
-        "touched_at",
     )
 
     def __init__(self, configuration: int, holders: Contacts, state: State, now: float) -> None:
         self.configuration = configuration
         self.holders = holders
+        self.born = state
+        """What the configuration began with."""
         self.promised = NO_BALLOT
         self.ballot = NO_BALLOT
         self.state = state
         self.since = now
         """When its taker took it, or last renewed that."""
-        self.touched_at = now
+        self.changed_at = now
         self.odd_ticks = 0
         """For how long others should hold it."""
         self.settled = False
@@ -81,7 +84,7 @@ class Registers:
         record = self.records.get(key)
         if record is None:
             return There(number, self._mine.life)
-        return There(number, self._mine.life, record.configuration, record.holders)
+        return There(number, self._mine.life, record.configuration, record.holders, record.born)
 
     def prepare(self, asked: Prepare, now: float) -> Promised | There:
         record = self.records.get(asked.key)
@@ -93,7 +96,6 @@ class Registers:
         elif record.configuration > asked.configuration:
             return self.there(asked.number, asked.key)
         record.promised = max(record.promised, asked.ballot)
-        record.touched_at = now
         return Promised(asked.number, self._mine.life, record.promised, record.ballot, record.state)
 
     def accept(self, asked: Accept, sender: AgentId, now: float) -> Accepted | There:
@@ -108,7 +110,7 @@ class Registers:
             record.since = now
         record.promised = record.ballot = asked.ballot
         record.state = asked.state
-        record.touched_at = now
+        record.changed_at = now
         return Accepted(asked.number, self._mine.life, record.promised)
 
     def _is_held(self, record: Record, asked: Accept, now: float) -> bool:
@@ -123,6 +125,14 @@ class Registers:
 
     def tidy(self, now: float) -> None:
         """Drop what is only remembered, after a while."""
+        settings = self._settings
         for key, record in list(self.records.items()):
-            if not record.is_live and now - record.touched_at > self._settings.stub_s:
+            if record.is_live:
+                continue
+            keep_s = settings.stub_s
+            if record.state.gone:
+                keep_s = settings.gone_s
+            elif record.state.moved and not record.settled:
+                keep_s = settings.gone_s / 2  # to tell the next holders, but not for ever
+            if now - record.changed_at > keep_s:
                 del self.records[key]

@@ -33,7 +33,9 @@ class RingSettings(msgspec.Struct, frozen=True):
     moves_max: int = 16
     """Molecules that one node moves at a time, when their holders should be others."""
     stub_s: float = 300.0
-    """How long it is remembered that a molecule is gone, or moved."""
+    """How long it is remembered that a molecule has moved ..."""
+    gone_s: float = 86_400.0
+    """... and that it is gone. Nobody may be cut off for longer, with an old state in mind."""
 
     # Meta-molecules.
     republish_s: float = 10.0
