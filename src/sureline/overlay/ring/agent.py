@@ -98,29 +98,14 @@ class Ring(Agent):
         self.publishing.publish({})
         for contact in base.table.after(base.settings.replicas):
             self.publishing.hand_over(contact.agent)
-        live = [key for key, r in self.captures.registers.records.items() if r.is_live]
-        left = len(live)
 
         def gone() -> None:
-            for contact in {*base.table.after(), *base.table.before()}:
+            for contact in dict.fromkeys([*base.table.after(), *base.table.before()]):
                 self.world.send(contact.agent, Bye(0, base.life))
             self.stop()
             on_done()
 
-        def handed_over() -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:
-                gone()
-
-        if not live:
-            base.after(0.0, gone)
-        for key in live:
-            to = self.captures.wanted(key, without=base.mine)
-            if to:
-                self.captures.move(key, to, handed_over)
-            else:
-                base.after(0.0, handed_over)
+        self.captures.hand_over(gone)
 
     def stop(self) -> None:
         """Fall silent without a word."""

@@ -168,9 +168,35 @@ class Captures:
                 self._settle(key)
             elif record.is_live:
                 wanted = self.wanted(key)
-                record.odd_ticks = record.odd_ticks + 1 if set(wanted) != set(record.holders) else 0
+                # fewer than now, and one death more would be too many: rather wait
+                odd = set(wanted) != set(record.holders) and len(wanted) >= len(record.holders)
+                record.odd_ticks = record.odd_ticks + 1 if odd else 0
                 if record.odd_ticks > ODD_TICKS and self._is_first(record.holders):
                     self.move(key, wanted, lambda: None)
+
+    def hand_over(self, on_done: Callable[[], None]) -> None:
+        """Move everything to others, before this node goes; it takes nothing more."""
+        base, registers = self._base, self.registers
+        registers.leaving = True
+        moves = []
+        for key, record in registers.records.items():
+            to = self.wanted(key, without=base.mine)
+            others = [h for h in record.holders if base.table.life(h.agent) == h.life]
+            can_do_without = len(to) < len(record.holders) < 2 * len(others)
+            if record.is_live and to and not can_do_without:
+                moves.append((key, to))
+        left = len(moves)
+
+        def moved() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                on_done()
+
+        if not moves:
+            base.after(0.0, on_done)
+        for key, to in moves:
+            self.move(key, to, moved)
 
     def wanted(self, key: bytes, without: Contact | None = None) -> Contacts:
         """Who should hold it, as far as is known here."""
@@ -234,11 +260,10 @@ class Decree:
         """Who is asked to hold a new molecule: two sets of holders could each make one."""
 
     def start(self) -> None:
-        record = self._registers.records.get(self._key)
         if self._makers:
             self._go_to(0, self._makers, EMPTY)
-        elif record is not None:
-            self._go_to(record.configuration, record.holders, record.born)
+        elif self._attempt == 0 and self._key in self._registers.records:
+            self._locate(())
         else:
             Lookup(self._base, int.from_bytes(self._key), self._locate).start()
 
@@ -258,30 +283,33 @@ class Decree:
     # Who holds it.
 
     def _locate(self, owners: Owners) -> None:
-        self._ask_where([owner.agent for owner in owners], tuple(owners))
+        self._ask_where(tuple(owners), tuple(owners), self._registers.there(0, self._key))
 
-    def _ask_where(self, left: Sequence[AgentId], owners: Contacts) -> None:
-        if not left:
-            if self.creates and owners:
-                self._makers = owners[: self._base.settings.replicas]
-                self._go_to(0, self._makers, EMPTY)
-            else:
-                self._again(MISSING)
-            return
+    def _ask_where(self, left: Contacts, owners: Contacts, best: There) -> None:
+        """Go by the first answer; if that was of no use before, by the newest of all."""
+        if best.holders and (not left or self._attempt == 0):
+            self._go_to(best.configuration, best.holders, best.born)
+        elif left:
+            base = self._base
 
-        def answered(by: AgentId, answer: Message) -> None:
-            if isinstance(answer, There) and answer.holders:
-                self._go_to(answer.configuration, answer.holders, answer.born)
-            else:
-                self._ask_where(left[1:], owners)
+            def answered(by: AgentId, answer: Message) -> None:
+                known = best
+                if isinstance(answer, There) and answer.holders:
+                    newer = not best.holders or answer.configuration > best.configuration
+                    known = answer if newer else best
+                self._ask_where(left[1:], owners, known)
 
-        base = self._base
-        base.ask(
-            left[0],
-            lambda number: Where(number, base.life, self._key),
-            answered,
-            lambda by: self._ask_where(left[1:], owners),
-        )
+            base.ask(
+                left[0].agent,
+                lambda number: Where(number, base.life, self._key),
+                answered,
+                lambda by: self._ask_where(left[1:], owners, best),
+            )
+        elif self.creates and owners:
+            self._makers = owners[: self._base.settings.replicas]
+            self._go_to(0, self._makers, EMPTY)
+        else:
+            self._again(MISSING)
 
     def _go_to(self, configuration: int, holders: Contacts, born: State | None) -> None:
         self._configuration, self._holders = configuration, holders

@@ -79,6 +79,7 @@ class Registers:
         self._mine = mine
         self._settings = settings
         self.records: dict[bytes, Record] = {}
+        self.leaving = False
 
     def there(self, number: int, key: bytes) -> There:
         record = self.records.get(key)
@@ -121,7 +122,8 @@ class Registers:
         return not same and now - record.since < self._settings.lease_s
 
     def _room(self, key: bytes) -> bool:
-        return key in self.records or len(self.records) < self._settings.records_max
+        full = len(self.records) >= self._settings.records_max
+        return key in self.records or not (full or self.leaving)
 
     def tidy(self, now: float) -> None:
         """Drop what is only remembered, after a while."""
