@@ -239,8 +239,8 @@ class Trouble:
             if why == "gone":
                 assert key in self.perhaps_used_up, "a molecule is gone that nobody used up"
                 return
-            if why in ("missing", "unknown") and key in self.used_up:
-                return  # those who remember that it is gone need not be near, nor most of them
+            if why == "missing" and key in self.used_up:
+                return  # who remembers that it is gone need not be near
             self.net.pass_time(SETTINGS.lease_s + 1.0)
         raise AssertionError(f"a molecule is lost: {why}, {self._records(key).keys()}")
 

@@ -207,9 +207,10 @@ class Captures:
 
     def move(self, key: bytes, to: Contacts, on_done: Callable[[], None]) -> None:
         def change(state: State) -> State | str:
-            if state == EMPTY or state.gone:
-                return GONE
-            return msgspec.structs.replace(state, moved=to)
+            if state == EMPTY:
+                return MISSING
+            # if it is gone, have all of its holders know: us, to begin with
+            return state if state.gone else msgspec.structs.replace(state, moved=to)
 
         self._moving.add(key)
         self._run(Decree(self, key, change, lambda state, why: self._moved(key, on_done)))
@@ -271,13 +272,13 @@ class Decree:
         self._attempt = -1
         self._on_done(state, why)
 
-    def _again(self, why: str = UNKNOWN) -> None:
-        """Begin anew, after a pause; not for ever."""
+    def _again(self, why: str = UNKNOWN, *, outbid: bool = False) -> None:
+        """Begin anew, after a pause (a short one, if only the ballot was too low); not for ever."""
         self._attempt += 1
         if self._attempt >= self.rounds_max:
             self._end(None, why)
             return
-        pause_s = self._base.settings.pause_s * min(8, self._attempt)
+        pause_s = self._base.settings.pause_s * (0.1 if outbid else min(8, self._attempt))
         self._base.after(self._base.jittered(pause_s), self.start)
 
     # Who holds it.
@@ -408,6 +409,7 @@ class _Poll:
         self._votes: list[Message] = []
         self._against = 0
         self._over = False
+        self._outbid = False
         self.held = 0
         self.on_majority: Callable[[Sequence[Message]], None] = lambda votes: None
 
@@ -418,6 +420,7 @@ class _Poll:
             self._votes.append(answer)
         else:
             self._against += 1
+            self._outbid = True
         self._look()
 
     def missed(self, by: AgentId) -> None:
@@ -449,4 +452,4 @@ class _Poll:
             if self.held:
                 decree._end(None, HELD)
             else:
-                decree._again()
+                decree._again(outbid=self._outbid)
