@@ -61,11 +61,11 @@ def sureline(
         [COMMAND, *arguments],
         cwd=where,
         env={**os.environ, **(env or {})},
-        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=timeout_s,
         check=False,
+        **({} if "input" in options else {"stdin": subprocess.DEVNULL}),
         **options,
     )
     return Said(done.returncode, done.stdout, done.stderr)

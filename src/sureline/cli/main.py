@@ -33,6 +33,7 @@ def _register() -> None:
         looking,
         peering,
         planning,
+        reacting,
         remembering,
         reproducing,
         running,
@@ -69,6 +70,7 @@ def _register() -> None:
     app.command(simulating.simulate)
     app.command(reproducing.reproduce)
     app.command(experimenting.experiment)
+    app.command(reacting.react)
 
 
 _register()

@@ -39,7 +39,8 @@ Settings = Annotated[
 Flow = Annotated[
     str,
     Parameter(
-        help="A workflow: YAML, or a WfFormat JSON trace; - reads it from the standard input.",
+        help="A workflow: YAML, a WfFormat JSON trace, or the chemical notation (.chem); - reads "
+        "it from the standard input.",
         allow_leading_hyphen=True,
     ),
 ]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sureline.workflow.check import Capacity, Reading
+from sureline.workflow.chemical import is_chemical, read_chemical
 from sureline.workflow.composition import is_composition, read_composition
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import QuantityError, parse_speed
@@ -30,7 +31,8 @@ def read_workflow(
 ) -> Reading:
     """Read and check a workflow file, to be run in `directory` on a machine of this capacity.
 
-    `.json` is WfFormat, `.yaml` and `.yml` are YAML; of another file the content decides.
+    `.json` is WfFormat, `.yaml` and `.yml` are YAML, `.chem` is the chemical notation; of another
+    file the content decides.
     Composition text is read only if it is not `to_run`: its services need providers.
     Raises UserError if there is no file to read or an option does not suit it, and WorkflowError
     with all mistakes that are in it.
@@ -79,6 +81,11 @@ def read_text(
             beside=beside,
             capacity=capacity,
         )
+    if is_chemical(file):
+        if overrides or pretend:
+            option = "--set" if overrides else "--pretend"
+            raise UserError(f"{file} is in the chemical notation; leave out {option}")
+        return read_chemical(data, file=file, directory=directory, beside=beside, capacity=capacity)
     if _is_composition(file, data):
         if to_run:
             raise UserError(
@@ -129,7 +136,7 @@ def read_bytes(path: Path) -> bytes:
 
 def _is_json(file: str, data: bytes) -> bool:
     suffix = os.path.splitext(file)[1].lower()
-    if suffix in (".yaml", ".yml"):
+    if suffix in (".yaml", ".yml", ".chem"):
         return False
     return suffix == ".json" or data[:1000].lstrip().startswith(b"{")
 

@@ -1,0 +1,431 @@
+"""A solution at work.
+
+Every rule in the solution has a `Watch`: molecules it has not looked at yet (*fresh*), and those
+it has (*tried*), among which it can do nothing. A fresh molecule is tried in each of the rule's
+patterns against what was tried before; if nothing comes of it, it joins them. When no rule has
+anything fresh the solution is inert, and a molecule that is added wakes only rules that may take
+it.
+
+A step is a largest set of reactions that happen at once: each takes its molecules from those that
+were there when the step began, and what they make is there for the next step. Taking is atomic:
+the molecules of a reaction are all there and all taken, or none is. Solutions within the solution
+react by themselves, in the same steps; a molecule that holds one is out of reach until it is inert.
+
+Which molecules meet is drawn from the random numbers given; the same ones give the same reactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from sureline.chemistry.arithmetic import Held, NoSenseError, compile_several
+from sureline.chemistry.matching import (
+    Plans,
+    Shape,
+    Stage,
+    admits,
+    at_path,
+    compile_plans,
+    shape_of,
+)
+from sureline.chemistry.mistakes import ChemistryError
+from sureline.chemistry.molecules import (
+    Molecule,
+    Rule,
+    Solution,
+    SolutionPattern,
+    TuplePattern,
+    is_inert,
+    key,
+)
+
+SPARE = 64
+"""Dead molecules that a list may have before it is worth tidying."""
+
+
+@dataclass(slots=True)
+class Bounds:
+    """What a solution may use up, with the solutions within; a program need have no end."""
+
+    reactions: int = 10_000_000
+    tries: int = 1_000_000_000
+    """Molecules looked at in vain."""
+    molecules: int = 5_000_000
+    """At a time."""
+
+
+class Reaction(NamedTuple):
+    rule: Rule
+    taken: tuple[Molecule, ...]
+    made: tuple[Molecule, ...]
+
+
+class BoundError(Exception):
+    """A bound is reached; what has not reacted by now is as it was."""
+
+
+class Cell:
+    """One molecule in the solution: two that are alike are two cells."""
+
+    __slots__ = ("alive", "molecule", "watch")
+
+    def __init__(self, molecule: Molecule) -> None:
+        self.molecule = molecule
+        self.alive = True
+        self.watch: Watch | None = None
+
+
+class Tried:
+    """The molecules in one place of a rule, all of them and by what they have at some paths."""
+
+    __slots__ = ("_by_path", "_paths", "_tidy_at", "cells")
+
+    def __init__(self, paths: tuple[tuple[int, ...], ...]) -> None:
+        self._paths = paths
+        self._by_path: dict[tuple[int, ...], dict[Hashable, list[Cell]]] = {p: {} for p in paths}
+        self.cells: list[Cell] = []
+        self._tidy_at = SPARE
+
+    def add(self, cell: Cell) -> None:
+        if len(self.cells) >= self._tidy_at:
+            self._tidy()
+        self.cells.append(cell)
+        for path in self._paths:
+            found = at_path(cell.molecule, path)
+            self._by_path[path].setdefault(found, []).append(cell)
+
+    def having(self, path: tuple[int, ...], value: Molecule) -> list[Cell]:
+        return self._by_path[path].get(key(value), [])
+
+    def _tidy(self) -> None:
+        self.cells = [cell for cell in self.cells if cell.alive]
+        self._tidy_at = 2 * len(self.cells) + SPARE
+        for path in self._paths:
+            by_value: dict[Hashable, list[Cell]] = {}
+            for cell in self.cells:
+                by_value.setdefault(at_path(cell.molecule, path), []).append(cell)
+            self._by_path[path] = by_value
+
+
+class Watch:
+    """One rule at work. `cell` is where the rule itself floats; None if it is in no solution."""
+
+    __slots__ = (
+        "_bounds",
+        "_held",
+        "_plans",
+        "_random",
+        "cell",
+        "fresh",
+        "gives",
+        "hungry",
+        "rule",
+        "tried",
+        "used",
+    )
+
+    def __init__(self, rule: Rule, cell: Cell | None, random: Random, bounds: Bounds) -> None:
+        self.rule = rule
+        self.cell = cell
+        self._random = random
+        self._bounds = bounds
+        self._plans: Plans = compile_plans(rule, random)
+        self._held: Held = [0] * len(self._plans.slots)
+        self.gives = compile_several(rule.gives, self._plans.slots, _rests(rule))
+        self.tried = [Tried(paths) for paths in self._plans.paths]
+        self.fresh: list[tuple[Cell, tuple[int, ...]]] = []
+        self.hungry = False
+        self.used: list[Cell] = []
+
+    def positions(self, shape: Shape) -> tuple[int, ...]:
+        """The places of the rule that a molecule of this shape may take."""
+        return tuple(i for i, p in enumerate(self.rule.takes) if admits(p, shape))
+
+    def look(self) -> bool:
+        """Try a fresh molecule; whether `used` can react."""
+        fresh = self.fresh
+        chosen = int(self._random.random() * len(fresh))
+        fresh[chosen], fresh[-1] = fresh[-1], fresh[chosen]
+        cell, positions = fresh[-1]
+        if cell.alive and cell is not self.cell:
+            first = int(self._random.random() * len(positions))
+            for position in positions[first:] + positions[:first]:
+                self.used = [cell]
+                stages = self._plans.by_start[position]
+                if self._fits(stages, 0, cell):
+                    fresh.pop()
+                    self._put_in_order(stages)
+                    return True
+            for position in positions:
+                self.tried[position].add(cell)
+        fresh.pop()
+        return False
+
+    def _put_in_order(self, stages: tuple[Stage, ...]) -> None:
+        """Have `used` as the rule's patterns are."""
+        found = {stage.position: cell for stage, cell in zip(stages, self.used, strict=True)}
+        self.used = [found[position] for position in range(len(stages))]
+
+    def made(self) -> list[Molecule]:
+        """What the reaction found last makes. Raises NoSenseError."""
+        return self.gives(self._held)
+
+    def _go_on(self, stages: tuple[Stage, ...], number: int) -> bool:
+        """Whether what is bound at this stage holds, and others can be found for those after."""
+        held, used = self._held, self.used
+        for check in stages[number].checks:
+            if not check(held):
+                return False
+        number += 1
+        if number == len(stages):
+            return True
+        stage = stages[number]
+        tried = self.tried[stage.position]
+        cells = tried.cells
+        if stage.join is not None:
+            cells = tried.having(stage.join[0], held[stage.join[1]])
+        plain, test, bounds = stage.search is None, stage.test, self._bounds
+        for cell in _living(cells, self._random):
+            if cell in used:
+                continue
+            bounds.tries -= 1
+            if bounds.tries < 0:
+                raise BoundError("too many molecules were tried in vain")
+            if plain and not test(cell.molecule, held):
+                continue
+            used.append(cell)
+            if self._go_on(stages, number) if plain else self._fits(stages, number, cell):
+                return True
+            used.pop()
+        return False
+
+    def _fits(self, stages: tuple[Stage, ...], number: int, cell: Cell) -> bool:
+        stage, held = stages[number], self._held
+        if stage.search is not None:
+            return stage.search(cell.molecule, held, lambda: self._go_on(stages, number))
+        return stage.test(cell.molecule, held) and self._go_on(stages, number)
+
+
+def _living(cells: list[Cell], random: Random) -> Iterator[Cell]:
+    """All of them, from anywhere on; the dead are dropped on the way. Where one was dropped the
+    last takes its place, so some may come twice."""
+    start = int(random.random() * len(cells))
+    for first, end in ((start, len(cells)), (0, start)):
+        at = first
+        while at < end and at < len(cells):
+            cell = cells[at]
+            if cell.alive:
+                at += 1
+                yield cell
+            else:
+                cells[at] = cells[-1]
+                cells.pop()
+
+
+def _rests(rule: Rule) -> frozenset[str]:
+    found: set[str] = set()
+    left: list[object] = list(rule.takes)
+    while left:
+        pattern = left.pop()
+        if isinstance(pattern, TuplePattern | SolutionPattern):
+            left += pattern.parts
+            if isinstance(pattern, SolutionPattern) and pattern.rest is not None:
+                found.add(pattern.rest)
+    return frozenset(found - {"_"})
+
+
+class Boiling:
+    """A molecule with solutions in it that are not inert yet."""
+
+    def __init__(self, molecule: Molecule, random: Random, bounds: Bounds) -> None:
+        self._random, self._bounds = random, bounds
+        self._reactors: list[Reactor] = []
+        self._form = self._take_apart(molecule)
+
+    def _take_apart(self, molecule: Molecule) -> Molecule | Reactor:
+        if isinstance(molecule, Solution) and not molecule.inert:
+            reactor = Reactor(molecule.molecules, random=self._random, bounds=self._bounds)
+            self._reactors.append(reactor)
+            return reactor
+        if isinstance(molecule, tuple):
+            return tuple(map(self._take_apart, molecule))  # type: ignore[arg-type]  # a form: reactors where solutions were
+        return molecule
+
+    def step(self) -> list[Reaction]:
+        return [reaction for reactor in self._reactors for reaction in reactor.step()]
+
+    @property
+    def inert(self) -> bool:
+        return all(reactor.inert for reactor in self._reactors)
+
+    @property
+    def stopped(self) -> str:
+        return next((reactor.stopped for reactor in self._reactors if reactor.stopped), "")
+
+    def molecule(self) -> Molecule:
+        """As it is now."""
+
+        def together(form: Molecule | Reactor) -> Molecule:
+            if isinstance(form, Reactor):
+                return form.solution()
+            return tuple(map(together, form)) if isinstance(form, tuple) else form
+
+        return together(self._form)
+
+
+class Reactor:
+    """`rules` act on the solution without being in it."""
+
+    def __init__(
+        self,
+        molecules: Iterable[Molecule] = (),
+        *,
+        rules: Iterable[Rule] = (),
+        random: Random,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._random = random
+        self._bounds = bounds or Bounds()
+        self._cells: dict[Cell, None] = {}
+        self._boiling: list[Boiling] = []
+        self._watches: list[Watch] = []
+        self._routes: dict[Shape, list[tuple[Watch, tuple[int, ...]]]] = {}
+        """By shape: who may take a molecule of it, and where."""
+        self._hungry: list[Watch] = []
+        self.reactions = 0
+        self.stopped = ""
+        """Why it went no further although it is not inert; empty if it may go on."""
+        for rule in rules:
+            self._watch(rule, None)
+        self.add(molecules)
+
+    def add(self, molecules: Iterable[Molecule]) -> None:
+        """New molecules: what they may react with is awake again."""
+        for molecule in molecules:
+            if is_inert(molecule):
+                self._float(molecule)
+            else:
+                self._boiling.append(Boiling(molecule, self._random, self._bounds))
+
+    @property
+    def inert(self) -> bool:
+        return not self._hungry and not self._boiling
+
+    def steps(self) -> Iterator[list[Reaction]]:
+        """React to inertia, step by step; ends also at a bound (see `stopped`). Raises
+        ChemistryError where a product makes no sense."""
+        while not self.inert and not self.stopped:
+            if done := self.step():
+                yield done
+
+    def run(self) -> None:
+        for _ in self.steps():
+            pass
+
+    def solution(self) -> Solution:
+        molecules = [cell.molecule for cell in self._cells]
+        molecules += [boiling.molecule() for boiling in self._boiling]
+        return Solution(molecules, inert=self.inert)
+
+    # Inside.
+
+    def step(self) -> list[Reaction]:
+        """All that can happen at once."""
+        done: list[Reaction] = []
+        for boiling in self._boiling:
+            done += boiling.step()
+            self.stopped = self.stopped or boiling.stopped
+        self.reactions += len(done)
+        opened = [boiling for boiling in self._boiling if boiling.inert]
+        self._boiling = [boiling for boiling in self._boiling if not boiling.inert]
+        made = [boiling.molecule() for boiling in opened]
+        try:
+            while self._hungry:
+                reaction = self._react()
+                if reaction is not None:
+                    done.append(reaction)
+                    made += reaction.made
+                    if len(self._cells) + len(made) > self._bounds.molecules:
+                        raise BoundError("there are too many molecules")
+        except BoundError as error:
+            self.stopped = str(error)
+        finally:
+            self.add(made)
+        return done
+
+    def _react(self) -> Reaction | None:
+        """Let one rule look at one molecule."""
+        hungry = self._hungry
+        chosen = int(self._random.random() * len(hungry)) if len(hungry) > 1 else 0
+        watch = hungry[chosen]
+        if not watch.fresh:
+            watch.hungry = False
+            hungry[chosen] = hungry[-1]
+            hungry.pop()
+            return None
+        if self._bounds.reactions <= 0:
+            raise BoundError("there were too many reactions")
+        return self._happen(watch) if watch.look() else None
+
+    def _happen(self, watch: Watch) -> Reaction:
+        """Make first, then take: a product that makes no sense leaves everything as it was."""
+        try:
+            made = tuple(watch.made())
+        except NoSenseError as error:
+            name = f"rule {watch.rule.name}" if watch.rule.name else "a rule"
+            hint = "say in the condition (if ...) which molecules the rule is for"
+            raise ChemistryError(f"{error.what}, in what {name} makes", hint, error.place) from None
+        self._bounds.reactions -= 1
+        self.reactions += 1
+        taken = tuple([cell.molecule for cell in watch.used])
+        for cell in watch.used:
+            self._sink(cell)
+        if watch.rule.once:
+            self._dismiss(watch)
+            if watch.cell is not None:
+                self._sink(watch.cell)
+        return Reaction(watch.rule, taken, made)
+
+    def _float(self, molecule: Molecule) -> None:
+        cell = Cell(molecule)
+        self._cells[cell] = None
+        shape = shape_of(molecule)
+        routes = self._routes.get(shape)
+        if routes is None:
+            routes = [(w, places) for w in self._watches if (places := w.positions(shape))]
+            self._routes[shape] = routes
+        for watch, places in routes:
+            self._feed(watch, cell, places)
+        if isinstance(molecule, Rule):
+            cell.watch = self._watch(molecule, cell)
+
+    def _feed(self, watch: Watch, cell: Cell, places: tuple[int, ...]) -> None:
+        watch.fresh.append((cell, places))
+        if not watch.hungry:
+            watch.hungry = True
+            self._hungry.append(watch)
+
+    def _watch(self, rule: Rule, cell: Cell | None) -> Watch:
+        watch = Watch(rule, cell, self._random, self._bounds)
+        self._watches.append(watch)
+        self._routes.clear()
+        for other in self._cells:
+            places = watch.positions(shape_of(other.molecule))
+            if places:
+                self._feed(watch, other, places)
+        return watch
+
+    def _sink(self, cell: Cell) -> None:
+        cell.alive = False
+        self._cells.pop(cell, None)
+        if cell.watch is not None:
+            self._dismiss(cell.watch)
+
+    def _dismiss(self, watch: Watch) -> None:
+        watch.fresh.clear()
+        if watch in self._watches:
+            self._watches.remove(watch)
+            self._routes.clear()

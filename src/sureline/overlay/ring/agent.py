@@ -1,0 +1,282 @@
+"""One node of the ring.
+
+Whoever speaks to it is a contact from then on, if it may be one; what is asked is answered from
+what is known, at once. A beat keeps everything in order at a low and steady rate: neighbours are
+greeted and tell of theirs, one lost contact is tried, one far link is looked up, molecules move to
+who should hold them, meta-molecules are published again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sureline.overlay.kademlia.ids import ID_BITS, is_guest
+from sureline.overlay.ring.base import Base
+from sureline.overlay.ring.captures import Captured, Captures
+from sureline.overlay.ring.lookup import Lookup, Owners, answer_here
+from sureline.overlay.ring.messages import (
+    Accept,
+    Answer,
+    Ask,
+    Bye,
+    Greet,
+    Greeted,
+    Prepare,
+    Publish,
+    Said,
+    Scan,
+    Told,
+    Where,
+    Withdraw,
+)
+from sureline.overlay.ring.metas import Metas, Publishing
+from sureline.overlay.ring.places import SPACE, Feature
+from sureline.overlay.ring.ranges import Found, Query, Ranging, scan
+from sureline.overlay.ring.settings import RingSettings
+from sureline.world.address import at, part_of
+from sureline.world.agent import Agent, handles
+from sureline.world.protocol import AgentId, Message, Unreachable, World
+
+DEFAULT = RingSettings()
+NEWS_MAX = 4
+"""Unknown neighbours that one answer makes us greet."""
+
+
+class Ring(Agent):
+    """Callbacks run once and later, never before the call that takes them has returned."""
+
+    def __init__(
+        self,
+        me: AgentId,
+        world: World,
+        features: Sequence[Feature] = (),
+        settings: RingSettings = DEFAULT,
+    ) -> None:
+        super().__init__(me, world)
+        self.base = Base(me, world, settings)
+        self.features = {feature.name: feature for feature in features}
+        self.captures = Captures(self.base)
+        self.metas = Metas()
+        self.publishing = Publishing(self.base, self.metas, self.features)
+        self._seeds: tuple[AgentId, ...] = ()
+        self._on_joined: Callable[[int], None] | None = None
+        self._link = 0
+        self._turn = 0
+
+    # The ring itself.
+
+    def join(self, contacts: Sequence[AgentId], on_done: Callable[[int], None]) -> None:
+        """Become part of the ring that these belong to; `on_done` hears how many nodes are known
+        then. With none to answer it keeps trying them; without contacts this is the first node."""
+        self._seeds = tuple(contact for contact in contacts if contact != self.me)
+        self._on_joined = on_done
+        if self._seeds:
+            self._seek(self._seeds)
+            for seed in self._seeds:
+                self.base.table.remember(seed)
+        else:
+            self.base.after(0.0, self._joined)
+        self.base.after(self.base.jittered(self.base.settings.tick_s), self._tick)
+
+    def _seek(self, through: Sequence[AgentId]) -> None:
+        """Find one's neighbours, as others see them."""
+        Lookup(self.base, (self.base.table.place + 1) % SPACE, self._settle).start(through)
+
+    def _settle(self, owners: Owners) -> None:
+        for owner in owners:
+            if owner.agent != self.me:
+                self._greet(owner.agent)
+
+    def _joined(self) -> None:
+        if self._on_joined is not None:
+            on_joined, self._on_joined = self._on_joined, None
+            on_joined(len(self.base.table))
+
+    def leave(self, on_done: Callable[[], None]) -> None:
+        """Hand over what is held here, say goodbye, and fall silent."""
+        base = self.base
+        self.publishing.publish({})
+        for contact in base.table.after(base.settings.replicas):
+            self.publishing.hand_over(contact.agent)
+
+        def gone() -> None:
+            for contact in dict.fromkeys([*base.table.after(), *base.table.before()]):
+                self.world.send(contact.agent, Bye(0, base.life))
+            self.stop()
+            on_done()
+
+        self.captures.hand_over(gone)
+
+    def stop(self) -> None:
+        """Fall silent without a word."""
+        self.base.stopped = True
+        self.base.requests.stop()
+
+    def lookup(self, key: int, on_done: Callable[[Owners], None]) -> None:
+        """The owner of a key, and those after him."""
+        Lookup(self.base, key, on_done).start()
+
+    # Molecules.
+
+    def store(self, key: bytes, value: bytes, on_done: Callable[[bool], None]) -> None:
+        """Put a molecule under a key that nobody else uses; on_done hears whether it is kept by a
+        majority of its holders. False may also mean that it is not known.
+
+        Raises ValueError if the value is too large.
+        """
+        if len(value) > self.base.settings.value_bytes_max:
+            raise ValueError(f"a molecule has at most {self.base.settings.value_bytes_max} bytes")
+        self.captures.store(key, value, on_done)
+
+    def capture(self, key: bytes, on_done: Callable[[Captured | None, str], None]) -> None:
+        """Take a molecule: it is this node's alone until the lease ends. Otherwise on_done hears
+        why not: held (by another), gone, missing, unknown."""
+        self.captures.capture(key, on_done)
+
+    # Ranges.
+
+    def publish(self, values: Mapping[str, float]) -> None:
+        """What this node's resource offers from now on; nothing to take it back."""
+        self.publishing.publish(values)
+
+    def find(self, query: Query, on_done: Callable[[Found], None]) -> None:
+        """Raises ValueError for a feature that is not known."""
+        if query.rank not in self.features:
+            raise ValueError(f"{query.rank} is no feature of this ring")
+        Ranging(self.base, self.features[query.rank], query, on_done).start()
+
+    # The beat.
+
+    def _tick(self) -> None:
+        base = self.base
+        base.after(base.jittered(base.settings.tick_s), self._tick)
+        after, before = base.table.after(), base.table.before()
+        self._turn += 1
+        near = after[:1] + before[:1]
+        others = [contact for contact in {*after, *before} if contact not in near]
+        if others:
+            near.append(sorted(others)[self._turn % len(others)])
+        for contact in dict.fromkeys(near):
+            self._greet(contact.agent)
+        if base.table.lost:
+            lost = next(iter(base.table.lost))
+            del base.table.lost[lost]
+            base.table.lost[lost] = None
+            self._greet(lost)
+        if not after and self._seeds:
+            self._seek(self._seeds)
+        self._refresh_link()
+        now = self.world.now()
+        self.captures.tick(now)
+        self.publishing.tick(now)
+
+    def _refresh_link(self) -> None:
+        """Look up who is half of the ring away, a quarter, an eighth, ... as far as there is
+        anybody between here and the neighbours."""
+        table = self.base.table
+        after = table.after()
+        if len(after) < self.base.settings.leaves:
+            return
+        self._link += 1
+        key = (table.place + (SPACE >> (self._link % ID_BITS))) % SPACE
+        if not table.nearer(key, 1) or self._link % ID_BITS == 0:
+            self._link = 0  # nearer than the next neighbour: begin again far away
+            return
+        Lookup(self.base, key, lambda owners: self._meet(owners[:1])).start()
+
+    def _meet(self, owners: Owners) -> None:
+        for owner in owners:
+            if owner.agent not in self.base.table and owner.agent != self.me:
+                self._greet(owner.agent)
+
+    def _greet(self, agent: AgentId) -> None:
+        base = self.base
+        base.ask(agent, lambda number: Greet(number, base.life), self._greeted, lambda by: None)
+
+    def _greeted(self, by: AgentId, answer: Message) -> None:
+        """Greet those nearby that we did not know."""
+        if not isinstance(answer, Greeted):
+            return
+        table = self.base.table
+        named = [contact.agent for contact in (*answer.after, *answer.before)]
+        news = [
+            agent
+            for agent in dict.fromkeys(named)
+            if agent not in table and self._may_be_contact(agent) and table.is_near(agent)
+        ]
+        for agent in [agent for agent in news if agent not in table.lost][:NEWS_MAX]:
+            self._greet(agent)
+        if self._on_joined is not None:
+            self._joined()
+
+    # What is said to it.
+
+    def _may_be_contact(self, agent: AgentId) -> bool:
+        return agent != self.me and not is_guest(agent) and part_of(agent) == part_of(self.me)
+
+    def receive(self, sender: AgentId, message: Message) -> None:
+        """As every agent; whoever speaks is there, and one that has stopped hears nothing."""
+        if self.base.stopped:
+            return
+        if isinstance(message, Said) and self._may_be_contact(sender):
+            was_lost = sender in self.base.table.lost
+            news = self.base.table.heard(sender, message.life)
+            if was_lost and news:
+                self._seek([sender])  # we may have been on an island
+            if news and self.base.table.is_near(sender):
+                self.publishing.hand_over(sender)
+        if isinstance(message, Answer):
+            self.base.requests.answer(message.number, sender, message)
+        else:
+            super().receive(sender, message)
+
+    @handles(Greet)
+    def _on_greet(self, sender: AgentId, asked: Greet) -> None:
+        table = self.base.table
+        said = Greeted(asked.number, self.base.life, tuple(table.after()), tuple(table.before()))
+        self.world.send(sender, said)
+
+    @handles(Ask)
+    def _on_ask(self, sender: AgentId, asked: Ask) -> None:
+        said = answer_here(self.base, int.from_bytes(asked.key))
+        self.world.send(sender, Told(asked.number, self.base.life, said.owners, said.nearer))
+
+    @handles(Bye)
+    def _on_bye(self, sender: AgentId, said: Bye) -> None:
+        if self.base.table.life(sender) == said.life:
+            self.base.table.forget(sender)
+
+    @handles(Where)
+    def _on_where(self, sender: AgentId, asked: Where) -> None:
+        self.world.send(sender, self.captures.registers.there(asked.number, asked.key))
+
+    @handles(Prepare)
+    def _on_prepare(self, sender: AgentId, asked: Prepare) -> None:
+        now = self.world.now()
+        self.world.send(sender, self.captures.registers.prepare(asked, now))
+
+    @handles(Accept)
+    def _on_accept(self, sender: AgentId, asked: Accept) -> None:
+        now = self.world.now()
+        self.world.send(sender, self.captures.registers.accept(asked, sender, now))
+
+    @handles(Publish)
+    def _on_publish(self, sender: AgentId, said: Publish) -> None:
+        settings, now = self.base.settings, self.world.now()
+        for entry in said.entries:
+            self.metas.keep(entry, now, settings.metas_max, settings.meta_ttl_s)
+
+    @handles(Withdraw)
+    def _on_withdraw(self, sender: AgentId, said: Withdraw) -> None:
+        self.metas.withdraw(said.feature, sender, said.sequence)
+
+    @handles(Scan)
+    def _on_scan(self, sender: AgentId, asked: Scan) -> None:
+        self.world.send(sender, scan(self.base, self.metas, asked))
+
+    @handles(Unreachable)
+    def _on_unreachable(self, sender: AgentId, hint: Unreachable) -> None:
+        agent = at(hint.node, part_of(self.me))
+        self.base.requests.unreachable(hint.node)
+        if agent in self.base.table:
+            self._greet(agent)

@@ -1,0 +1,67 @@
+"""What all parts of a ring node share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sureline.overlay.kademlia.requests import Requests
+from sureline.overlay.kademlia.settings import KademliaSettings
+from sureline.overlay.ring.messages import Contact
+from sureline.overlay.ring.settings import RingSettings
+from sureline.overlay.ring.table import Table
+from sureline.world.protocol import AgentId, Message, World
+
+Answered = Callable[[AgentId, Message], None]
+Failed = Callable[[AgentId], None]
+
+
+class Base:
+    """`ask` is the one way to put a question: each has an answer or fails, once."""
+
+    def __init__(self, me: AgentId, world: World, settings: RingSettings) -> None:
+        self.me, self.world, self.settings = me, world, settings
+        self.life = world.random.getrandbits(47) + 1
+        self.table = Table(me, settings)
+        self.requests = Requests(world, KademliaSettings())
+        self.stopped = False
+
+    @property
+    def mine(self) -> Contact:
+        return Contact(self.me, self.life)
+
+    def jittered(self, seconds: float) -> float:
+        return seconds * self.world.random.uniform(0.75, 1.25)
+
+    def ask(
+        self,
+        to: AgentId,
+        question: Callable[[int], Message],
+        answered: Answered,
+        failed: Failed,
+    ) -> None:
+        number = self.requests.open(to, _Asker(self, answered, failed))
+        self.world.send(to, question(number))
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        def unless_stopped() -> None:
+            if not self.stopped:
+                action()
+
+        self.world.after(seconds, unless_stopped)
+
+
+class _Asker:
+    __slots__ = ("_answered", "_base", "_failed")
+
+    def __init__(self, base: Base, answered: Answered, failed: Failed) -> None:
+        self._base, self._answered, self._failed = base, answered, failed
+
+    def answered(self, number: int, by: AgentId, answer: Message) -> None:
+        self._answered(by, answer)
+
+    def slow(self, number: int, by: AgentId) -> None:
+        """It may still come."""
+
+    def failed(self, number: int, by: AgentId) -> None:
+        self._base.table.silent(by)
+        self._failed(by)

@@ -1,0 +1,455 @@
+"""Changing molecules: making, taking, giving back, using up, moving.
+
+Each is one `Change` that is carried to a majority of a molecule's holders (see `register`). A
+change that cannot be finished is tried anew with a higher ballot, a bounded number of times. Its
+outcome is then unknown to us: it may have happened. Nobody is harmed by that, since a capture that
+nobody knows of runs out with its lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sureline.overlay.ring.base import Base
+from sureline.overlay.ring.lookup import Lookup, Owners
+from sureline.overlay.ring.messages import (
+    Accept,
+    Accepted,
+    Ballot,
+    Contact,
+    Contacts,
+    Prepare,
+    Promised,
+    State,
+    There,
+    Where,
+)
+from sureline.overlay.ring.register import EMPTY, Registers
+from sureline.world.protocol import AgentId, Message
+
+Change = Callable[[State], State | str]
+"""What becomes of a molecule; or why nothing does."""
+Done = Callable[[State | None, str], None]
+"""The molecule as it is now; or None, and why."""
+UNKNOWN = "unknown"
+HELD = "held"
+GONE = "gone"
+MISSING = "missing"
+MOVE_ROUNDS = 4
+ODD_TICKS = 2
+"""A molecule is moved if others should hold it for more than so many beats."""
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """A molecule that this node has taken, until its lease ends."""
+
+    key: bytes
+    value: bytes
+    token: int
+    until: float
+    """By this node's clock."""
+
+
+class Captures:
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self.registers = Registers(base.mine, base.settings)
+        self._moving: set[bytes] = set()
+
+    def _draw(self) -> int:
+        return self._base.world.random.getrandbits(52) + 1
+
+    # What others use.
+
+    def store(self, key: bytes, value: bytes, on_done: Callable[[bool], None]) -> None:
+        birth = self._draw()
+
+        def change(state: State) -> State | str:
+            if state.birth == birth:
+                return state
+            return State(birth, value) if state == EMPTY else "there is one already"
+
+        decree = Decree(self, key, change, lambda state, why: on_done(state is not None))
+        decree.creates = True
+        decree.start()
+
+    def capture(self, key: bytes, on_done: Callable[[Captured | None, str], None]) -> None:
+        token, base = self._draw(), self._base
+
+        def change(state: State) -> State | str:
+            if state == EMPTY or state.gone:
+                return MISSING if state == EMPTY else GONE
+            return State(state.birth, state.value, base.me, token)
+
+        def done(state: State | None, why: str) -> None:
+            found = None
+            if state is not None:
+                until = decree.asked_at + base.settings.lease_s
+                found = Captured(key, state.value, token, until)
+            on_done(found, why)
+
+        decree = Decree(self, key, change, done, token)
+        decree.start()
+
+    def renew(self, held: Captured, on_done: Callable[[Captured | None, str], None]) -> None:
+        base = self._base
+
+        def done(state: State | None, why: str) -> None:
+            until = decree.asked_at + base.settings.lease_s
+            renewed = Captured(held.key, held.value, held.token, until)
+            on_done(None if state is None else renewed, why)
+
+        decree = Decree(self, held.key, self._of(held, lambda state: state), done, held.token)
+        decree.start()
+
+    def consume(self, held: Captured, on_done: Callable[[bool], None]) -> None:
+        """It is used up; only its taker can do that."""
+
+        def change(state: State) -> State | str:
+            if state.gone and state.token == held.token:
+                return state
+            return self._of(held, lambda now: State(now.birth, b"", now.taker, now.token, True))(
+                state
+            )
+
+        Decree(
+            self, held.key, change, lambda state, _: on_done(state is not None), held.token
+        ).start()
+
+    def put_back(self, held: Captured, value: bytes, on_done: Callable[[bool], None]) -> None:
+        """Give it back, perhaps as another: at once, so that no crash comes between."""
+
+        def change(state: State) -> State | str:
+            if state.token == held.token and not state.taker:
+                return state
+            return self._of(held, lambda now: State(now.birth, value, "", now.token))(state)
+
+        Decree(
+            self, held.key, change, lambda state, _: on_done(state is not None), held.token
+        ).start()
+
+    def _of(self, held: Captured, change: Callable[[State], State]) -> Change:
+        def checked(state: State) -> State | str:
+            mine = state.taker == self._base.me and state.token == held.token and not state.gone
+            return change(state) if mine else "no longer taken by us"
+
+        return checked
+
+    def holdings(self) -> list[tuple[bytes, bytes]]:
+        """The molecules whose first living holder this node is: (key, value)."""
+        return [
+            (key, record.state.value)
+            for key, record in self.registers.records.items()
+            if record.is_live and self._is_first(record.holders)
+        ]
+
+    # Upkeep.
+
+    def _is_first(self, holders: Contacts) -> bool:
+        table = self._base.table
+        for holder in holders:
+            if holder == self._base.mine:
+                return True
+            if table.life(holder.agent) == holder.life:
+                return False
+        return False
+
+    def tick(self, now: float) -> None:
+        base = self._base
+        self.registers.tidy(now)
+        for key, record in self.registers.records.items():
+            if len(self._moving) >= base.settings.moves_max:
+                return
+            if key in self._moving:
+                continue
+            if record.state.moved and not record.settled:
+                self._settle(key)
+            elif record.is_live:
+                wanted = self.wanted(key)
+                # fewer than now, and one death more would be too many: rather wait
+                odd = set(wanted) != set(record.holders) and len(wanted) >= len(record.holders)
+                record.odd_ticks = record.odd_ticks + 1 if odd else 0
+                if record.odd_ticks > ODD_TICKS and self._is_first(record.holders):
+                    self.move(key, wanted, lambda: None)
+
+    def hand_over(self, on_done: Callable[[], None]) -> None:
+        """Move everything to others, before this node goes; it takes nothing more."""
+        base, registers = self._base, self.registers
+        registers.leaving = True
+        moves = []
+        for key, record in registers.records.items():
+            to = self.wanted(key, without=base.mine)
+            others = [h for h in record.holders if base.table.life(h.agent) == h.life]
+            can_do_without = len(to) < len(record.holders) < 2 * len(others)
+            if record.is_live and to and not can_do_without:
+                moves.append((key, to))
+        left = len(moves)
+
+        def moved() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                on_done()
+
+        if not moves:
+            base.after(0.0, on_done)
+        for key, to in moves:
+            self.move(key, to, moved)
+
+    def wanted(self, key: bytes, without: Contact | None = None) -> Contacts:
+        """Who should hold it, as far as is known here."""
+        base = self._base
+        count = base.settings.replicas + (without is not None)
+        found = base.table.owners(int.from_bytes(key), count, base.mine)
+        return tuple(contact for contact in found if contact != without)[: base.settings.replicas]
+
+    def move(self, key: bytes, to: Contacts, on_done: Callable[[], None]) -> None:
+        def change(state: State) -> State | str:
+            if state == EMPTY:
+                return MISSING
+            # if it is gone, have all of its holders know: us, to begin with
+            return state if state.gone else msgspec.structs.replace(state, moved=to)
+
+        self._moving.add(key)
+        self._run(Decree(self, key, change, lambda state, why: self._moved(key, on_done)))
+
+    def _settle(self, key: bytes) -> None:
+        self._moving.add(key)
+        record = self.registers.records[key]
+
+        def done(state: State | None, why: str) -> None:
+            record.settled = state is not None or why in (GONE, HELD)
+            self._moved(key, lambda: None)
+
+        self._run(Decree(self, key, lambda state: state, done))
+
+    def _run(self, decree: Decree) -> None:
+        decree.rounds_max = MOVE_ROUNDS
+        decree.start()
+
+    def _moved(self, key: bytes, on_done: Callable[[], None]) -> None:
+        self._moving.discard(key)
+        on_done()
+
+
+class Decree:
+    """One change on its way to a majority of the holders."""
+
+    def __init__(
+        self, captures: Captures, key: bytes, change: Change, on_done: Done, token: int = 0
+    ) -> None:
+        self._base = captures._base
+        self._registers = captures.registers
+        self._key = key
+        self._change = change
+        self._on_done = on_done
+        self._token = token
+        self.creates = False
+        self.rounds_max = self._base.settings.rounds_max
+        self.asked_at = 0.0
+        """When the change that was accepted was first asked for."""
+        self._configuration = 0
+        self._holders: Contacts = ()
+        self._born: State | None = None
+        self._attempt = 0
+        self._round = 0
+        self._by = f"{self._base.me}#{self._base.world.random.getrandbits(64):x}"
+        """In ballots: two decrees of one node are two proposers."""
+        self._makers: Contacts = ()
+        """Who is asked to hold a new molecule: two sets of holders could each make one."""
+
+    def start(self) -> None:
+        if self._makers:
+            self._go_to(0, self._makers, EMPTY)
+        elif self._attempt == 0 and self._key in self._registers.records:
+            self._locate(())
+        else:
+            Lookup(self._base, int.from_bytes(self._key), self._locate).start()
+
+    def _end(self, state: State | None, why: str = "") -> None:
+        self._attempt = -1
+        self._on_done(state, why)
+
+    def _again(self, why: str = UNKNOWN, *, outbid: bool = False) -> None:
+        """Begin anew, after a pause (a short one, if only the ballot was too low); not for ever."""
+        self._attempt += 1
+        if self._attempt >= self.rounds_max:
+            self._end(None, why)
+            return
+        pause_s = self._base.settings.pause_s * (0.1 if outbid else min(8, self._attempt))
+        self._base.after(self._base.jittered(pause_s), self.start)
+
+    # Who holds it.
+
+    def _locate(self, owners: Owners) -> None:
+        self._ask_where(tuple(owners), tuple(owners), self._registers.there(0, self._key))
+
+    def _ask_where(self, left: Contacts, owners: Contacts, best: There) -> None:
+        """Go by the first answer; if that was of no use before, by the newest of all."""
+        if best.holders and (not left or self._attempt == 0):
+            self._go_to(best.configuration, best.holders, best.born)
+        elif left:
+            base = self._base
+
+            def answered(by: AgentId, answer: Message) -> None:
+                known = best
+                if isinstance(answer, There) and answer.holders:
+                    newer = not best.holders or answer.configuration > best.configuration
+                    known = answer if newer else best
+                self._ask_where(left[1:], owners, known)
+
+            base.ask(
+                left[0].agent,
+                lambda number: Where(number, base.life, self._key),
+                answered,
+                lambda by: self._ask_where(left[1:], owners, best),
+            )
+        elif self.creates and owners:
+            self._makers = owners[: self._base.settings.replicas]
+            self._go_to(0, self._makers, EMPTY)
+        else:
+            self._again(MISSING)
+
+    def _go_to(self, configuration: int, holders: Contacts, born: State | None) -> None:
+        self._configuration, self._holders = configuration, holders
+        self._born = born
+        self._prepare()
+
+    # The two rounds.
+
+    def _prepare(self) -> None:
+        self._round += 1
+        base, ballot = self._base, Ballot(self._round, self._by)
+        poll = _Poll(self, len(self._holders), self._attempt)
+
+        def answered(by: AgentId, answer: Message) -> None:
+            if isinstance(answer, There):
+                poll.elsewhere(answer)
+            elif isinstance(answer, Promised):
+                self._round = max(self._round, answer.promised.round)
+                poll.vote(answer, answer.promised == ballot)
+
+        poll.on_majority = lambda votes: self._decide(ballot, votes)
+        for holder in self._holders:
+            base.ask(
+                holder.agent,
+                lambda number: Prepare(
+                    number,
+                    base.life,
+                    self._key,
+                    self._configuration,
+                    self._holders,
+                    ballot,
+                    self._born,
+                ),
+                answered,
+                poll.missed,
+            )
+
+    def _decide(self, ballot: Ballot, votes: Sequence[Message]) -> None:
+        newest = max((v for v in votes if isinstance(v, Promised)), key=lambda v: v.ballot)
+        state = newest.state
+        if state.moved:
+            # perhaps a minority only has accepted that: see that a majority does
+            self._accept(ballot, state, self._follow)
+            return
+        changed = self._change(state)
+        if isinstance(changed, str):
+            self._end(None, changed)
+        else:
+            self._accept(ballot, changed, self._accepted)
+
+    def _follow(self, state: State) -> None:
+        """To where it has moved; the new holders begin with what it is now."""
+        self._makers = ()
+        born = msgspec.structs.replace(state, moved=())
+        self._go_to(self._configuration + 1, state.moved, born)
+
+    def _accept(self, ballot: Ballot, state: State, then: Callable[[State], None]) -> None:
+        base = self._base
+        self.asked_at = base.world.now()
+        poll = _Poll(self, len(self._holders), self._attempt)
+
+        def answered(by: AgentId, answer: Message) -> None:
+            if isinstance(answer, There):
+                poll.elsewhere(answer)
+            elif isinstance(answer, Accepted):
+                self._round = max(self._round, answer.promised.round)
+                poll.held += answer.held
+                poll.vote(answer, answer.promised == ballot and not answer.held)
+
+        poll.on_majority = lambda votes: then(state)
+        for holder in self._holders:
+            base.ask(
+                holder.agent,
+                lambda number: Accept(
+                    number, base.life, self._key, self._configuration, ballot, state, self._token
+                ),
+                answered,
+                poll.missed,
+            )
+
+    def _accepted(self, state: State) -> None:
+        if state.moved:
+            self._change = lambda now: now
+            self._follow(state)
+        else:
+            self._end(state)
+
+
+class _Poll:
+    """Answers of one round: ends once, when a majority agrees or none can any more."""
+
+    def __init__(self, decree: Decree, count: int, attempt: int) -> None:
+        self._decree = decree
+        self._count = count
+        self._attempt = attempt
+        self._votes: list[Message] = []
+        self._against = 0
+        self._over = False
+        self._outbid = False
+        self.held = 0
+        self.on_majority: Callable[[Sequence[Message]], None] = lambda votes: None
+
+    def vote(self, answer: Message, agreed: bool) -> None:
+        if self._over or self._attempt != self._decree._attempt:
+            return
+        if agreed:
+            self._votes.append(answer)
+        else:
+            self._against += 1
+            self._outbid = True
+        self._look()
+
+    def missed(self, by: AgentId) -> None:
+        self._against += 1
+        self._look()
+
+    def elsewhere(self, answer: There) -> None:
+        """It is in a later configuration, or not there at all."""
+        decree = self._decree
+        if self._over or self._attempt != decree._attempt:
+            return
+        if answer.configuration > decree._configuration:
+            self._over = True
+            decree._makers = ()
+            decree._go_to(answer.configuration, answer.holders, answer.born)
+        else:
+            self._against += 1
+            self._look()
+
+    def _look(self) -> None:
+        decree = self._decree
+        if self._over or self._attempt != decree._attempt:
+            return
+        if len(self._votes) > self._count // 2:
+            self._over = True
+            self.on_majority(self._votes)
+        elif self._against >= self._count - self._count // 2:
+            self._over = True
+            if self.held:
+                decree._end(None, HELD)
+            else:
+                decree._again(outbid=self._outbid)

@@ -1,0 +1,201 @@
+"""The ring on good days: joining, finding, taking, ranges; and its parts alone."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ring_net import PART, Net, values_from
+
+from sureline.overlay.kademlia.ids import key_of
+from sureline.overlay.ring import Captured, Feature, Limits, Query, RingSettings
+from sureline.overlay.ring.places import SPACE, distance, place_of
+from sureline.overlay.ring.ranges import dyadic
+from sureline.world.address import at
+
+numbers = st.floats(-1e6, 1e6)
+
+
+@given(numbers, numbers)
+def test_positions_keep_the_order_of_values(one: float, other: float) -> None:
+    feature = Feature("f", -1000.0, 1000.0)
+    if feature.share(one) < feature.share(other):
+        assert one < other
+        assert feature.position(one, "a") < feature.position(other, "b")
+    assert feature.first(one) <= feature.position(one, "x") <= feature.last(one) < SPACE
+
+
+@given(st.integers(0, SPACE - 1), st.integers(0, SPACE - 1), st.integers(0, 12))
+def test_pieces_of_a_range_are_the_range(one: int, other: int, depth: int) -> None:
+    first, last = sorted((one, other))
+    pieces = dyadic(first, last, depth)
+    assert pieces[0][0] == first and pieces[-1][1] == last
+    assert all(a[1] + 1 == b[0] for a, b in pairwise(pieces))
+    assert len(pieces) <= 2 * depth + 2
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    """Forty nodes that have been left alone for a while."""
+    made = Net(1)
+    made.grow(40)
+    assert made.until(made.is_whole)
+    for node in list(made.live):
+        made.publish(node, values_from(made.random))
+    made.pass_time(15.0)
+    return made
+
+
+def test_everybody_finds_the_owner_of_a_key(net: Net) -> None:
+    for number in range(50):
+        key = int.from_bytes(key_of(f"key {number}"))
+        found: list[list[str]] = []
+        asked = net.live[net.random.choice(sorted(net.live))]
+        asked.lookup(key, lambda owners, found=found: found.append([o.agent for o in owners]))
+        assert net.until(lambda found=found: bool(found))
+        true = sorted((distance(key, place_of(at(n, PART))), at(n, PART)) for n in net.live)
+        assert found[0][:3] == [agent for _, agent in true[:3]]
+
+
+def test_ranges_are_what_a_full_scan_gives(net: Net) -> None:
+    for _ in range(60):
+        query = net.a_query()
+        found = net.find(query)
+        assert found.whole
+        assert [meta.publisher for meta in found.metas] == net.scan(query), query
+
+
+def test_a_change_is_seen_at_once(net: Net) -> None:
+    node = sorted(net.live)[5]
+    net.publish(node, {"cpu": 3.25, "memory": 16.0})
+    net.pass_time(2.0)
+    found = net.find(Query("cpu", {"cpu": Limits(3.25, 3.25)}))
+    assert [meta.publisher for meta in found.metas] == [at(node, PART)]
+    net.publish(node, {"cpu": 77.0, "memory": 16.0})
+    net.pass_time(2.0)
+    assert not net.find(Query("cpu", {"cpu": Limits(3.25, 3.25)})).metas
+
+
+def test_what_cannot_be_published_or_asked_is_refused(net: Net) -> None:
+    agent = next(iter(net.live.values()))
+    for values in ({"cpu": math.nan}, {"colour": 1.0}):
+        with pytest.raises(ValueError, match="cannot be published"):
+            agent.publish(values)
+    with pytest.raises(ValueError, match="no feature"):
+        agent.find(Query("colour"), lambda found: None)
+    with pytest.raises(ValueError, match="at most"):
+        agent.store(key_of("x"), b"x" * 20_000, lambda kept: None)
+    with pytest.raises(ValueError, match="span"):
+        Feature("f", 1.0, 1.0)
+
+
+def store(net: Net, name: str, value: bytes = b"molecule") -> bytes:
+    done: list[bool] = []
+    key = key_of(name)
+    net.live[net.random.choice(sorted(net.live))].store(key, value, done.append)
+    assert net.until(lambda: bool(done)) and done[0]
+    return key
+
+
+def captures(net: Net, key: bytes, nodes: list[str]) -> list[tuple[str, Captured | None, str]]:
+    done: list[tuple[str, Captured | None, str]] = []
+    for node in nodes:
+        net.live[node].capture(key, lambda held, why, node=node: done.append((node, held, why)))
+    assert net.until(lambda: len(done) == len(nodes))
+    return done
+
+
+def test_of_many_takers_one_has_it(net: Net) -> None:
+    for number in range(5):
+        key = store(net, f"wanted {number}")
+        takers = net.random.sample(sorted(net.live), 8)
+        done = captures(net, key, takers)
+        won = [(node, held) for node, held, _ in done if held is not None]
+        assert len(won) == 1 and won[0][1].value == b"molecule"
+        assert {why for _, held, why in done if held is None} <= {"held", "unknown"}
+        ended: list[bool] = []
+        net.live[won[0][0]].captures.consume(won[0][1], ended.append)
+        assert net.until(lambda ended=ended: bool(ended)) and ended == [True]
+        (_, held, why), *_ = captures(net, key, takers[:1])
+        assert held is None and why == "gone"
+
+
+def test_a_lease_runs_out_unless_it_is_renewed(net: Net) -> None:
+    key = store(net, "leased")
+    first, second = net.random.sample(sorted(net.live), 2)
+    (_, held, _), *_ = captures(net, key, [first])
+    assert held is not None
+    net.pass_time(20.0)
+    renewed: list[Captured | None] = []
+    net.live[first].captures.renew(held, lambda again, why: renewed.append(again))
+    assert net.until(lambda: bool(renewed)) and renewed[0] is not None
+    net.pass_time(15.0)
+    assert captures(net, key, [second])[0][2] == "held"
+    net.pass_time(20.0)
+    assert net.sim.time > renewed[0].until
+    (_, now_held, _), *_ = captures(net, key, [second])
+    assert now_held is not None
+    late: list[bool] = []
+    net.live[first].captures.consume(renewed[0], late.append)
+    assert net.until(lambda: bool(late)) and late == [False]
+
+
+def test_a_molecule_is_put_back_as_another_at_once(net: Net) -> None:
+    key = store(net, "level", b"LEVEL:1")
+    taker, other = net.random.sample(sorted(net.live), 2)
+    (_, held, _), *_ = captures(net, key, [taker])
+    assert held is not None
+    done: list[bool] = []
+    net.live[taker].captures.put_back(held, b"LEVEL:1:READY", done.append)
+    assert net.until(lambda: bool(done)) and done == [True]
+    (_, now, _), *_ = captures(net, key, [other])
+    assert now is not None and now.value == b"LEVEL:1:READY"
+
+
+def test_what_was_never_made_is_missing(net: Net) -> None:
+    assert captures(net, key_of("nobody made this"), sorted(net.live)[:1])[0][2] == "missing"
+
+
+def test_a_dead_holder_s_molecules_move_on() -> None:
+    net = Net(2)
+    net.grow(12)
+    assert net.until(net.is_whole)
+    key = store(net, "moves")
+    for _ in range(4):  # one after the other; each time three hold it again
+        holder = next(n for n, a in net.live.items() if key in dict(a.captures.holdings()))
+        net.crash(holder)
+        assert net.until(lambda: len(holders(net, key)) == 3, 60.0)
+    assert captures(net, key, [sorted(net.live)[0]])[0][1] is not None
+
+
+def holders(net: Net, key: bytes) -> list[str]:
+    found = {node: agent.captures.registers.records.get(key) for node, agent in net.live.items()}
+    live = {node: record for node, record in found.items() if record and record.is_live}
+    newest = max((record.configuration for record in live.values()), default=0)
+    return [node for node, record in live.items() if record.configuration == newest]
+
+
+@pytest.mark.parametrize("way", ["links", "lookups"])
+def test_what_a_range_costs(way: str) -> None:
+    """The best of many: from neighbour to neighbour it is a lookup and a few nodes more."""
+    net = Net(3, settings=RingSettings(way=way, tick_s=0.5))
+    net.grow(60, 0.02)
+    net.pass_time(20.0)
+    for node in list(net.live):
+        net.publish(node, {"cpu": net.random.uniform(0, 100)})
+    net.pass_time(5.0)
+    best = Query("cpu", {"cpu": Limits(high=80.0, high_open=True)}, most=1)
+    every = Query("cpu", {"cpu": Limits(10.0, 90.0)})
+    for query in (best, every):
+        found = [net.find(query) for _ in range(10)]
+        assert all([m.publisher for m in f.metas] == net.scan(query) for f in found)
+        mean = sum(f.questions for f in found) / len(found)
+        if query is best:
+            assert mean <= 20
+        elif way == "links":
+            assert mean <= 6 + 60  # log2 n, and the nodes of the range
+        else:
+            assert mean > 60  # the same nodes, and a lookup for each piece
