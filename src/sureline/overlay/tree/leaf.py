@@ -1,0 +1,50 @@
+"""What the tree asks of an execution node: the port behind which its local scheduler stands."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from sureline.overlay.tree.summary import Limits, Summary
+
+
+class Ask(NamedTuple):
+    """A sequence of tasks, or a piece of one, that looks for a hole."""
+
+    number: int
+    """Of the whole sequence: unique for ever, so that nothing is reserved twice."""
+    first: int
+    """The position of this piece's first task in the sequence."""
+    works: tuple[float, ...]
+    """What each task takes on a machine of power 1, in seconds."""
+    early: int
+    """So many of the first tasks wait for nothing that is not placed: they are due soon, the others
+    late, to keep room between them for what is not placed yet."""
+    gap_s: float
+    """The room to keep there, at least."""
+    startline_s: float
+    deadline_s: float
+    limits: Limits = Limits()
+
+
+class Slot(NamedTuple):
+    """The time promised to one task."""
+
+    latest_start_s: float
+    due_s: float
+
+
+class Leaf(Protocol):
+    def summary(self, now_s: float) -> Summary: ...
+
+    def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
+        """Take it, for as long as a lease lasts; nothing if it would make anybody late. Asked again
+        for what it has, it says the same."""
+
+    def commit(
+        self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
+    ) -> tuple[Slot, ...]:
+        """Keep what was reserved until it has run, as early as it now can; nothing if the lease was
+        over."""
+
+    def release(self, number: int, now_s: float) -> None:
+        """Give back what was reserved under this number and has not begun."""

@@ -1,0 +1,317 @@
+"""What machines have promised: queues of reserved tasks, the holes between them, what starts next.
+
+One row is one lane: it runs one task at a time and does not interrupt it. A queued task has a
+*startline* (its inputs are there), a length on this machine, and a time at which it is *due*. Tasks
+stand in the order in which they are due. Pushed as far back as that allows, each begins at its
+*latest start*, and between them lie the holes: a sequence that fits into a hole makes nobody late.
+
+That is also how admission works: it looks for a hole, it does not trust an order. (Earliest deadline
+first is not best where tasks are not interrupted and have startlines: a short task that may not begin
+yet is made late by a long one that may.) For the same reason `pick` starts a task out of order only
+if it will be over before the latest start of everyone it overtakes.
+
+Arrays over rows, so that a live machine has a few and the simulator a million; compiled, and in one
+module since compiled code is kept by its file.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sureline.compiled import compiled
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GRAIN_S = 1e-6
+"""Times that differ by less are the same."""
+FIELDS = 7
+STARTLINE, DUE, LENGTH, LEASE, ACTUAL, LATEST, UNIT = range(FIELDS)
+"""Columns of a queued task: `LEASE` is until when it waits for its commitment, infinite once it is
+committed; `ACTUAL` what it will really take; `UNIT` its position in its sequence."""
+
+
+@compiled
+def latest_starts(queue: Floats, size: int) -> None:
+    """Push every task back as far as its own due time and the tasks after it allow."""
+    end_s = np.inf
+    for i in range(size - 1, -1, -1):
+        end_s = min(end_s, queue[i, DUE])
+        queue[i, LATEST] = end_s - queue[i, LENGTH]
+        end_s = queue[i, LATEST]
+
+
+@compiled
+def holes_of(queue: Floats, size: int, free_s: float, horizon_s: float, found: Floats) -> int:
+    """The holes from `free_s` on, as rows of (begin, end); how many. `found` has room for size + 1."""
+    latest_starts(queue, size)
+    count, begin_s = 0, free_s
+    for i in range(size + 1):
+        end_s = queue[i, LATEST] if i < size else horizon_s
+        if end_s > begin_s + GRAIN_S:
+            found[count, 0], found[count, 1] = begin_s, end_s
+            count += 1
+        if i < size:
+            begin_s = max(begin_s, queue[i, LATEST] + queue[i, LENGTH])
+    return count
+
+
+@compiled
+def _insert(queue: Floats, ids: Ints, size: int, row: Floats, number: int) -> None:
+    at = size
+    while at > 0 and queue[at - 1, DUE] > row[DUE]:
+        queue[at], ids[at] = queue[at - 1], ids[at - 1]
+        at -= 1
+    queue[at], ids[at] = row, number
+
+
+@compiled
+def _remove(queue: Floats, ids: Ints, size: int, at: int) -> None:
+    for i in range(at, size - 1):
+        queue[i], ids[i] = queue[i + 1], ids[i + 1]
+
+
+@compiled
+def admit(
+    queue: Floats,
+    ids: Ints,
+    size: int,
+    free_s: float,
+    horizon_s: float,
+    number: int,
+    first: int,
+    from_s: float,
+    to_s: float,
+    lengths_s: Floats,
+    actual_s: Floats,
+    early: int,
+    gap_s: float,
+    soon_s: float,
+    lease_s: float,
+    placed: Floats,
+) -> int:
+    """Take a sequence into the smallest hole that holds it, or not at all; the new size.
+
+    Its first `early` tasks are due as soon as the hole allows, though not so soon that they would
+    have to begin before `soon_s`, if there is time: it takes a moment until they are committed. The
+    others are due as late as the hole allows, with at least `gap_s` between the two parts. The
+    lease ends when the first would have to begin. `placed` gets (latest start, due) of each.
+    """
+    count = len(lengths_s)
+    if size + count > len(queue):
+        return size
+    found = np.empty((size + 1, 2))
+    needed_s, best_s, best = lengths_s.sum() + gap_s, np.inf, -1
+    for i in range(holes_of(queue, size, free_s, horizon_s, found)):
+        usable_s = min(to_s, found[i, 1]) - max(from_s, found[i, 0])
+        length_s = found[i, 1] - found[i, 0]
+        if usable_s >= needed_s - GRAIN_S and (best < 0 or length_s < best_s):
+            best_s, best = length_s, i
+    if best < 0:
+        return size
+    ends_s = min(to_s, found[best, 1])
+    at_s = max(from_s, found[best, 0])
+    at_s = max(at_s, min(soon_s, ends_s - needed_s))
+    for k in range(early):
+        at_s += lengths_s[k]
+        placed[k, 0], placed[k, 1] = at_s - lengths_s[k], at_s
+    for k in range(count - 1, early - 1, -1):
+        placed[k, 0], placed[k, 1] = ends_s - lengths_s[k], ends_s
+        ends_s -= lengths_s[k]
+    lease_s = min(lease_s, placed[0, 0])
+    row = np.empty(FIELDS)
+    for k in range(count):
+        row[STARTLINE], row[DUE], row[LENGTH] = from_s, placed[k, 1], lengths_s[k]
+        row[LEASE], row[ACTUAL], row[LATEST], row[UNIT] = (
+            lease_s,
+            actual_s[k],
+            placed[k, 0],
+            first + k,
+        )
+        _insert(queue, ids, size + k, row, number)
+    return size + count
+
+
+@compiled
+def placement(queue: Floats, ids: Ints, size: int, number: int, first: int, placed: Floats) -> int:
+    """Where the tasks of a sequence stand, from `first` on: (latest start, due); how many."""
+    count = 0
+    latest_starts(queue, size)
+    for i in range(size):
+        at = int(queue[i, UNIT]) - first
+        if ids[i] == number and 0 <= at < len(placed):
+            placed[at, 0], placed[at, 1] = queue[i, LATEST], queue[i, DUE]
+            count += 1
+    return count
+
+
+@compiled
+def release(queue: Floats, ids: Ints, size: int, number: int, now_s: float) -> int:
+    """Drop the tasks of a sequence that have not begun, or, with number 0, all whose lease is over;
+    the new size."""
+    at = 0
+    for i in range(size):
+        gone = ids[i] == number if number else queue[i, LEASE] < now_s - GRAIN_S
+        if not gone:
+            queue[at], ids[at] = queue[i], ids[i]
+            at += 1
+    return at
+
+
+@compiled
+def settle(
+    queue: Floats,
+    ids: Ints,
+    size: int,
+    free_s: float,
+    horizon_s: float,
+    number: int,
+    first: int,
+    startlines_s: Floats,
+    placed: Floats,
+) -> int:
+    """Commit a sequence: its startlines are known now, so each task moves to the earliest place
+    that the holes allow, and the time it no longer needs is free again. How many were found."""
+    count = 0
+    before_s = -np.inf
+    for k in range(len(startlines_s)):
+        at = -1
+        for i in range(size):
+            if ids[i] == number and int(queue[i, UNIT]) == first + k:
+                at = i
+        if at < 0:
+            continue
+        count += 1
+        row = queue[at].copy()
+        _remove(queue, ids, size, at)
+        row[STARTLINE], row[LEASE] = startlines_s[k], np.inf
+        found = np.empty((size, 2))
+        least_s = max(before_s, startlines_s[k])
+        for i in range(holes_of(queue, size - 1, free_s, horizon_s, found)):
+            end_s = max(found[i, 0], least_s) + row[LENGTH]
+            if end_s <= min(found[i, 1], row[DUE]) + GRAIN_S:
+                row[DUE] = min(end_s, row[DUE])
+                break
+        _insert(queue, ids, size - 1, row, number)
+        before_s = row[DUE]
+        placed[k, 0], placed[k, 1] = row[DUE] - row[LENGTH], row[DUE]
+    return count
+
+
+@compiled
+def pick(queue: Floats, ids: Ints, size: int, now_s: float) -> int:
+    """Which task should begin now, if the lane is free; -1 if none should."""
+    latest_starts(queue, size)
+    limit_s = np.inf
+    for i in range(size):
+        may = queue[i, LEASE] == np.inf and queue[i, STARTLINE] <= now_s + GRAIN_S
+        for j in range(i):
+            may = may and ids[j] != ids[i]
+        if may and now_s + queue[i, LENGTH] <= limit_s + GRAIN_S:
+            return i
+        limit_s = min(limit_s, queue[i, LATEST])
+    return -1
+
+
+@compiled
+def next_startline(queue: Floats, size: int, now_s: float) -> float:
+    found = np.inf
+    for i in range(size):
+        if queue[i, LEASE] == np.inf and queue[i, STARTLINE] > now_s + GRAIN_S:
+            found = min(found, queue[i, STARTLINE])
+    return found
+
+
+@compiled
+def advance(
+    queue: Floats, ids: Ints, size: int, busy: Floats, now_s: float, horizon_s: float
+) -> int:
+    """Let a lane work until now, as if it had been watched all the time; the new size.
+
+    `busy` is (until when it is busy, since when it is free, tasks that ended, that were late, and
+    seconds worked). Leases that are over are dropped first.
+    """
+    size = release(queue, ids, size, 0, now_s)
+    while True:
+        at_s = max(busy[0], busy[1])
+        if at_s > now_s:
+            return size
+        which = pick(queue, ids, size, at_s)
+        if which < 0:
+            busy[1] = min(next_startline(queue, size, at_s), horizon_s)
+            if busy[1] > now_s:
+                busy[1] = now_s
+                return size
+            continue
+        busy[0] = at_s + queue[which, ACTUAL]
+        busy[1] = busy[0]
+        busy[2] += 1
+        busy[4] += queue[which, ACTUAL]
+        if busy[0] > queue[which, DUE] + 1e-3:
+            busy[3] += 1
+        _remove(queue, ids, size, which)
+        size -= 1
+
+
+@compiled
+def advance_all(
+    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, now_s: float, horizon_s: float
+) -> None:
+    for row in range(len(sizes)):
+        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, horizon_s)
+
+
+@compiled
+def all_holes(
+    queues: Floats,
+    sizes: Ints,
+    busy: Floats,
+    now_s: float,
+    horizon_s: float,
+    counts: Ints,
+    found: Floats,
+) -> int:
+    """The holes of every row after each other: `counts` gets how many each has; their sum."""
+    total = 0
+    for row in range(len(sizes)):
+        free_s = max(now_s, busy[row, 0])
+        counts[row] = holes_of(queues[row], sizes[row], free_s, horizon_s, found[total:])
+        total += counts[row]
+    return total
+
+
+class Queues:
+    """The queues of some lanes. `power` is work per second; a length is work divided by it."""
+
+    def __init__(self, power: Floats, depth: int) -> None:
+        rows = len(power)
+        self.power = power
+        self.queue = np.zeros((rows, depth, FIELDS))
+        self.ids = np.zeros((rows, depth), np.int64)
+        self.sizes = np.zeros(rows, np.int64)
+        self.busy = np.zeros((rows, 5))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def free_s(self, row: int, now_s: float) -> float:
+        """When the task under way ends, or now."""
+        return max(now_s, float(self.busy[row, 0]))
+
+    def holes(self, row: int, now_s: float, horizon_s: float) -> Floats:
+        size = int(self.sizes[row])
+        found = np.empty((size + 1, 2))
+        count = holes_of(self.queue[row], size, self.free_s(row, now_s), horizon_s, found)
+        return found[:count]
+
+    def advance(self, row: int, now_s: float) -> None:
+        """For lanes whose tasks take their ACTUAL time without being started by anybody."""
+        self.sizes[row] = advance(
+            self.queue[row], self.ids[row], self.sizes[row], self.busy[row], now_s, math.inf
+        )
+
+    def advance_all(self, now_s: float) -> None:
+        advance_all(self.queue, self.ids, self.sizes, self.busy, now_s, math.inf)
