@@ -50,9 +50,12 @@ class Sequences(NamedTuple):
         return found
 
 
-def sequences(graph: Graph, durations_s: Sequence[float]) -> Sequences:
-    """Take the graph apart. Every task is in exactly one sequence."""
-    found = _Extraction(graph, durations_s).all()
+def sequences(
+    graph: Graph, durations_s: Sequence[float], order: Sequence[int] | None = None
+) -> Sequences:
+    """Take the graph apart. Every task is in exactly one sequence. `order` is a topological one, if
+    the caller has it."""
+    found = _Extraction(graph, durations_s, order or topological_order(graph)).all()
     of = [0] * len(graph)
     for number, tasks in enumerate(found):
         for task in tasks:
@@ -68,10 +71,11 @@ class _Extraction:
     longest one: whoever comes up with a length that is no longer true is put back.
     """
 
-    def __init__(self, graph: Graph, durations_s: Sequence[float]) -> None:
+    def __init__(
+        self, graph: Graph, durations_s: Sequence[float], order: Sequence[int]
+    ) -> None:
         self._parents, self._children = graph.parents, graph.children
         self._durations_s = durations_s
-        order = topological_order(graph)
         self._place = [0] * len(graph)
         for place, task in enumerate(order):
             self._place[task] = place
@@ -167,6 +171,7 @@ def windows(
     begin_s: float,
     deadline_s: float,
     placed: Mapping[int, tuple[float, float]],
+    order: Sequence[int] | None = None,
 ) -> list[Window]:
     """The time limits of every task, if those in `placed` begin no later and end no later than
     (latest start, deadline) says.
@@ -175,7 +180,7 @@ def windows(
     their durations. A window can turn out too short for its task: then the deadline cannot be met
     with what is placed.
     """
-    order = topological_order(graph)
+    order = order or topological_order(graph)
     startline_s = [begin_s] * len(graph)
     for task in order:
         for parent in graph.parents[task]:

@@ -293,3 +293,201 @@ def merged(a: Summary, b: Summary) -> Summary:
     to_keys, to_counts = np.empty_like(keys), np.empty_like(counts)
     size = merge_into(keys, counts, 0, len(a.keys), len(a.keys), len(keys), to_keys, to_counts, 0)
     return Summary(slot, to_keys[:size].copy(), to_counts[:size].copy())
+
+
+# Searching in the summaries of a branch's two children.
+
+
+@compiled
+def fit_two(
+    keys_0: Keys,
+    counts_0: Counts,
+    from_0: int,
+    to_0: int,
+    keys_1: Keys,
+    counts_1: Counts,
+    from_1: int,
+    to_1: int,
+    bounds: Floats,
+    now_s: float,
+    from_s: float,
+    to_s: float,
+    work: float,
+    memory: int,
+    cores: int,
+    disk: int,
+    without: int,
+) -> int:
+    """The best fit on either side but `without`: twice the place, plus the side; -1 if none."""
+    a = b = -1
+    if without != 0:
+        a = best_fit(
+            keys_0, counts_0, from_0, to_0, bounds, now_s, from_s, to_s, work, memory, cores, disk
+        )
+    if without != 1:
+        b = best_fit(
+            keys_1, counts_1, from_1, to_1, bounds, now_s, from_s, to_s, work, memory, cores, disk
+        )
+    if a < 0 and b < 0:
+        return -1
+    if b < 0 or (a >= 0 and keys_0[a] <= keys_1[b]):
+        return 2 * a
+    return 2 * b + 1
+
+
+@compiled
+def cut_two(
+    keys_0: Keys,
+    counts_0: Counts,
+    from_0: int,
+    to_0: int,
+    keys_1: Keys,
+    counts_1: Counts,
+    from_1: int,
+    to_1: int,
+    bounds: Floats,
+    now_s: float,
+    from_s: float,
+    to_s: float,
+    works: Floats,
+    early: int,
+    room: float,
+    memory: int,
+    cores: int,
+    disk: int,
+) -> tuple[int, float, int, int]:
+    """Where to cut a sequence in two: the largest first piece that fits, up to a reference point
+    from which the rest fits. (tasks in the first piece, the point, the fit of each); 0 tasks if it
+    cannot be done. `room`, in work, is kept behind the first `early` tasks."""
+    nothing = (0, 0.0, -1, -1)
+    for count in range(len(works) - 1, 0, -1):
+        first, rest = works[:count].sum(), works[count:].sum()
+        if count > early:
+            first += room
+        else:
+            rest += room
+        for point_s in bounds[1:]:
+            if point_s <= from_s or point_s >= to_s:
+                continue
+            one = fit_two(
+                keys_0, counts_0, from_0, to_0, keys_1, counts_1, from_1, to_1, bounds, now_s,
+                from_s, point_s, first, memory, cores, disk, -1,
+            )  # fmt: skip
+            if one < 0:
+                continue
+            counts = counts_1 if one & 1 else counts_0
+            counts[one >> 1] -= 1
+            other = fit_two(
+                keys_0, counts_0, from_0, to_0, keys_1, counts_1, from_1, to_1, bounds, now_s,
+                point_s, to_s, rest, memory, cores, disk, -1,
+            )  # fmt: skip
+            counts[one >> 1] += 1
+            if other >= 0:
+                return count, point_s, one, other
+    return nothing
+
+
+# The same for very many nodes at once.
+
+
+@compiled
+def cells_of_rows(
+    holes: Floats,
+    hole_counts: Ints,
+    power: Floats,
+    memory: int,
+    cores: int,
+    disk: int,
+    bounds: Floats,
+    keys: Keys,
+    counts: Counts,
+    begins: Ints,
+    ends: Ints,
+) -> int:
+    """The summaries of many machines: row i stands in keys[begins[i]:ends[i]]. How long all are."""
+    at = hole = 0
+    for row in range(len(power)):
+        begins[row] = at
+        many = hole_counts[row]
+        for i in range(many):
+            keys[at + i] = cell_of(
+                holes[hole + i, 0], holes[hole + i, 1], power[row], memory, cores, disk, bounds
+            )
+            counts[at + i] = 1
+        hole += many
+        at += sort_few(keys, counts, at, many)
+        ends[row] = at
+    return at
+
+
+@compiled
+def sort_few(keys: Keys, counts: Counts, begin: int, size: int) -> int:
+    """As `sort_cells`, in place and from `begin` on, for a handful of cells."""
+    left = 0
+    for i in range(size):
+        key = keys[begin + i]
+        if key == NONE:
+            continue
+        at = begin + left
+        while at > begin and keys[at - 1] > key:
+            at -= 1
+        if at > begin and keys[at - 1] == key:
+            counts[at - 1] += 1
+            continue
+        for j in range(begin + left, at, -1):
+            keys[j], counts[j] = keys[j - 1], counts[j - 1]
+        keys[at], counts[at] = key, 1
+        left += 1
+    return left
+
+
+@compiled
+def merge_rows(
+    kinds: Ints,
+    rows: Ints,
+    leaf_keys: Keys,
+    leaf_counts: Counts,
+    leaf_begins: Ints,
+    leaf_ends: Ints,
+    keys: Keys,
+    counts: Counts,
+    begins: Ints,
+    ends: Ints,
+    to_keys: Keys,
+    to_counts: Counts,
+    to_begins: Ints,
+    to_ends: Ints,
+    hashes: Ints,
+) -> int:
+    """Merge the summaries of the children of every branch of a level: child `rows[i, side]`, a leaf
+    where `kinds[i, side]` is 0. `hashes` tells which have changed. How long all are."""
+    at = 0
+    pair_keys = np.empty(0, np.uint32)
+    pair_counts = np.empty(0, np.int32)
+    for i in range(len(rows)):
+        size = 0
+        middle = 0
+        for side in range(2):
+            child = rows[i, side]
+            leaf = kinds[i, side] == 0
+            begin = leaf_begins[child] if leaf else begins[child]
+            end = leaf_ends[child] if leaf else ends[child]
+            if size + end - begin > len(pair_keys):
+                more = 2 * (size + end - begin)
+                new_keys, new_counts = np.empty(more, np.uint32), np.empty(more, np.int32)
+                new_keys[:size], new_counts[:size] = pair_keys[:size], pair_counts[:size]
+                pair_keys, pair_counts = new_keys, new_counts
+            for j in range(begin, end):
+                pair_keys[size] = leaf_keys[j] if leaf else keys[j]
+                pair_counts[size] = leaf_counts[j] if leaf else counts[j]
+                size += 1
+            if side == 0:
+                middle = size
+        to_begins[i] = at
+        at = merge_into(pair_keys, pair_counts, 0, middle, middle, size, to_keys, to_counts, at)
+        to_ends[i] = at
+        found = np.int64(17)
+        for j in range(to_begins[i], at):
+            found = found * 1000003 + np.int64(to_keys[j]) * 31 + np.int64(to_counts[j])
+        hashes[i] = found
+    return at
