@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.experiments.peercomp_load import POWER_USUAL, POWERS, Drawn, Load
+from sureline.experiments.peercomp_load import POWERS, Drawn, Load
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.messages import (
@@ -111,7 +111,7 @@ class Tally:
 def size_of(message: Message) -> int:
     """Header and body, as the paper counts them."""
     if isinstance(message, Request):
-        return 90 + 56 + 8 * len(message.ask.works)
+        return 90 + 56 + 16 * len(message.ask.works)
     if isinstance(message, Reserved | Committed):
         return 90 + 24 + 16 * len(message.slots)
     if isinstance(message, Commit):
@@ -170,7 +170,7 @@ class Grid:
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
-        base = settings or TreeSettings(power_max=max(POWERS))
+        base = settings or TreeSettings()
         self.settings = msgspec.structs.replace(base, swept=swept)
         self.finished: list[Finished] = []
         self.submitted = 0
@@ -271,7 +271,7 @@ class Grid:
         model = drawn.model
         desk.book(
             Booking(
-                tree, model.graph, model.order, drawn.works, POWER_USUAL, deadline_s, done,
+                tree, model.graph, model.order, drawn.works, deadline_s, done,
                 self._owner_settings,
             )  # fmt: skip
         )

@@ -82,11 +82,11 @@ class Sweeps:
 
     # A shelf.
 
-    def fit(self, row: int, ask: Ask, now_s: float, power_max: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
         left, right = self._children[row]
         depth = self._depth[row]
-        both = (*self._cells(left, depth), *self._cells(right, depth))
-        return fit_in(both, bounds_of(self.slot), ask, now_s, power_max, without)
+        parts = (self._cells(left, depth), self._cells(right, depth))
+        return fit_in(*parts, bounds_of(self.slot), ask, now_s, without)
 
     def _cells(self, child: int, depth: int) -> tuple[Keys, Counts, int, int]:
         peers = self.shape.peers

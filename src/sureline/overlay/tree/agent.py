@@ -131,8 +131,7 @@ class Tree(Agent):
         if kids is None:
             self._nowhere(request)
             return
-        now_s, power = self.world.now(), self.settings.power_max
-        pieces = self.shelf.fit(self.row, request.ask, now_s, power, came_from)
+        pieces = self.shelf.fit(self.row, request.ask, self.world.now(), came_from)
         for piece in pieces:
             to = kids[piece.side]
             self._pass_on(to.host, request, piece.ask, to.leaf)

@@ -16,14 +16,20 @@ class Ask(NamedTuple):
     """The position of this piece's first task in the sequence."""
     works: tuple[float, ...]
     """What each task takes on a machine of power 1, in seconds."""
+    dues_s: tuple[float, ...]
+    """When each must have ended at the latest; the last is the deadline of all."""
     early: int
-    """So many of the first tasks wait for nothing that is not placed: they are due soon, the others
-    late, to keep room between them for what is not placed yet."""
-    gap_s: float
-    """The room to keep there, at least."""
+    """So many of the first tasks wait for nothing that is not placed yet: they are reserved as soon
+    as possible. The others wait for tasks that are placed later: as late as possible."""
     startline_s: float
-    deadline_s: float
+    middle_s: float
+    """The early tasks end before this moment, the late ones begin after it: between them is room
+    for what they wait for."""
     limits: Limits = Limits()
+
+    @property
+    def deadline_s(self) -> float:
+        return self.dues_s[-1]
 
 
 class Slot(NamedTuple):

@@ -22,6 +22,9 @@ DISTANCES_S = tuple(
 )
 SLOT_S = DISTANCES_S[0]
 """Everything made within one slot has the same reference points."""
+FIRST = 10
+"""The first of them lies ten minutes from the begin of the slot. Where a hole begins before that is
+known to the minute: it makes all the difference whether a machine is free now or in nine minutes."""
 
 
 def slot_of(time_s: float) -> int:
@@ -39,6 +42,8 @@ def reference_points(time_s: float) -> list[int]:
 
 @lru_cache(maxsize=64)
 def bounds_of(slot: int) -> Floats:
-    """The beginning of a slot and its reference points: a hole lies between two of these."""
+    """The beginning of a slot, its minutes up to the first reference point, and the points. A hole
+    begins after one of these; it ends before one of the points, which stand from FIRST on."""
     begin_s = slot * SLOT_S
-    return np.array([begin_s, *reference_points(begin_s + 1e-3)], dtype=np.float64)
+    minutes = [begin_s + MINUTE_S * n for n in range(FIRST)]
+    return np.array([*minutes, *reference_points(begin_s + 1e-3)], dtype=np.float64)

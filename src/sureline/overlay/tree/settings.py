@@ -18,8 +18,6 @@ class TreeSettings(msgspec.Struct, frozen=True):
 
     # Search.
     hops_max: int = 128
-    power_max: float = 3000.0
-    """The fastest machine: what room kept for others, in seconds, is at most in work."""
     asks_max: int = 256
     """Tasks in one request."""
 

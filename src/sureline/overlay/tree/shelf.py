@@ -11,8 +11,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from sureline.overlay.tree.leaf import Ask
-from sureline.overlay.tree.points import bounds_of, slot_of
-from sureline.overlay.tree.summary import EMPTY, Summary, cut_two, fit_two, merged, renewed
+from sureline.overlay.tree.points import Floats, bounds_of, slot_of
+from sureline.overlay.tree.summary import (
+    EMPTY,
+    Part,
+    Summary,
+    cut_two,
+    fit_two,
+    merged,
+    renewed,
+)
 
 NOBODY = -1
 
@@ -27,7 +35,7 @@ class Piece(NamedTuple):
 class Shelf(Protocol):
     """Summaries of the children of some branches, by row."""
 
-    def fit(self, row: int, ask: Ask, now_s: float, power_max: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
         """Where it goes, whole or in pieces; nothing if no hole is known. `without` is the side
         that has just said that it has none (the pieces of a cut may go there)."""
 
@@ -51,40 +59,36 @@ class OwnShelf:
     def below(self, row: int) -> Summary:
         return merged(*self._sides)
 
-    def fit(self, row: int, ask: Ask, now_s: float, power_max: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
         slot = max(slot_of(now_s), self._sides[0].slot, self._sides[1].slot)
         a, b = self._sides = [renewed(side, slot) for side in self._sides]
-        both = (a.keys, a.counts, 0, len(a.keys), b.keys, b.counts, 0, len(b.keys))
-        return fit_in(both, bounds_of(slot), ask, now_s, power_max, without)
+        left, right = (a.keys, a.counts, 0, len(a.keys)), (b.keys, b.counts, 0, len(b.keys))
+        return fit_in(left, right, bounds_of(slot), ask, now_s, without)
 
 
 def fit_in(
-    both: tuple[object, ...],
-    bounds: object,
-    ask: Ask,
-    now_s: float,
-    power_max: float,
-    without: int,
+    left: Part, right: Part, bounds: Floats, ask: Ask, now_s: float, without: int
 ) -> list[Piece]:
-    """Search in both children's cells, given as (keys, counts, from, to) of each, and take what is
-    found."""
-    room = ask.gap_s * power_max
-    found = fit_two(
-        *both, bounds, now_s, ask.startline_s, ask.deadline_s, sum(ask.works) + room, *ask.limits, without
-    )
+    """Search in both children's cells, and take what is found."""
+    works, early = ask.works, ask.early
+    times_s = (ask.startline_s, ask.middle_s, ask.dues_s[-1])
+    late_work = float(sum(works[early:]))
+    early_work = float(sum(works[:early]))
+    found = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, ask.limits, without)
     if found >= 0:
-        _take(both, found)
+        _take(left, right, found)
         return [Piece(ask, found & 1)]
-    if len(ask.works) == 1:
+    if len(works) == 1:
         return []
     count, point_s, one, other = cut_two(
-        *both, bounds, now_s, ask.startline_s, ask.deadline_s, np.array(ask.works), ask.early, room, *ask.limits
+        left, right, bounds, now_s, times_s, np.array(works), early, ask.limits
     )
     if not count:
         return []
-    _take(both, one)
-    _take(both, other)
-    return [Piece(part, fit & 1) for part, fit in zip(cut(ask, count, point_s), (one, other), strict=True)]
+    _take(left, right, one)
+    _take(left, right, other)
+    first, rest = cut(ask, count, point_s)
+    return [Piece(first, one & 1), Piece(rest, other & 1)]
 
 
 def cut(ask: Ask, count: int, point_s: float) -> tuple[Ask, Ask]:
@@ -92,21 +96,21 @@ def cut(ask: Ask, count: int, point_s: float) -> tuple[Ask, Ask]:
     the startline of the second."""
     first = ask._replace(
         works=ask.works[:count],
+        dues_s=tuple([min(due_s, point_s) for due_s in ask.dues_s[:count]]),
         early=min(ask.early, count),
-        gap_s=ask.gap_s if ask.early < count else 0.0,
-        deadline_s=point_s,
+        middle_s=min(ask.middle_s, point_s),
     )
     rest = ask._replace(
         first=ask.first + count,
         works=ask.works[count:],
+        dues_s=ask.dues_s[count:],
         early=max(0, ask.early - count),
-        gap_s=ask.gap_s if ask.early > count else 0.0,
-        startline_s=point_s + (ask.gap_s if ask.early == count else 0.0),
+        startline_s=point_s,
+        middle_s=max(ask.middle_s, point_s),
     )
     return first, rest
 
 
-def _take(both: tuple[object, ...], found: int) -> None:
-    counts = both[5] if found & 1 else both[1]
-    assert isinstance(counts, np.ndarray)
+def _take(left: Part, right: Part, found: int) -> None:
+    counts = right[1] if found & 1 else left[1]
     counts[found >> 1] -= 1

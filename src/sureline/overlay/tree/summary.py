@@ -2,7 +2,7 @@
 
 A *hole* is a stretch of time in which a machine could take more work; what it can hold is the
 machine's power times its length. A *cell* is a kind of hole: between which two reference points it
-lies, and its availability, floored to a power of two; besides, the memory, cores and disk of its
+lies, and its availability, floored to a step of a fixed scale; besides, the memory, cores and disk of its
 machine, floored as well. A summary counts holes by cell, sorted by the cell's key, and has no entry
 for what there is none of: near the leaves that is almost everything.
 
@@ -22,13 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sureline.compiled import compiled
-from sureline.overlay.tree.points import Floats, bounds_of
+from sureline.overlay.tree.points import FIRST, Floats, bounds_of
 
 Keys = NDArray[np.uint32]
 Counts = NDArray[np.int32]
 Ints = NDArray[np.int64]
 
+Part = tuple[Keys, Counts, int, int]
+"""A summary: keys and counts, and from where to where it stands in them."""
+Times = tuple[float, float, float]
+Three = tuple[int, int, int]
+
 NONE = np.uint32(0)
+FINENESS = 4
+"""Availability is floored to a power of two to the one over this. The paper takes 1; then machines
+whose power differs by half look alike (see the decision note 0071)."""
 LEAST_S = 1.0
 """A shorter hole is not worth counting."""
 MEBIBYTE = 1 << 20
@@ -61,28 +69,28 @@ def limits_needed(memory_bytes: float, cores: float, disk_bytes: float) -> Limit
 
 @compiled
 def key_of(level: int, begin: int, end: int, memory: int, cores: int, disk: int) -> np.uint32:
-    return np.uint32((((((level << 4 | begin) << 4 | end) << 5 | memory) << 5 | cores) << 5) | disk)
+    return np.uint32((((((level << 5 | begin) << 5 | end) << 5 | memory) << 5 | cores) << 5) | disk)
 
 
 @compiled
 def _level(key: np.uint32) -> int:
-    return np.int64(key) >> 23
+    return np.int64(key) >> 25
 
 
 @compiled
 def _begin(key: np.uint32) -> int:
-    return (np.int64(key) >> 19) & 15
+    return (np.int64(key) >> 20) & 31
 
 
 @compiled
 def _end(key: np.uint32) -> int:
-    return (np.int64(key) >> 15) & 15
+    return (np.int64(key) >> 15) & 31
 
 
 @compiled
 def span(key: np.uint32) -> int:
     """How many intervals between reference points a hole of this cell touches."""
-    return _end(key) - _begin(key)
+    return _end(key) - max(_begin(key), FIRST - 1)
 
 
 @compiled
@@ -107,10 +115,10 @@ def cell_of(
     begin = 0
     while bounds[begin + 1] <= begin_s:
         begin += 1
-    end = begin + 1
+    end = max(begin + 1, FIRST)
     while bounds[end] < end_s:
         end += 1
-    level = int(np.floor(np.log2(power * (end_s - begin_s))))
+    level = int(np.floor(FINENESS * np.log2(power * (end_s - begin_s))))
     return key_of(level, begin, end, memory, cores, disk)
 
 
@@ -123,7 +131,7 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
     """
     begin, end = _begin(key), _end(key)
     begins_0, begins_1 = max(bounds[begin], min(now_s, bounds[begin + 1])), bounds[begin + 1]
-    ends_0, ends_1 = bounds[end - 1], bounds[end]
+    ends_0, ends_1 = bounds[end - 1] if end > FIRST else bounds[0], bounds[end]
     if end == len(bounds) - 1:
         ends_0 = ends_1
     whole = from_s <= begins_0 and to_s >= ends_1
@@ -138,7 +146,21 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
                     share = min(share, between_s / (ends_s - begins_s))
                 elif between_s < 0:
                     share = 0.0
-    return max(0.0, share) * 2.0 ** _level(key)
+    return max(0.0, share) * 2.0 ** (_level(key) / FINENESS)
+
+
+@compiled
+def holds(
+    key: np.uint32, bounds: Floats, now_s: float, times_s: Times, early: float, late: float
+) -> bool:
+    """Whether any hole of this cell surely does the early work between the first two of these
+    times, and the late work between the last two."""
+    from_s, middle_s, to_s = times_s
+    if 2.0 ** (_level(key) / FINENESS) < early + late:
+        return False
+    if early > 0 and usable(key, bounds, now_s, from_s, middle_s) < early:
+        return False
+    return late <= 0 or usable(key, bounds, now_s, middle_s, to_s) >= late
 
 
 @compiled
@@ -149,20 +171,17 @@ def best_fit(
     end: int,
     bounds: Floats,
     now_s: float,
-    from_s: float,
-    to_s: float,
-    work: float,
-    memory: int,
-    cores: int,
-    disk: int,
+    times_s: Times,
+    early: float,
+    late: float,
+    limits: Three,
 ) -> int:
     """Where in keys[begin:end] the smallest cell stands that surely holds the work; -1 if none."""
+    memory, cores, disk = limits
     for at in range(begin, end):
-        key = keys[at]
-        if counts[at] <= 0 or 2.0 ** _level(key) < work:
-            continue
-        if _has(key, memory, cores, disk) and usable(key, bounds, now_s, from_s, to_s) >= work:
-            return at
+        if counts[at] > 0 and _has(keys[at], memory, cores, disk):
+            if holds(keys[at], bounds, now_s, times_s, early, late):
+                return at
     return -1
 
 
@@ -203,8 +222,10 @@ def moved(key: np.uint32, old: Floats, new: Floats) -> np.uint32:
     NONE if there is no such part any more."""
     begin, end = _begin(key), _end(key)
     begins_s = max(old[begin + 1], new[0])
-    ends_s = old[end] if end == len(old) - 1 else old[end - 1]
-    power = 2.0 ** _level(key) / (old[end] - old[begin])
+    ends_s = old[end - 1] if end > FIRST else old[0]
+    if end == len(old) - 1:
+        ends_s = old[end]
+    power = 2.0 ** (_level(key) / FINENESS) / (old[end] - old[begin])
     rest = np.int64(key)
     return cell_of(begins_s, ends_s, power, (rest >> 10) & 31, (rest >> 5) & 31, rest & 31, new)
 
@@ -260,7 +281,7 @@ def unpacked(slot: int, data: bytes) -> Summary:
         raise ValueError("a summary has as many counts as cells")
     half = len(both) // 2
     keys, counts = both[:half].astype(np.uint32), both[half:].astype(np.int32)
-    if half and (np.any(keys[1:] <= keys[:-1]) or counts.min() < 1 or keys[-1] >> np.uint32(30)):
+    if half and (np.any(keys[1:] <= keys[:-1]) or counts.min() < 1):
         raise ValueError("the cells of a summary are sorted, known, and not empty")
     return Summary(slot, keys, counts)
 
@@ -300,91 +321,60 @@ def merged(a: Summary, b: Summary) -> Summary:
 
 @compiled
 def fit_two(
-    keys_0: Keys,
-    counts_0: Counts,
-    from_0: int,
-    to_0: int,
-    keys_1: Keys,
-    counts_1: Counts,
-    from_1: int,
-    to_1: int,
-    bounds: Floats,
-    now_s: float,
-    from_s: float,
-    to_s: float,
-    work: float,
-    memory: int,
-    cores: int,
-    disk: int,
-    without: int,
-) -> int:
+    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times, early: float, late: float,
+    limits: Three, without: int,
+) -> int:  # fmt: skip
     """The best fit on either side but `without`: twice the place, plus the side; -1 if none."""
     a = b = -1
     if without != 0:
-        a = best_fit(
-            keys_0, counts_0, from_0, to_0, bounds, now_s, from_s, to_s, work, memory, cores, disk
-        )
+        keys, counts, begin, end = left
+        a = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits)
     if without != 1:
-        b = best_fit(
-            keys_1, counts_1, from_1, to_1, bounds, now_s, from_s, to_s, work, memory, cores, disk
-        )
+        keys, counts, begin, end = right
+        b = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits)
     if a < 0 and b < 0:
         return -1
-    if b < 0 or (a >= 0 and keys_0[a] <= keys_1[b]):
+    if b < 0 or (a >= 0 and left[0][a] <= right[0][b]):
         return 2 * a
     return 2 * b + 1
 
 
 @compiled
 def cut_two(
-    keys_0: Keys,
-    counts_0: Counts,
-    from_0: int,
-    to_0: int,
-    keys_1: Keys,
-    counts_1: Counts,
-    from_1: int,
-    to_1: int,
-    bounds: Floats,
-    now_s: float,
-    from_s: float,
-    to_s: float,
-    works: Floats,
-    early: int,
-    room: float,
-    memory: int,
-    cores: int,
-    disk: int,
-) -> tuple[int, float, int, int]:
-    """Where to cut a sequence in two: the largest first piece that fits, up to a reference point
-    from which the rest fits. (tasks in the first piece, the point, the fit of each); 0 tasks if it
-    cannot be done. `room`, in work, is kept behind the first `early` tasks."""
-    nothing = (0, 0.0, -1, -1)
+    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times, works: Floats, early: int,
+    limits: Three,
+) -> tuple[int, float, int, int]:  # fmt: skip
+    """Where to cut a sequence in two: the largest first piece that fits, up to a point from which
+    the rest fits: a reference point, or that between the early and the late tasks. (tasks in the
+    first piece, the point, the fit of each); 0 tasks if it cannot be done."""
+    from_s, middle_s, to_s = times_s
     for count in range(len(works) - 1, 0, -1):
-        first, rest = works[:count].sum(), works[count:].sum()
-        if count > early:
-            first += room
-        else:
-            rest += room
-        for point_s in bounds[1:]:
+        first_early, first_late = works[: min(count, early)].sum(), works[early:count].sum()
+        rest_early, rest_late = works[count:early].sum(), works[max(count, early) :].sum()
+        for i in range(FIRST - 1, len(bounds)):
+            point_s = middle_s if i < FIRST else bounds[i]
+            if i < FIRST and count != early:
+                continue
             if point_s <= from_s or point_s >= to_s:
                 continue
+            if (count < early and point_s >= middle_s) or (count > early and point_s <= middle_s):
+                continue
             one = fit_two(
-                keys_0, counts_0, from_0, to_0, keys_1, counts_1, from_1, to_1, bounds, now_s,
-                from_s, point_s, first, memory, cores, disk, -1,
+                left, right, bounds, now_s, (from_s, min(middle_s, point_s), point_s),
+                first_early, first_late, limits, -1,
             )  # fmt: skip
             if one < 0:
                 continue
-            counts = counts_1 if one & 1 else counts_0
+            counts = right[1] if one & 1 else left[1]
             counts[one >> 1] -= 1
             other = fit_two(
-                keys_0, counts_0, from_0, to_0, keys_1, counts_1, from_1, to_1, bounds, now_s,
-                point_s, to_s, rest, memory, cores, disk, -1,
+                left, right, bounds, now_s, (point_s, max(middle_s, point_s), to_s),
+                rest_early, rest_late, limits, -1,
             )  # fmt: skip
             counts[one >> 1] += 1
             if other >= 0:
                 return count, point_s, one, other
-    return nothing
+    return 0, 0.0, -1, -1
 
 
 # The same for very many nodes at once.

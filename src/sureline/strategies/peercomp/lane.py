@@ -54,7 +54,9 @@ class Lane:
         return summary_of(slot, holes, float(self.queues.power[self.row]), self.limits)
 
     def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
-        if not 0 < len(ask.works) <= PIECES_MAX or not 0 <= ask.early <= len(ask.works):
+        if not 0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX:
+            return ()
+        if not 0 <= ask.early <= len(ask.works):
             return ()
         if any(need > has for need, has in zip(ask.limits, self.limits, strict=True)):
             return ()
@@ -70,15 +72,14 @@ class Lane:
             q.ids[row],
             size,
             q.free_s(row, now_s),
-            math.inf,
             ask.number,
             ask.first,
             max(ask.startline_s, now_s),
-            ask.deadline_s,
+            ask.middle_s,
             lengths_s,
             lengths_s * self.shortfall,
+            np.array(ask.dues_s),
             ask.early,
-            ask.gap_s,
             now_s + SOON_S,
             now_s + LEASE_S,
             placed,

@@ -53,7 +53,7 @@ class Booked(NamedTuple):
 
 
 class _Order:
-    """One sequence, or a part of one that must be asked for by itself, on its way."""
+    """One sequence on its way."""
 
     __slots__ = ("ask", "found", "left", "pieces", "tasks")
 
@@ -68,8 +68,7 @@ class _Order:
 
 
 class Booking:
-    """One workflow. `works` is what each task takes on a machine of power 1; `power` is that of a
-    usual machine: what is not placed yet is expected to take works / power."""
+    """One workflow. `works` is what each task takes on a machine of power 1."""
 
     def __init__(
         self,
@@ -77,7 +76,6 @@ class Booking:
         graph: Graph,
         order: Sequence[int],
         works: Sequence[float],
-        power: float,
         deadline_s: float,
         on_done: Callable[[Booking, Booked], None],
         settings: OwnerSettings,
@@ -92,7 +90,7 @@ class Booking:
         self.hosts: dict[int, AgentId] = {}
         self._order = order
         self._limits = limits
-        self._lengths_s = [work / power for work in works]
+        self._lengths_s = list(works)
         self._on_done = on_done
         self._settings = settings
         self.plan = sequences(graph, self._lengths_s, order)
@@ -113,6 +111,10 @@ class Booking:
     def begin(self) -> None:
         now_s = self._began_s = self.tree.world.now()
         self._begin_s = now_s + self._settings.stage_s * len(self._stages)
+        # All tasks share the slack: as long as they may be, if the critical path is just to fit.
+        # So what is placed now leaves what is placed later as much room as it takes itself.
+        stretch = max(self.deadline_s - self._begin_s, 1.0) / self.plan.minimum_length_s
+        self._lengths_s = [length_s * stretch for length_s in self._lengths_s]
         self._next_stage()
 
     def numbers(self) -> list[int]:
@@ -130,39 +132,25 @@ class Booking:
             self.graph, self._lengths_s, self._begin_s, self.deadline_s, self.slots, self._order
         )
         for sequence in self._stages[self._stage]:
-            for ask, tasks in self._asks(self.plan.tasks[sequence], limits):
-                self._send(_Order(ask, tasks))
+            tasks = self.plan.tasks[sequence]
+            self._send(_Order(self._ask(tasks, limits), tasks))
         self._set_timer()
 
-    def _asks(self, tasks: Sequence[int], limits: Sequence[Window]) -> list[tuple[Ask, Sequence[int]]]:
-        """A sequence as one request; or as several, where other tasks must find room between two of
-        its late ones."""
+    def _ask(self, tasks: Sequence[int], limits: Sequence[Window]) -> Ask:
         early = self._early(tasks)
-        cuts = [0]
-        for i in range(max(1, early + 1), len(tasks)):
-            before, after = tasks[i - 1], tasks[i]
-            room_s = limits[after].deadline_s - self._lengths_s[after] - limits[before].deadline_s
-            if room_s > 1e-6:
-                cuts.append(i)
-        found = []
-        for first, end in zip(cuts, [*cuts[1:], len(tasks)], strict=True):
-            part = tasks[first:end]
-            soon = max(0, min(early - first, len(part)))
-            gap_s = 0.0
-            if 0 < soon < len(part):
-                ends_s = limits[part[soon - 1]].startline_s + self._lengths_s[part[soon - 1]]
-                gap_s = max(0.0, limits[part[soon]].startline_s - ends_s)
-            begins_s = limits[part[0]].startline_s
-            if first:
-                begins_s = max(begins_s, limits[tasks[first - 1]].deadline_s)
-            number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
-            works = tuple([self.works[task] for task in part])
-            ask = Ask(number, 0, works, soon, gap_s, begins_s, limits[part[-1]].deadline_s)
-            if self._limits is not None:
-                needs = [self._limits[task] for task in part]
-                ask = ask._replace(limits=Limits(*map(max, zip(*needs, strict=True))))
-            found.append((ask, part))
-        return found
+        startline_s = limits[tasks[0]].startline_s
+        dues_s = tuple([limits[task].deadline_s for task in tasks])
+        middle_s = startline_s
+        if early:
+            middle_s = dues_s[early - 1]
+        elif tasks:
+            middle_s = startline_s = max(startline_s, dues_s[0] - self._lengths_s[tasks[0]])
+        number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
+        works = tuple([self.works[task] for task in tasks])
+        needs = Limits()
+        if self._limits is not None:
+            needs = Limits(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
+        return Ask(number, 0, works, dues_s, early, startline_s, middle_s, needs)
 
     def _early(self, tasks: Sequence[int]) -> int:
         """How many of the first tasks wait only for what is placed, or for each other."""

@@ -75,62 +75,80 @@ def _remove(queue: Floats, ids: Ints, size: int, at: int) -> None:
 
 
 @compiled
+def place(
+    begin_s: float,
+    end_s: float,
+    times_s: tuple[float, float],
+    lengths_s: Floats,
+    dues_s: Floats,
+    early: int,
+    placed: Floats,
+) -> bool:
+    """Put a sequence into a hole: its first `early` tasks as early as can be, to end before the
+    second of these times; the others as late as can be, to begin after it. `placed` gets the
+    (latest start, due) of each; False if it cannot be done."""
+    soon_s, middle_s = times_s
+    at_s = max(begin_s, soon_s)
+    for k in range(early):
+        placed[k, 0], placed[k, 1] = at_s, at_s + lengths_s[k]
+        at_s += lengths_s[k]
+        if at_s > min(dues_s[k], end_s) + GRAIN_S:
+            return False
+    if early and at_s > middle_s + GRAIN_S:
+        return False
+    least_s = max(at_s, middle_s)
+    at_s = end_s
+    for k in range(len(lengths_s) - 1, early - 1, -1):
+        at_s = min(at_s, dues_s[k])
+        placed[k, 0], placed[k, 1] = at_s - lengths_s[k], at_s
+        at_s -= lengths_s[k]
+    return early == len(lengths_s) or at_s >= least_s - GRAIN_S
+
+
+@compiled
 def admit(
     queue: Floats,
     ids: Ints,
     size: int,
     free_s: float,
-    horizon_s: float,
     number: int,
     first: int,
     from_s: float,
-    to_s: float,
+    middle_s: float,
     lengths_s: Floats,
     actual_s: Floats,
+    dues_s: Floats,
     early: int,
-    gap_s: float,
     soon_s: float,
     lease_s: float,
     placed: Floats,
 ) -> int:
     """Take a sequence into the smallest hole that holds it, or not at all; the new size.
 
-    Its first `early` tasks are due as soon as the hole allows, though not so soon that they would
-    have to begin before `soon_s`, if there is time: it takes a moment until they are committed. The
-    others are due as late as the hole allows, with at least `gap_s` between the two parts. The
-    lease ends when the first would have to begin. `placed` gets (latest start, due) of each.
+    If there is time, it is placed such that no task has to begin before `soon_s`: it takes a moment
+    until it is committed. The lease ends when its first task would have to begin.
     """
     count = len(lengths_s)
     if size + count > len(queue):
         return size
     found = np.empty((size + 1, 2))
-    needed_s, best_s, best = lengths_s.sum() + gap_s, np.inf, -1
-    for i in range(holes_of(queue, size, free_s, horizon_s, found)):
-        usable_s = min(to_s, found[i, 1]) - max(from_s, found[i, 0])
+    best_s, best, best_from_s = np.inf, -1, 0.0
+    for i in range(holes_of(queue, size, free_s, np.inf, found)):
         length_s = found[i, 1] - found[i, 0]
-        if usable_s >= needed_s - GRAIN_S and (best < 0 or length_s < best_s):
-            best_s, best = length_s, i
+        for at_s in (max(from_s, soon_s), from_s):
+            if (best < 0 or length_s < best_s) and place(
+                found[i, 0], found[i, 1], (at_s, middle_s), lengths_s, dues_s, early, placed
+            ):
+                best_s, best, best_from_s = length_s, i, at_s
     if best < 0:
         return size
-    ends_s = min(to_s, found[best, 1])
-    at_s = max(from_s, found[best, 0])
-    at_s = max(at_s, min(soon_s, ends_s - needed_s))
-    for k in range(early):
-        at_s += lengths_s[k]
-        placed[k, 0], placed[k, 1] = at_s - lengths_s[k], at_s
-    for k in range(count - 1, early - 1, -1):
-        placed[k, 0], placed[k, 1] = ends_s - lengths_s[k], ends_s
-        ends_s -= lengths_s[k]
+    begin_s, end_s = found[best, 0], found[best, 1]
+    place(begin_s, end_s, (best_from_s, middle_s), lengths_s, dues_s, early, placed)
     lease_s = min(lease_s, placed[0, 0])
     row = np.empty(FIELDS)
     for k in range(count):
         row[STARTLINE], row[DUE], row[LENGTH] = from_s, placed[k, 1], lengths_s[k]
-        row[LEASE], row[ACTUAL], row[LATEST], row[UNIT] = (
-            lease_s,
-            actual_s[k],
-            placed[k, 0],
-            first + k,
-        )
+        row[LEASE], row[ACTUAL], row[LATEST], row[UNIT] = lease_s, actual_s[k], placed[k, 0], first + k
         _insert(queue, ids, size + k, row, number)
     return size + count
 
