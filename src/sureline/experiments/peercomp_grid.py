@@ -81,36 +81,40 @@ class Tally:
     """Bytes and messages by peer, and in the busiest second of each."""
 
     def __init__(self, peers: int) -> None:
-        self.second = np.zeros((4, peers), np.int64)
-        """Of this second: bytes sent, bytes received, messages sent, messages received."""
-        self.peak = np.zeros((4, peers), np.int64)
+        self.peers = peers
+        self._senders: list[int] = []
+        self._to: list[int] = []
+        self._sizes_bytes: list[int] = []
+        self._many: list[tuple[Ints, Ints, Ints]] = []
+        self.peak = np.zeros((4, peers), np.int32)
+        """Bytes sent, bytes received, messages sent, messages received."""
         self.total = np.zeros((4, peers), np.int64)
 
     def count(self, sender: int, to: int, message: Message) -> None:
-        size_bytes = size_of(message)
-        second = self.second
-        second[0, sender] += size_bytes
-        second[1, to] += size_bytes
-        second[2, sender] += 1
-        second[3, to] += 1
+        self._senders.append(sender)
+        self._to.append(to)
+        self._sizes_bytes.append(size_of(message))
 
     def count_many(self, senders: Ints, to: Ints, sizes_bytes: Ints) -> None:
-        peers = self.second.shape[1]
-        for row, (who, weight) in enumerate(
-            ((senders, sizes_bytes), (to, sizes_bytes), (senders, None), (to, None))
-        ):
-            found = np.bincount(who, weights=weight, minlength=peers)
-            self.second[row] += found.astype(np.int64)
+        self._many.append((senders, to, sizes_bytes))
 
     def next_second(self) -> None:
-        np.maximum(self.peak, self.second, out=self.peak)
-        self.total += self.second
-        self.second[:] = 0
+        single = [np.array(each, np.int64) for each in (self._senders, self._to, self._sizes_bytes)]
+        self._senders, self._to, self._sizes_bytes = [], [], []
+        parts = [*self._many, (single[0], single[1], single[2])]
+        self._many = []
+        senders, to, sizes_bytes = (np.concatenate(each) for each in zip(*parts, strict=True))
+        for row, (who, weights) in enumerate(
+            ((senders, sizes_bytes), (to, sizes_bytes), (senders, None), (to, None))
+        ):
+            second = np.bincount(who, weights=weights, minlength=self.peers)
+            np.maximum(self.peak[row], second, out=self.peak[row], casting="unsafe")
+            self.total[row] += second.astype(np.int64)
 
 
 def size_of(message: Message) -> int:
     """Header and body, as the paper counts them."""
-    if isinstance(message, Request):
+    if type(message) is Request:
         return 90 + 56 + 16 * len(message.ask.works)
     if isinstance(message, Reserved | Committed):
         return 90 + 24 + 16 * len(message.slots)

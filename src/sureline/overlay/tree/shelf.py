@@ -16,10 +16,9 @@ from sureline.overlay.tree.summary import (
     EMPTY,
     Part,
     Summary,
-    cut_two,
-    fit_two,
     merged,
     renewed,
+    search,
 )
 
 NOBODY = -1
@@ -70,25 +69,17 @@ def fit_in(
     left: Part, right: Part, bounds: Floats, ask: Ask, now_s: float, without: int
 ) -> list[Piece]:
     """Search in both children's cells, and take what is found."""
-    works, early = ask.works, ask.early
-    times_s = (ask.startline_s, ask.middle_s, ask.dues_s[-1])
-    late_work = float(sum(works[early:]))
-    early_work = float(sum(works[:early]))
-    found = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, ask.limits, without)
-    if found >= 0:
-        _take(left, right, found)
-        return [Piece(ask, found & 1)]
-    if len(works) == 1:
-        return []
-    count, point_s, one, other = cut_two(
-        left, right, bounds, now_s, times_s, np.array(works), early, ask.limits
-    )
+    works = ask.works
+    count, point_s, one, other = search(
+        *left, *right, bounds, now_s, ask.startline_s, ask.middle_s, ask.dues_s[-1],
+        np.array(works), ask.early, *ask.limits, without,
+    )  # fmt: skip
     if not count:
         return []
-    _take(left, right, one)
-    _take(left, right, other)
+    if other < 0:
+        return [Piece(ask, one)]
     first, rest = cut(ask, count, point_s)
-    return [Piece(first, one & 1), Piece(rest, other & 1)]
+    return [Piece(first, one), Piece(rest, other)]
 
 
 def cut(ask: Ask, count: int, point_s: float) -> tuple[Ask, Ask]:
@@ -110,7 +101,3 @@ def cut(ask: Ask, count: int, point_s: float) -> tuple[Ask, Ask]:
     )
     return first, rest
 
-
-def _take(left: Part, right: Part, found: int) -> None:
-    counts = right[1] if found & 1 else left[1]
-    counts[found >> 1] -= 1

@@ -377,6 +377,41 @@ def cut_two(
     return 0, 0.0, -1, -1
 
 
+@compiled
+def search(
+    keys_0: Keys, counts_0: Counts, begin_0: int, end_0: int,
+    keys_1: Keys, counts_1: Counts, begin_1: int, end_1: int,
+    bounds: Floats, now_s: float, from_s: float, middle_s: float, to_s: float,
+    works: Floats, early: int, memory: int, cores: int, disk: int, without: int,
+) -> tuple[int, float, int, int]:  # fmt: skip
+    """Find room for a sequence below the left or the right child, and take it.
+
+    (tasks in the first piece, where it is cut, the sides of the first piece and of the rest): all
+    tasks and -1 if it fits whole, 0 tasks if it fits nowhere. `without` is a side that has just said
+    that it has nothing; the pieces of a cut may go there.
+    """
+    left, right = (keys_0, counts_0, begin_0, end_0), (keys_1, counts_1, begin_1, end_1)
+    times_s, limits = (from_s, middle_s, to_s), (memory, cores, disk)
+    early_work, late_work = works[:early].sum(), works[early:].sum()
+    one = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, limits, without)
+    count, point_s, other = len(works), to_s, -1
+    if one < 0:
+        if count == 1:
+            return 0, 0.0, -1, -1
+        count, point_s, one, other = cut_two(
+            left, right, bounds, now_s, times_s, works, early, limits
+        )
+        if count == 0:
+            return 0, 0.0, -1, -1
+    for found in (one, other):
+        if found >= 0:
+            if found & 1:
+                counts_1[found >> 1] -= 1
+            else:
+                counts_0[found >> 1] -= 1
+    return count, point_s, one & 1, other & 1 if other >= 0 else -1
+
+
 # The same for very many nodes at once.
 
 

@@ -7,14 +7,12 @@ task whose needs fit the lane can never make it hold more than it has.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from sureline.overlay.tree.leaf import Ask, Slot
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.summary import Limits, Summary, summary_of
-from sureline.strategies.peercomp.queues import Queues, admit, placement, release, settle
+from sureline.strategies.peercomp.queues import Queues, commit, release, reserve
 
 LEASE_S = 30.0
 """How long a reservation waits for its commitment."""
@@ -48,7 +46,7 @@ class Lane:
         """What a task really takes, of what was reserved for it."""
 
     def summary(self, now_s: float) -> Summary:
-        self._see(now_s)
+        self.queues.see(self.row, now_s, self.watched)
         slot = slot_of(now_s)
         holes = self.queues.holes(self.row, now_s, float(bounds_of(slot)[-1]))
         return summary_of(slot, holes, float(self.queues.power[self.row]), self.limits)
@@ -60,62 +58,30 @@ class Lane:
             return ()
         if any(need > has for need, has in zip(ask.limits, self.limits, strict=True)):
             return ()
-        self._see(now_s)
-        q, row = self.queues, self.row
+        q = self.queues
         placed = np.empty((len(ask.works), 2))
-        size = int(q.sizes[row])
-        if placement(q.queue[row], q.ids[row], size, ask.number, ask.first, placed) == len(placed):
-            return _slots(placed)
-        lengths_s = np.array(ask.works) / q.power[row]
-        q.sizes[row] = admit(
-            q.queue[row],
-            q.ids[row],
-            size,
-            q.free_s(row, now_s),
-            ask.number,
-            ask.first,
-            max(ask.startline_s, now_s),
-            ask.middle_s,
-            lengths_s,
-            lengths_s * self.shortfall,
-            np.array(ask.dues_s),
-            ask.early,
-            now_s + SOON_S,
-            now_s + LEASE_S,
-            placed,
-        )
-        return _slots(placed) if q.sizes[row] > size else ()
+        taken = reserve(
+            q.queue, q.ids, q.sizes, q.busy, q.power, self.row, now_s, self.watched, ask.number,
+            ask.first, ask.startline_s, ask.middle_s, np.array(ask.works), np.array(ask.dues_s),
+            ask.early, self.shortfall, SOON_S, LEASE_S, placed,
+        )  # fmt: skip
+        return _slots(placed) if taken else ()
 
     def commit(
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
     ) -> tuple[Slot, ...]:
-        self._see(now_s)
-        q, row = self.queues, self.row
+        q = self.queues
         placed = np.empty((len(startlines_s), 2))
-        found = settle(
-            q.queue[row],
-            q.ids[row],
-            int(q.sizes[row]),
-            q.free_s(row, now_s),
-            math.inf,
-            number,
-            first,
-            np.array(startlines_s),
-            placed,
-        )
-        return _slots(placed) if found == len(placed) else ()
+        kept = commit(
+            q.queue, q.ids, q.sizes, q.busy, self.row, now_s, self.watched, number, first,
+            np.array(startlines_s), placed,
+        )  # fmt: skip
+        return _slots(placed) if kept else ()
 
     def release(self, number: int, now_s: float) -> None:
-        self._see(now_s)
         q, row = self.queues, self.row
-        q.sizes[row] = release(q.queue[row], q.ids[row], int(q.sizes[row]), number, now_s)
-
-    def _see(self, now_s: float) -> None:
-        q, row = self.queues, self.row
-        if self.watched:
-            q.sizes[row] = release(q.queue[row], q.ids[row], int(q.sizes[row]), 0, now_s)
-        else:
-            q.advance(row, now_s)
+        q.see(row, now_s, self.watched)
+        q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, now_s)
 
 
 def _slots(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[Slot, ...]:

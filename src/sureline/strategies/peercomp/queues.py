@@ -275,6 +275,49 @@ def advance(
 
 
 @compiled
+def see(queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float, watched: bool) -> None:
+    """Bring a lane up to now: drop leases that are over; if nobody else runs its tasks, do so."""
+    if watched:
+        sizes[row] = release(queues[row], ids[row], sizes[row], 0, now_s)
+    else:
+        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, np.inf)
+
+
+@compiled
+def reserve(
+    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, power: Floats, row: int, now_s: float,
+    watched: bool, number: int, first: int, from_s: float, middle_s: float, works: Floats,
+    dues_s: Floats, early: int, shortfall: float, soon_s: float, lease_s: float, placed: Floats,
+) -> bool:  # fmt: skip
+    """`admit`, unless it was admitted before."""
+    see(queues, ids, sizes, busy, row, now_s, watched)
+    if placement(queues[row], ids[row], sizes[row], number, first, placed) == len(placed):
+        return True
+    lengths_s = works / power[row]
+    size = admit(
+        queues[row], ids[row], sizes[row], max(now_s, busy[row, 0]), number, first,
+        max(from_s, now_s), middle_s, lengths_s, lengths_s * shortfall, dues_s, early,
+        now_s + soon_s, now_s + lease_s, placed,
+    )  # fmt: skip
+    taken = size > sizes[row]
+    sizes[row] = size
+    return taken
+
+
+@compiled
+def commit(
+    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float, watched: bool,
+    number: int, first: int, startlines_s: Floats, placed: Floats,
+) -> bool:  # fmt: skip
+    """`settle`; False if it is no longer there whole."""
+    see(queues, ids, sizes, busy, row, now_s, watched)
+    free_s = max(now_s, busy[row, 0])
+    return settle(
+        queues[row], ids[row], sizes[row], free_s, np.inf, number, first, startlines_s, placed
+    ) == len(placed)
+
+
+@compiled
 def advance_all(
     queues: Floats, ids: Ints, sizes: Ints, busy: Floats, now_s: float, horizon_s: float
 ) -> None:
@@ -325,11 +368,8 @@ class Queues:
         count = holes_of(self.queue[row], size, self.free_s(row, now_s), horizon_s, found)
         return found[:count]
 
-    def advance(self, row: int, now_s: float) -> None:
-        """For lanes whose tasks take their ACTUAL time without being started by anybody."""
-        self.sizes[row] = advance(
-            self.queue[row], self.ids[row], self.sizes[row], self.busy[row], now_s, math.inf
-        )
+    def see(self, row: int, now_s: float, watched: bool) -> None:
+        see(self.queue, self.ids, self.sizes, self.busy, row, now_s, watched)
 
     def advance_all(self, now_s: float) -> None:
         advance_all(self.queue, self.ids, self.sizes, self.busy, now_s, math.inf)
