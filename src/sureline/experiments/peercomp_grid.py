@@ -75,6 +75,8 @@ class Finished(msgspec.Struct, frozen=True):
     """What its owner would need by itself."""
     deadline_s: float
     booked: Booked
+    last: tuple[int, int]
+    """The number and position of its last task, to find its end in a log."""
 
 
 class Tally:
@@ -162,6 +164,7 @@ class Grid:
         sweeping: SweepSettings | None = None,
         shortfall: float = 1.0,
         settings: TreeSettings | None = None,
+        logged: int = 0,
     ) -> None:
         network = Network(Link(delays()))
         self.sim = Simulation(seed, network, detail="light", epoch_s=epoch_s)
@@ -169,7 +172,7 @@ class Grid:
         self.load = Load(seed)
         self.shape = balanced(peers)
         draw = np.random.RandomState(seed)
-        self.queues = state or Queues(draw.choice(POWERS, peers), DEPTH)
+        self.queues = state or Queues(draw.choice(POWERS, peers), DEPTH, logged)
         self.tally = Tally(peers)
         self.sweeps: Sweeps | None = None
         if swept:
@@ -268,20 +271,38 @@ class Grid:
             model = drawn.model
             self.finished.append(
                 Finished(
-                    model.name, model.size, drawn.priority, submitted_s, alone_s, deadline_s, booked
-                )
+                    model.name,
+                    model.size,
+                    drawn.priority,
+                    submitted_s,
+                    alone_s,
+                    deadline_s,
+                    booked,
+                    booking.name_of(len(drawn.works) - 1),
+                )  # fmt: skip
             )
 
         model = drawn.model
         desk.book(
             Booking(
-                tree, model.graph, model.order, drawn.works, deadline_s, done,
+                tree,
+                model.graph,
+                model.order,
+                drawn.works,
+                deadline_s,
+                done,
                 self._owner_settings,
             )  # fmt: skip
         )
 
     def run(self, seconds: float, progress: Callable[[Simulation], None] | None = None) -> None:
         self.sim.run(until=self.sim.time + seconds, progress=progress)
+
+    def ends_s(self) -> dict[tuple[int, int], float]:
+        """When the tasks that were logged ended, by number and position."""
+        self.queues.advance_all(self.now_s)
+        rows = self.queues.log[1:]
+        return {(int(number), int(unit)): end_s for number, unit, end_s in rows.tolist() if number}
 
     def missed(self) -> int:
         """Tasks that ended later than promised, so far. No node fails by itself here: none may."""

@@ -56,7 +56,9 @@ class _Level:
 class Sweeps:
     """A `Shelf` for all branches of a tree; row i is the branch of peer i."""
 
-    def __init__(self, shape: Shape, queues: Queues, limits: Limits, settings: SweepSettings) -> None:
+    def __init__(
+        self, shape: Shape, queues: Queues, limits: Limits, settings: SweepSettings
+    ) -> None:
         self.shape = shape
         self.settings = settings
         self._queues = queues
@@ -138,7 +140,15 @@ class Sweeps:
         total = all_holes(q.queue, q.sizes, q.busy, now_s, float(bounds[-1]), many, holes)
         level.keys, level.counts = np.empty(total, np.uint32), np.empty(total, np.int32)
         cells_of_rows(
-            holes, many, q.power, *self._limits, bounds, level.keys, level.counts, level.begins, level.ends
+            holes,
+            many,
+            q.power,
+            *self._limits,
+            bounds,
+            level.keys,
+            level.counts,
+            level.begins,
+            level.ends,
         )
         sums = np.zeros(total + 1, np.int64)
         np.cumsum(level.keys.astype(np.int64), out=sums[1:])

@@ -71,9 +71,7 @@ class _Extraction:
     longest one: whoever comes up with a length that is no longer true is put back.
     """
 
-    def __init__(
-        self, graph: Graph, durations_s: Sequence[float], order: Sequence[int]
-    ) -> None:
+    def __init__(self, graph: Graph, durations_s: Sequence[float], order: Sequence[int]) -> None:
         self._parents, self._children = graph.parents, graph.children
         self._durations_s = durations_s
         self._place = [0] * len(graph)

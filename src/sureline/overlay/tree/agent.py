@@ -94,7 +94,9 @@ class Tree(Agent):
         self.heights = (0, 0)
         self.paces: tuple[Pace, Pace] | None = None
 
-    def placed(self, leaf_parent: AgentId, branch_parent: AgentId, kids: tuple[Ref, Ref] | None) -> None:
+    def placed(
+        self, leaf_parent: AgentId, branch_parent: AgentId, kids: tuple[Ref, Ref] | None
+    ) -> None:
         """Take a place in a tree that somebody else has laid out."""
         self.leaf_parent, self.branch_parent, self.kids = leaf_parent, branch_parent, kids
 
@@ -121,7 +123,10 @@ class Tree(Agent):
             request = msgspec.structs.replace(request, trail=(*request.trail, self.me))
         if request.leaf:
             self._reserve(request)
-        elif request.hops >= self.settings.hops_max or len(request.ask.works) > self.settings.asks_max:
+        elif (
+            request.hops >= self.settings.hops_max
+            or len(request.ask.works) > self.settings.asks_max
+        ):
             self._nowhere(request)
         else:
             self._route(request, self._side_of(sender))
@@ -174,7 +179,9 @@ class Tree(Agent):
     def _on_commit(self, sender: AgentId, commit: Commit) -> None:
         slots = ()
         if self.leaf is not None:
-            slots = self.leaf.commit(commit.number, commit.first, commit.startlines_s, self.world.now())
+            slots = self.leaf.commit(
+                commit.number, commit.first, commit.startlines_s, self.world.now()
+            )
             self._changed(leaf=True)
         self.world.send(sender, Committed(commit.number, commit.first, slots))
 
@@ -229,7 +236,9 @@ class Tree(Agent):
     def _beat(self) -> None:
         self._changed(leaf=True)
         self._changed(leaf=False)
-        self.world.after(self.settings.beat_s * (0.75 + 0.5 * self.world.random.random()), self._beat)
+        self.world.after(
+            self.settings.beat_s * (0.75 + 0.5 * self.world.random.random()), self._beat
+        )
 
     def _changed(self, *, leaf: bool) -> None:
         """Something below is not what was said of it: say so, as soon as the last update is paid
@@ -265,4 +274,3 @@ class Tree(Agent):
             return Update(True, 0, b"")
         summary = self.leaf.summary(self.world.now())
         return Update(True, summary.slot, summary.packed())
-

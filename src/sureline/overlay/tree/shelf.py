@@ -100,4 +100,3 @@ def cut(ask: Ask, count: int, point_s: float) -> tuple[Ask, Ask]:
         middle_s=max(ask.middle_s, point_s),
     )
     return first, rest
-

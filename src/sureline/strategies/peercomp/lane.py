@@ -63,7 +63,7 @@ class Lane:
         taken = reserve(
             q.queue, q.ids, q.sizes, q.busy, q.power, self.row, now_s, self.watched, ask.number,
             ask.first, ask.startline_s, ask.middle_s, np.array(ask.works), np.array(ask.dues_s),
-            ask.early, self.shortfall, SOON_S, LEASE_S, placed,
+            ask.early, self.shortfall, SOON_S, LEASE_S, q.log, placed,
         )  # fmt: skip
         return _slots(placed) if taken else ()
 
@@ -74,7 +74,7 @@ class Lane:
         placed = np.empty((len(startlines_s), 2))
         kept = commit(
             q.queue, q.ids, q.sizes, q.busy, self.row, now_s, self.watched, number, first,
-            np.array(startlines_s), placed,
+            np.array(startlines_s), q.log, placed,
         )  # fmt: skip
         return _slots(placed) if kept else ()
 

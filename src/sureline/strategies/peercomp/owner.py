@@ -9,7 +9,7 @@ asked to move forward, as far as its inputs allow, and the time behind it is fre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -117,8 +117,16 @@ class Booking:
         self._lengths_s = [length_s * stretch for length_s in self._lengths_s]
         self._next_stage()
 
-    def numbers(self) -> list[int]:
-        return list(self._orders)
+    def numbers(self) -> Iterable[int]:
+        """Of its sequences."""
+        return self._orders
+
+    def name_of(self, task: int) -> tuple[int, int]:
+        """The number of the sequence that a task is in, and its position there."""
+        for number, order in self._orders.items():
+            if task in order.tasks:
+                return number, list(order.tasks).index(task)
+        return 0, 0
 
     # First phase.
 

@@ -16,8 +16,6 @@ module since compiled code is kept by its file.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -148,7 +146,12 @@ def admit(
     row = np.empty(FIELDS)
     for k in range(count):
         row[STARTLINE], row[DUE], row[LENGTH] = from_s, placed[k, 1], lengths_s[k]
-        row[LEASE], row[ACTUAL], row[LATEST], row[UNIT] = lease_s, actual_s[k], placed[k, 0], first + k
+        row[LEASE], row[ACTUAL], row[LATEST], row[UNIT] = (
+            lease_s,
+            actual_s[k],
+            placed[k, 0],
+            first + k,
+        )
         _insert(queue, ids, size + k, row, number)
     return size + count
 
@@ -244,13 +247,12 @@ def next_startline(queue: Floats, size: int, now_s: float) -> float:
 
 
 @compiled
-def advance(
-    queue: Floats, ids: Ints, size: int, busy: Floats, now_s: float, horizon_s: float
-) -> int:
+def advance(queue: Floats, ids: Ints, size: int, busy: Floats, now_s: float, log: Floats) -> int:
     """Let a lane work until now, as if it had been watched all the time; the new size.
 
     `busy` is (until when it is busy, since when it is free, tasks that ended, that were late, and
-    seconds worked). Leases that are over are dropped first.
+    seconds worked). Leases that are over are dropped first. `log`, if it has rows, gets (number,
+    position, end) of what ended; its first row counts them.
     """
     size = release(queue, ids, size, 0, now_s)
     while True:
@@ -259,7 +261,7 @@ def advance(
             return size
         which = pick(queue, ids, size, at_s)
         if which < 0:
-            busy[1] = min(next_startline(queue, size, at_s), horizon_s)
+            busy[1] = next_startline(queue, size, at_s)
             if busy[1] > now_s:
                 busy[1] = now_s
                 return size
@@ -270,27 +272,35 @@ def advance(
         busy[4] += queue[which, ACTUAL]
         if busy[0] > queue[which, DUE] + 1e-3:
             busy[3] += 1
+        if len(log) > 1:
+            log[0, 0] += 1
+            at = int(log[0, 0]) % (len(log) - 1) + 1
+            log[at, 0], log[at, 1], log[at, 2] = ids[which], queue[which, UNIT], busy[0]
         _remove(queue, ids, size, which)
         size -= 1
 
 
 @compiled
-def see(queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float, watched: bool) -> None:
+def see(
+    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float,
+    watched: bool, log: Floats,
+) -> None:  # fmt: skip
     """Bring a lane up to now: drop leases that are over; if nobody else runs its tasks, do so."""
     if watched:
         sizes[row] = release(queues[row], ids[row], sizes[row], 0, now_s)
     else:
-        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, np.inf)
+        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, log)
 
 
 @compiled
 def reserve(
     queues: Floats, ids: Ints, sizes: Ints, busy: Floats, power: Floats, row: int, now_s: float,
     watched: bool, number: int, first: int, from_s: float, middle_s: float, works: Floats,
-    dues_s: Floats, early: int, shortfall: float, soon_s: float, lease_s: float, placed: Floats,
+    dues_s: Floats, early: int, shortfall: float, soon_s: float, lease_s: float, log: Floats,
+    placed: Floats,
 ) -> bool:  # fmt: skip
     """`admit`, unless it was admitted before."""
-    see(queues, ids, sizes, busy, row, now_s, watched)
+    see(queues, ids, sizes, busy, row, now_s, watched, log)
     if placement(queues[row], ids[row], sizes[row], number, first, placed) == len(placed):
         return True
     lengths_s = works / power[row]
@@ -307,10 +317,10 @@ def reserve(
 @compiled
 def commit(
     queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float, watched: bool,
-    number: int, first: int, startlines_s: Floats, placed: Floats,
+    number: int, first: int, startlines_s: Floats, log: Floats, placed: Floats,
 ) -> bool:  # fmt: skip
     """`settle`; False if it is no longer there whole."""
-    see(queues, ids, sizes, busy, row, now_s, watched)
+    see(queues, ids, sizes, busy, row, now_s, watched, log)
     free_s = max(now_s, busy[row, 0])
     return settle(
         queues[row], ids[row], sizes[row], free_s, np.inf, number, first, startlines_s, placed
@@ -319,10 +329,10 @@ def commit(
 
 @compiled
 def advance_all(
-    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, now_s: float, horizon_s: float
+    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, now_s: float, log: Floats
 ) -> None:
     for row in range(len(sizes)):
-        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, horizon_s)
+        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, log)
 
 
 @compiled
@@ -347,13 +357,15 @@ def all_holes(
 class Queues:
     """The queues of some lanes. `power` is work per second; a length is work divided by it."""
 
-    def __init__(self, power: Floats, depth: int) -> None:
+    def __init__(self, power: Floats, depth: int, logged: int = 0) -> None:
         rows = len(power)
         self.power = power
         self.queue = np.zeros((rows, depth, FIELDS))
         self.ids = np.zeros((rows, depth), np.int64)
         self.sizes = np.zeros(rows, np.int64)
         self.busy = np.zeros((rows, 5))
+        self.log = np.zeros((logged + 1, 3))
+        """What ended last, as (number, position, end), `logged` of them."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -369,7 +381,7 @@ class Queues:
         return found[:count]
 
     def see(self, row: int, now_s: float, watched: bool) -> None:
-        see(self.queue, self.ids, self.sizes, self.busy, row, now_s, watched)
+        see(self.queue, self.ids, self.sizes, self.busy, row, now_s, watched, self.log)
 
     def advance_all(self, now_s: float) -> None:
-        advance_all(self.queue, self.ids, self.sizes, self.busy, now_s, math.inf)
+        advance_all(self.queue, self.ids, self.sizes, self.busy, now_s, self.log)
