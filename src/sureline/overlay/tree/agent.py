@@ -9,6 +9,7 @@ always the newest one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,21 +17,30 @@ import msgspec
 
 from sureline.overlay.tree.leaf import Ask, Leaf
 from sureline.overlay.tree.messages import (
+    Busy,
     Commit,
     Committed,
+    Edit,
+    Free,
+    Held,
+    Hold,
     Nowhere,
+    Place,
     Ref,
     Release,
     Released,
     Request,
     Reserved,
+    Seek,
     Update,
+    Will,
 )
 from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
-from sureline.overlay.tree.summary import unpacked
+from sureline.overlay.tree.summary import EMPTY, unpacked
+from sureline.overlay.tree.upkeep import Upkeep
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, World
+from sureline.world.protocol import AgentId, Message, Unreachable, World
 
 DEFAULT = TreeSettings()
 HEADER_BYTES = 90
@@ -68,6 +78,7 @@ class Tree(Agent):
         "row",
         "settings",
         "shelf",
+        "upkeep",
     )
 
     def __init__(
@@ -93,12 +104,43 @@ class Tree(Agent):
         """The children of its branch, left and right; None if it has no branch."""
         self.heights = (0, 0)
         self.paces: tuple[Pace, Pace] | None = None
+        self.upkeep: Upkeep | None = None
+        """Keeps the links right; None where somebody else has laid out the tree."""
 
     def placed(
         self, leaf_parent: AgentId, branch_parent: AgentId, kids: tuple[Ref, Ref] | None
     ) -> None:
         """Take a place in a tree that somebody else has laid out."""
         self.leaf_parent, self.branch_parent, self.kids = leaf_parent, branch_parent, kids
+
+    def start(self, contacts: Sequence[AgentId]) -> None:
+        """Join the tree that these belong to, or begin one if there is nobody else."""
+        self.upkeep = Upkeep(self)
+        self.begin()
+        if [contact for contact in contacts if contact != self.me]:
+            self.upkeep.join(contacts)
+        else:
+            self.upkeep.first()
+
+    def linked(
+        self,
+        leaf_parent: AgentId,
+        branch_parent: AgentId,
+        kids: tuple[Ref, Ref] | None,
+        heights: tuple[int, int],
+    ) -> None:
+        """Its links are others from now on: what is known of new children is nothing yet, and new
+        parents are told what is below."""
+        before = self.kids or (None, None)
+        for side, kid in enumerate(kids or ()):
+            if kid != before[side]:
+                self.shelf.put(self.row, side, EMPTY)
+        self.placed(leaf_parent, branch_parent, kids)
+        self.heights = heights
+        for pace in self.paces or ():
+            pace.free_s = 0.0
+        self._changed(leaf=True)
+        self._changed(leaf=False)
 
     def begin(self) -> None:
         """Send updates from now on."""
@@ -114,6 +156,49 @@ class Tree(Agent):
         trail = (self.me,) if traced else None
         to = self.leaf_parent or self.me
         self.world.send(to, Request(ask, self.me, not self.leaf_parent, 0, trail))
+
+    # Links.
+
+    def _keep_up(self, sender: AgentId, message: Message) -> None:
+        if self.upkeep is not None:
+            self.upkeep.receive(sender, message)
+
+    @handles(Seek)
+    def _on_seek(self, sender: AgentId, message: Seek) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Place)
+    def _on_place(self, sender: AgentId, message: Place) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Hold)
+    def _on_hold(self, sender: AgentId, message: Hold) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Held)
+    def _on_held(self, sender: AgentId, message: Held) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Busy)
+    def _on_busy(self, sender: AgentId, message: Busy) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Edit)
+    def _on_edit(self, sender: AgentId, message: Edit) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Free)
+    def _on_free(self, sender: AgentId, message: Free) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Will)
+    def _on_will(self, sender: AgentId, message: Will) -> None:
+        self._keep_up(sender, message)
+
+    @handles(Unreachable)
+    def _on_unreachable(self, sender: AgentId, message: Unreachable) -> None:
+        if self.upkeep is not None:
+            self.upkeep.unreachable(message.node)
 
     # Search.
 
@@ -232,6 +317,8 @@ class Tree(Agent):
                 heights[side] = update.height
                 self.heights = (heights[0], heights[1])
                 self._changed(leaf=False)
+                if self.upkeep is not None:
+                    self.upkeep.look()
 
     def _beat(self) -> None:
         self._changed(leaf=True)

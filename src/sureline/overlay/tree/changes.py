@@ -15,7 +15,7 @@ from collections.abc import MutableMapping
 
 import msgspec
 
-from sureline.overlay.tree.messages import Peer, Ref
+from sureline.overlay.tree.refs import Peer, Ref
 
 
 class Links(msgspec.Struct, frozen=True):

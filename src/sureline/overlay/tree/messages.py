@@ -6,20 +6,16 @@ from typing import Annotated
 
 import msgspec
 
+from sureline.overlay.tree.changes import Links
 from sureline.overlay.tree.leaf import Ask, Slot
-from sureline.world.protocol import AgentId, Message
+from sureline.overlay.tree.refs import Peer, Ref
+from sureline.world.protocol import Message
 
-Peer = Annotated[AgentId, msgspec.Meta(max_length=400)]
+__all__ = ["Ref"]
+
 CELLS_BYTES_MAX = 1 << 20
 TASKS_MAX = 256
 Slots = Annotated[tuple[Slot, ...], msgspec.Meta(max_length=TASKS_MAX)]
-
-
-class Ref(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A place in the tree: the leaf or the branch of a peer."""
-
-    host: Peer
-    leaf: bool
 
 
 # Availability.
@@ -95,4 +91,65 @@ class Released(Message, frozen=True, tag="tree.released"):
     number: int
 
 
-SEARCH_MESSAGES = (Update, Request, Reserved, Nowhere, Commit, Committed, Release, Released)
+# Links.
+
+
+class Seek(Message, frozen=True, tag="tree.seek"):
+    """Where does this newcomer belong? First up to the root, then down. Answered by Place."""
+
+    who: Peer
+    up: bool
+    hops: int
+    leaf: bool = False
+    """Whether it is for the receiver's leaf; else for its branch."""
+
+
+class Place(Message, frozen=True, tag="tree.place"):
+    """You belong between these two, one of whom may be nobody."""
+
+    left: Peer
+    right: Peer
+
+
+class Hold(Message, frozen=True, tag="tree.hold"):
+    """Hold still, and say your links: I change them. Answered by Held or Busy."""
+
+    number: int
+
+
+class Held(Message, frozen=True, tag="tree.held"):
+    number: int
+    links: Links
+
+
+class Busy(Message, frozen=True, tag="tree.busy"):
+    number: int
+
+
+class Edit(Message, frozen=True, tag="tree.edit"):
+    """These are your links from now on; you are free."""
+
+    number: int
+    links: Links
+
+
+class Free(Message, frozen=True, tag="tree.free"):
+    """Nothing came of it; you are free."""
+
+    number: int
+
+
+class Will(Message, frozen=True, tag="tree.will"):
+    """My links, for when I am dead."""
+
+    links: Links
+    lefts: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=16)] = ()
+    rights: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=16)] = ()
+
+
+LINK_MESSAGES = (Seek, Place, Hold, Held, Busy, Edit, Free, Will)
+MESSAGES = (
+    *(Update, Request, Reserved, Nowhere, Commit, Committed, Release, Released),
+    *LINK_MESSAGES,
+)
+"""All that travels, for the codec."""
