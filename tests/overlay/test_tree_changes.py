@@ -50,7 +50,14 @@ def settle(view: View) -> None:
             if links.kids is not None:
                 right = tuple(0 if kid.leaf else view[kid.host].height for kid in links.kids)
                 if right != links.heights:
-                    view[name] = Links(links.left, links.right, links.leaf_parent, links.branch_parent, links.kids, right)  # type: ignore[arg-type]  # two of them
+                    view[name] = Links(
+                        links.left,
+                        links.right,
+                        links.leaf_parent,
+                        links.branch_parent,
+                        links.kids,
+                        right,
+                    )  # type: ignore[arg-type]  # two of them
                     break
                 if unbalanced(links):
                     rotate(view, name)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sureline.overlay.tree.points import bounds_of, reference_points, slot_of
+from sureline.overlay.tree.points import FIRST, bounds_of, reference_points, slot_of
 from sureline.overlay.tree.summary import (
     EMPTY,
     Limits,
@@ -57,7 +57,7 @@ def test_points_are_those_of_the_slot(time_s: float) -> None:
     bounds = bounds_of(slot_of(time_s))
     assert bounds[0] <= time_s < bounds[0] + 300
     if time_s % 300 > 0.01:
-        assert bounds[1:].tolist() == reference_points(time_s)
+        assert bounds[FIRST:].tolist() == reference_points(time_s)
 
 
 # Holes, as (begin, length, power) from a moment on.
@@ -128,9 +128,9 @@ def test_later_reference_points_never_promise_more(
 def test_the_best_fit_is_the_smallest_that_holds_the_work(summary: Summary, work: float) -> None:
     bounds = bounds_of(SLOT)
     to_s = NOW + 20_000
-    at = best_fit(
-        summary.keys, summary.counts, 0, len(summary.keys), bounds, NOW, NOW, to_s, work, 0, 0, 0
-    )
+    times_s = (NOW, to_s, to_s)
+    cells = (summary.keys, summary.counts, 0, len(summary.keys))
+    at = best_fit(*cells, bounds, NOW, times_s, work, 0.0, (0, 0, 0))
     fitting = [i for i, k in enumerate(summary.keys) if usable(k, bounds, NOW, NOW, to_s) >= work]
     assert at == min(fitting, default=-1)
 
@@ -168,10 +168,9 @@ def test_memory_is_a_limit_like_time() -> None:
     bounds = bounds_of(SLOT)
 
     def fits(memory: int) -> bool:
-        need = limits_needed(memory, 1, 0)
-        return (
-            best_fit(small.keys, small.counts, 0, 1, bounds, NOW, NOW, NOW + 9000, 1e5, *need) == 0
-        )
+        times_s = (NOW, NOW + 9000, NOW + 9000)
+        need = tuple(limits_needed(memory, 1, 0))
+        return best_fit(small.keys, small.counts, 0, 1, bounds, NOW, times_s, 1e5, 0.0, need) == 0
 
     assert fits(1 << 29) and fits(1 << 30) and not fits((1 << 30) + 1)
 

@@ -110,7 +110,13 @@ def _insert_last(view: View, new: str, left: str) -> None:
     _swap(view, links.leaf_parent, Ref(left, True), Ref(left, False), 1)
     kids = (Ref(left, True), Ref(new, True))
     _set(
-        view, left, right=new, leaf_parent=left, branch_parent=links.leaf_parent, kids=kids, heights=(0, 0)
+        view,
+        left,
+        right=new,
+        leaf_parent=left,
+        branch_parent=links.leaf_parent,
+        kids=kids,
+        heights=(0, 0),
     )
     view[new] = Links(left=left, leaf_parent=left)
 
@@ -141,9 +147,7 @@ def _take_over(view: View, heir: str, gone: str) -> None:
     links = _get(view, gone)
     if links.kids is None:
         return
-    _set(
-        view, heir, kids=links.kids, branch_parent=links.branch_parent, heights=links.heights
-    )
+    _set(view, heir, kids=links.kids, branch_parent=links.branch_parent, heights=links.heights)
     _swap(view, links.branch_parent, Ref(gone, False), Ref(heir, False), links.height)
     for kid in links.kids:
         _set_parent(view, kid, heir)
@@ -188,6 +192,8 @@ def _lift(view: View, child: str, parent: str) -> None:
     above = up.branch_parent
     kids, heights = list(low.kids), list(low.heights)
     kids[1 - side], heights[1 - side] = Ref(parent, False), height
-    _set(view, child, kids=(kids[0], kids[1]), heights=(heights[0], heights[1]), branch_parent=above)
+    _set(
+        view, child, kids=(kids[0], kids[1]), heights=(heights[0], heights[1]), branch_parent=above
+    )
     _set(view, parent, branch_parent=child)
     _swap(view, above, Ref(parent, False), Ref(child, False), _get(view, child).height)

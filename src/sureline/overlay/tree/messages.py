@@ -120,6 +120,8 @@ class Hold(Message, frozen=True, tag="tree.hold"):
 class Held(Message, frozen=True, tag="tree.held"):
     number: int
     links: Links
+    dead: Annotated[tuple[tuple[Peer, Links], ...], msgspec.Meta(max_length=16)] = ()
+    """The wills of dead peers that the sender knows."""
 
 
 class Busy(Message, frozen=True, tag="tree.busy"):
@@ -143,8 +145,6 @@ class Will(Message, frozen=True, tag="tree.will"):
     """My links, for when I am dead."""
 
     links: Links
-    lefts: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=16)] = ()
-    rights: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=16)] = ()
 
 
 LINK_MESSAGES = (Seek, Place, Hold, Held, Busy, Edit, Free, Will)

@@ -18,10 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sureline.overlay.tree.changes import Links, Misplaced, Missing, insert, remove, rotate, unbalanced
+from sureline.overlay.tree.changes import (
+    Links,
+    Misplaced,
+    Missing,
+    insert,
+    remove,
+    rotate,
+    unbalanced,
+)
 from sureline.overlay.tree.messages import Busy, Edit, Free, Held, Hold, Place, Seek, Will
 from sureline.overlay.tree.shape import order_of
-from sureline.world.address import at, node_of, part_of
+from sureline.world.address import at, part_of
 from sureline.world.protocol import AgentId, Message, Timer
 
 if TYPE_CHECKING:
@@ -30,12 +38,14 @@ if TYPE_CHECKING:
 Change = Callable[[dict[str, Links]], None]
 SEEK_HOPS_MAX = 256
 PARTIES_MAX = 64
+DEAD_MAX = 16
+WILLS_MAX = 32
 
 
 class Coordination:
     """One change on its way."""
 
-    __slots__ = ("asked", "change", "dead", "number", "on_done", "timer", "view")
+    __slots__ = ("asked", "change", "dead", "number", "on_done", "timer", "view", "wills")
 
     def __init__(self, number: int, change: Change, on_done: Callable[[bool], None]) -> None:
         self.number = number
@@ -44,6 +54,9 @@ class Coordination:
         self.view: dict[str, Links] = {}
         self.asked: set[str] = set()
         self.dead: dict[str, Links] = {}
+        """Those to be removed; empty if nobody is."""
+        self.wills: dict[str, Links] = {}
+        """Of other dead peers, as those who take part know them."""
         self.timer: Timer | None = None
 
 
@@ -59,8 +72,6 @@ class Upkeep:
         self._held: tuple[AgentId, int, float] | None = None
         self._wills: dict[AgentId, tuple[Links, float]] = {}
         """Of neighbours: their links, and when they were last said."""
-        self._near: tuple[tuple[AgentId, ...], tuple[AgentId, ...]] = ((), ())
-        """The nearest on the left and on the right, the nearest first."""
         self._contacts: Sequence[AgentId] = ()
         self._rebalance_due = False
 
@@ -158,11 +169,13 @@ class Upkeep:
 
     # Changing links together.
 
-    def coordinate(self, change: Change, on_done: Callable[[bool], None], dead: dict[str, Links] | None = None) -> None:
+    def coordinate(self, change: Change, on_done: Callable[[bool], None]) -> None:
         """Make a change with all whom it concerns; `on_done` hears whether it was made."""
-        number = self._world.random.getrandbits(48)
-        self._own = Coordination(number, change, on_done)
-        self._own.dead = dead or {}
+        self._begin(Coordination(self._world.random.getrandbits(48), change, on_done))
+
+    def _begin(self, own: Coordination) -> None:
+        self._own = own
+        number = own.number
         if self.joined:
             if self._is_held():
                 self._end(False)
@@ -197,6 +210,13 @@ class Upkeep:
         if not host or host in own.asked or len(own.asked) >= PARTIES_MAX:
             self._end(False)
             return
+        if own.dead and host not in own.dead:
+            # It stands in the way of a removal, dead itself: it goes, too.
+            will = self._wills[host][0] if self._is_dead(host) else own.wills.get(host)
+            if will is not None:
+                own.dead[host] = will
+                self._try()
+                return
         own.asked.add(host)
         self._world.send(host, Hold(own.number))
         if own.timer is not None:
@@ -226,7 +246,8 @@ class Upkeep:
             self._world.send(sender, Busy(hold.number))
             return
         self._held = (sender, hold.number, self._world.now() + self._settings.hold_s)
-        self._world.send(sender, Held(hold.number, self.links()))
+        dead = [(host, will) for host, (will, _) in self._wills.items() if self._is_dead(host)]
+        self._world.send(sender, Held(hold.number, self.links(), tuple(dead[:DEAD_MAX])))
 
     def _is_held(self) -> bool:
         return self._held is not None and self._held[2] > self._world.now()
@@ -237,6 +258,7 @@ class Upkeep:
             self._world.send(sender, Free(held.number))
             return
         own.view[sender] = held.links
+        own.wills.update(held.dead)
         self._try()
 
     def on_busy(self, sender: AgentId, busy: Busy) -> None:
@@ -293,13 +315,20 @@ class Upkeep:
         self._world.after(self._settings.beat_s, self._beat)
 
     def _tell_will(self) -> None:
-        lists = self._chain()
-        for side in (0, 1):
-            for neighbour in lists[side]:
-                self._world.send(neighbour, Will(self.links(), lists[0], lists[1]))
+        links = self.links()
+        for other in self._relatives():
+            self._world.send(other, Will(links))
+
+    def _relatives(self) -> set[AgentId]:
+        """Neighbours on both sides, parents and children: whoever may have to repair the tree."""
+        tree = self.tree
+        lefts, rights = self._chain()
+        kids = [kid.host for kid in tree.kids or ()]
+        found = {*lefts, *rights, tree.leaf_parent, tree.branch_parent, *kids}
+        return found - {"", tree.me}
 
     def _chain(self) -> tuple[tuple[AgentId, ...], tuple[AgentId, ...]]:
-        """The nearest on both sides: neighbours, and whom they name as theirs."""
+        """The nearest on the left and on the right, the nearest first, as far as their wills tell."""
         found = []
         for side, nearest in ((0, self.left), (1, self.right)):
             names = [nearest] if nearest else []
@@ -311,12 +340,11 @@ class Upkeep:
                 names.append(following)
                 known = self._wills.get(following)
             found.append(tuple(names))
-        self._near = (found[0], found[1])
-        return self._near
+        return found[0], found[1]
 
     def on_will(self, sender: AgentId, will: Will) -> None:
-        known = {neighbour for side in self._near for neighbour in side}
-        if len(self._wills) > 4 * self._settings.near and sender not in self._wills:
+        if len(self._wills) > WILLS_MAX and sender not in self._wills:
+            known = self._relatives()
             for other in [w for w in self._wills if w not in known]:
                 del self._wills[other]
         self._wills[sender] = (will.links, self._world.now())
@@ -349,7 +377,14 @@ class Upkeep:
                 gone = list(lefts)  # nobody is left of it
         if gone:
             dead = {host: self._wills[host][0] for host in gone}
-            self.coordinate(lambda view: _remove_all(view, dead), lambda well: None, dead)
+            number = self._world.random.getrandbits(48)
+            own = Coordination(number, lambda view: _remove_all(view, dead), self._removed)
+            own.dead = dead
+            self._begin(own)
+
+    def _removed(self, well: bool) -> None:
+        if not well:
+            self._again(self._look_around)
 
     # What a node of the world hears.
 
@@ -371,10 +406,7 @@ class Upkeep:
         elif isinstance(message, Will):
             self.on_will(sender, message)
 
-    def dead_now(self, host: AgentId) -> bool:
-        return self._is_dead(host) or node_of(host) == ""
-
 
 def _remove_all(view: dict[str, Links], dead: dict[str, Links]) -> None:
-    for host in dead:
+    for host in list(dead):
         remove(view, host)
