@@ -158,14 +158,14 @@ class Upkeep:
                 self.left_for_good, self.joined = True, False
                 on_done()
             else:
-                self._again(lambda: self.leave(on_done))
+                self._again(lambda: self.leave(on_done), 4.0)
 
         if not (self.left or self.right):
             done(True)
         elif self._own is not None:
             self._again(lambda: self.leave(on_done))
         else:
-            self.coordinate(lambda view: remove(view, me), done)
+            self._remove({me: self.links()}, done)
 
     # Changing links together.
 
@@ -293,7 +293,7 @@ class Upkeep:
         if unbalanced(self.links()) and self.joined:
             if self._own is None and not self._is_held():
                 me = self.tree.me
-                self.coordinate(lambda view: rotate(view, me), lambda well: self.look())
+                self.coordinate(lambda view: rotate(view, me), lambda well: self._again(self.look))
             else:
                 self.look()
 
@@ -376,15 +376,17 @@ class Upkeep:
             if all(self._is_dead(host) for host in lefts) and not self._wills[lefts[-1]][0].left:
                 gone = list(lefts)  # nobody is left of it
         if gone:
-            dead = {host: self._wills[host][0] for host in gone}
-            number = self._world.random.getrandbits(48)
-            own = Coordination(number, lambda view: _remove_all(view, dead), self._removed)
-            own.dead = dead
-            self._begin(own)
+            self._remove({host: self._wills[host][0] for host in gone}, self._removed)
+
+    def _remove(self, gone: dict[str, Links], on_done: Callable[[bool], None]) -> None:
+        number = self._world.random.getrandbits(48)
+        own = Coordination(number, lambda view: _remove_all(view, gone), on_done)
+        own.dead = gone
+        self._begin(own)
 
     def _removed(self, well: bool) -> None:
         if not well:
-            self._again(self._look_around)
+            self._again(self._look_around, 2.0)
 
     # What a node of the world hears.
 
