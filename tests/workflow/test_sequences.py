@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,7 @@ def test_every_graph_decomposes_by_the_two_rules(case: tuple[Graph, list[float]]
     assert found.tasks[0] == critical_path(graph, lengths)
     extracted: set[int] = set()
     for tasks in found.tasks:
-        for before, after in zip(tasks, tasks[1:], strict=False):
+        for before, after in pairwise(tasks):
             assert before in graph.parents[after]
         for place, task in enumerate(tasks):
             if place > 0:

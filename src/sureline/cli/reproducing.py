@@ -50,7 +50,7 @@ def reproduce(
     """
     if paper == "peercomp":
         return _peercomp(nodes, minutes, seed, html, json)
-    if not nodes is minutes is seed is html is None:
+    if any(given is not None for given in (nodes, minutes, seed, html)):
         raise UserError("--nodes, --minutes, --seed and --html are for peercomp; leave them out")
     from sureline.experiments import surety_paper
 

@@ -24,8 +24,8 @@ def show_sequences(graph: Graph, json: bool) -> int:
     if not count:
         return 0
     console.say(
-        f"minimum length {least_s:g} s, total length {total_s:g} s: at most {total_s / least_s:.2f} "
-        "times as fast as one machine"
+        f"minimum length {least_s:g} s, total length {total_s:g} s: at most "
+        f"{total_s / least_s:.2f} times as fast as one machine"
     )
     limits = {limit["task"]: limit for limit in data["limits"]}
     for stage, numbers in enumerate(data["stages"]):

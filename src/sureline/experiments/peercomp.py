@@ -1,10 +1,10 @@
-"""The experiments of Celaya and Arronategui, "Distributed Scheduler of Workflows with Deadlines in a
-P2P Desktop Grid", run again with the agents that run live.
+"""The experiments of Celaya and Arronategui, "Distributed Scheduler of Workflows with Deadlines in
+a P2P Desktop Grid", run again with the agents that run live.
 
-Some hundred peers are simulated into a steady state under full load; there, tasks are executed, which
-gives Table II. Their state is drawn for as many lanes as wanted, and some minutes are simulated from
-that start: allocation times (Fig. 6), messages and traffic. Every number of the paper stands beside
-ours, with a word on whether they agree.
+Some hundred peers are simulated into a steady state under full load; there, tasks are executed,
+which gives Table II. Their state is drawn for as many lanes as wanted, and some minutes are
+simulated from that start: allocation times (Fig. 6), messages and traffic. Every number of the
+paper stands beside ours, with a word on whether they agree.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ def reproduce(nodes: int, minutes: float, seed: int, tell: Tell) -> Reproduced:
         rejections(finished),
         grid.missed() + small.missed(),
         compared,
-        [],
         time.monotonic() - began_s,
         time.process_time() - began_cpu_s,
         used * (1 if sys.platform == "darwin" else 1024),
@@ -180,7 +179,9 @@ def curves(finished: Sequence[Finished]) -> list[Allocation]:
                     size,
                     fmean(booked.stages for booked in placed),
                     len(placed),
-                    *(float(np.quantile(times_s, share)) for share in (0.5, 0.9, 0.99)),
+                    float(np.quantile(times_s, 0.5)),
+                    float(np.quantile(times_s, 0.9)),
+                    float(np.quantile(times_s, 0.99)),
                     [(float(np.quantile(times_s, share)), float(share)) for share in shares],
                 )
             )
@@ -282,11 +283,11 @@ def claims(small: Grid, finished: Sequence[Finished]) -> list[Compared]:
         rising[name] = values[-1] / max(values[0], 1e-9)
     return [
         Compared(
-            "fork-join: the allocation time varies very little with size (largest by smallest median)",
+            "fork-join: allocation time varies very little with size (largest by smallest median)",
             "near 1", growth["fork-join"], "agrees" if growth["fork-join"] < 2 else "disagrees",
         ),
         Compared(
-            "laplace: the allocation time grows with size (largest by smallest median)",
+            "laplace: allocation time grows with size (largest by smallest median)",
             "above 1", growth["laplace"],
             "agrees" if growth["laplace"] > max(1.5, growth["fork-join"]) else "disagrees",
         ),

@@ -1,8 +1,8 @@
 """Simulated peers that reserve time from each other: the agents of a live grid, in large numbers.
 
-Every peer is one agent with a row in shared arrays: its queue, and what its branch knows. Up to some
-thousands the tree may be driven message by message; beyond that summaries are swept. Lanes work on
-their own; what is late is counted by the arithmetic that starts and ends tasks.
+Every peer is one agent with a row in shared arrays: its queue, and what its branch knows. Up to
+some thousands the tree may be driven message by message; beyond that summaries are swept. Lanes
+work on their own; what is late is counted by the arithmetic that starts and ends tasks.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class Grid:
                     deadline_s,
                     booked,
                     booking.name_of(len(drawn.works) - 1),
-                )  # fmt: skip
+                )
             )
 
         model = drawn.model
@@ -292,7 +292,7 @@ class Grid:
                 deadline_s,
                 done,
                 self._owner_settings,
-            )  # fmt: skip
+            )
         )
 
     def run(self, seconds: float, progress: Callable[[Simulation], None] | None = None) -> None:

@@ -1,8 +1,8 @@
 """The workflows of the paper's experiments: fork-join and Laplace graphs, with deadlines.
 
-The paper gives no task lengths; here they are uniform from one to five minutes on a machine of usual
-power. Deadlines are set by the relative priority W: the time the submitting peer would need alone,
-divided by the time until the deadline.
+The paper gives no task lengths; here they are uniform from one to five minutes on a machine of
+usual power. Deadlines are set by the relative priority W: the time the submitting peer would need
+alone, divided by the time until the deadline.
 """
 
 from __future__ import annotations

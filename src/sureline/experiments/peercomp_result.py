@@ -85,17 +85,6 @@ class Rejected(msgspec.Struct, frozen=True):
     """The share of sequences that were placed in several pieces."""
 
 
-class Churned(msgspec.Struct, frozen=True):
-    """What leaving peers do. `leaving` is the share of all peers in a minute."""
-
-    leaving: float
-    rejected: float
-    lost: int
-    """Promised tasks whose machine left before they began or ended."""
-    missed: int
-    """Late ones whose machine stayed: there must be none."""
-
-
 class Reproduced(msgspec.Struct, frozen=True):
     paper: str
     nodes: int
@@ -112,7 +101,6 @@ class Reproduced(msgspec.Struct, frozen=True):
     rejected: Rejected
     missed: int
     warm: list[Alike]
-    churn: list[Churned]
     wall_s: float
     cpu_s: float
     peak_bytes: int

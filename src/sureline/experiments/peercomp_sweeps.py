@@ -109,7 +109,7 @@ class Sweeps:
     # Sweeping.
 
     def sweep(self, now_s: float, *, whole: bool = False) -> None:
-        """Let lanes work until now, and pass news on: by one band, or, with `whole`, to the root."""
+        """Let lanes work until now, and pass news on: by a band, or, with `whole`, to the root."""
         self._queues.advance_all(now_s)
         self.updated = []
         slot = slot_of(now_s)

@@ -76,7 +76,7 @@ SLACK = 0.08
 
 
 def alike(warm: Warm, simulated: Warm, another: Warm) -> list[Alike]:
-    """Whether a warm start differs from a simulated grid no more than another simulated one does."""
+    """Whether a warm start differs from a simulated grid no more than another such grid does."""
     ours, theirs, others = _measured(warm), _measured(simulated), _measured(another)
     found = []
     for what, values in ours.items():

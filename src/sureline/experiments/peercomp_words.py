@@ -17,7 +17,7 @@ def lines(made: Reproduced) -> Iterator[str]:
     total = sum(len(row.paper) for row in made.table1)
     yield f"Table I, reference points: {right} of {total} entries are the same"
     yield "Table II, speed-up by priority:"
-    yield f"    {'model':<10} {'most':>5} {'W':>4} {'paper':>6} {'executed':>9} {'committed':>10} {'accepted':>9}"
+    yield "    model       most    W  paper  executed  committed  accepted"
     for cell in made.table2:
         yield (
             f"    {cell.model:<10} {cell.maximum:>5.2f} {cell.priority:>4} {cell.paper:>6.2f} "
@@ -25,7 +25,7 @@ def lines(made: Reproduced) -> Iterator[str]:
             f"{cell.verdict}"
         )
     yield "Fig. 6, seconds to place a workflow:"
-    yield f"    {'model':<10} {'size':>4} {'width':>6} {'median':>7} {'90 %':>6} {'99 %':>6} {'workflows':>10}"
+    yield "    model      size  width  median   90 %   99 %  workflows"
     for curve in made.allocation:
         yield (
             f"    {curve.model:<10} {curve.size:>4} {curve.width:>6.1f} {curve.median_s:>7.2f} "
@@ -36,8 +36,8 @@ def lines(made: Reproduced) -> Iterator[str]:
     traffic = made.traffic
     yield (
         f"Messages: {traffic.messages:,}, {traffic.updates:,} of them updates; "
-        f"{traffic.messages_per_allocation:.1f} others per workflow, {traffic.hops_per_request:.1f} "
-        "hops per request"
+        f"{traffic.messages_per_allocation:.1f} others per workflow, "
+        f"{traffic.hops_per_request:.1f} hops per request"
     )
     yield from _compared(traffic.numbers)
     yield "Load by level of the tree (messages per second, mean and busiest second; bytes):"
@@ -68,11 +68,6 @@ def lines(made: Reproduced) -> Iterator[str]:
             f"    {one.what}: mean {one.warm:.2f} against {one.simulated:.2f}; largest gap "
             f"{one.gap:.3f}, between two simulated ones {one.usual_gap:.3f}: "
             f"{'alike' if one.agrees else 'NOT ALIKE'}"
-        )
-    for churned in made.churn:
-        yield (
-            f"Churn, {churned.leaving:.0%} of the peers in a minute: {churned.rejected:.1%} rejected, "
-            f"{churned.lost} tasks lost with their machines, {churned.missed} late elsewhere"
         )
     yield (
         f"{made.busy:.0%} of the peers at work at the end; {made.wall_s:.0f} s, "

@@ -1,4 +1,5 @@
-"""Reproduced experiments on deadline reservations as one HTML page that asks nothing of any network."""
+"""Reproduced experiments on deadline reservations as one HTML page that asks nothing of any
+network."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def _diagram(name: str, curves: Sequence[Allocation], most_s: float) -> str:
 
 
 def _table(made: Reproduced) -> Iterator[str]:
-    yield "<table><tr><th>model</th><th>W</th><th>paper</th><th>executed</th><th>accepted</th><th></th></tr>"
+    heads = ("model", "W", "paper", "executed", "accepted", "")
+    yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
     for cell in made.table2:
         executed = "-" if cell.executed is None else f"{cell.executed:.2f}"
         yield (

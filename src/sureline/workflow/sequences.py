@@ -2,8 +2,8 @@
 
 Whoever reserves time on machines before anything runs does so for chains of tasks, not for single
 ones: a chain runs on one machine without moving its data. The decomposition is that of Celaya and
-Arronategui ("Distributed Scheduler of Workflows with Deadlines in a P2P Desktop Grid"): the critical
-path first; then, again and again, the longest path of what is left such that
+Arronategui ("Distributed Scheduler of Workflows with Deadlines in a P2P Desktop Grid"): the
+critical path first; then, again and again, the longest path of what is left such that
 
 1. no edge from a task that is already in a sequence enters it, but into its first task, and
 2. no edge from it enters a task that is already in a sequence, but from its last task.

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from sureline.overlay.tree.leaf import Ask, Leaf
+from sureline.overlay.tree.leaf import Ask, Leaf, Slot
 from sureline.overlay.tree.messages import (
     Busy,
     Commit,
@@ -262,7 +262,7 @@ class Tree(Agent):
 
     @handles(Commit)
     def _on_commit(self, sender: AgentId, commit: Commit) -> None:
-        slots = ()
+        slots: tuple[Slot, ...] = ()
         if self.leaf is not None:
             slots = self.leaf.commit(
                 commit.number, commit.first, commit.startlines_s, self.world.now()

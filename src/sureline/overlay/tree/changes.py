@@ -1,12 +1,12 @@
 """Changes of the tree's links, as pure functions of the links of those concerned.
 
-A change looks at a *view*, the links of some peers by address, and edits it. If it needs a peer that
-is not in the view, it raises `Missing`: whoever coordinates the change then asks that peer to hold
-still, adds its links, and begins again. So the same few lines are the protocol, its repair after a
-crash (the links of the dead are known from their wills), and what the property tests drive.
+A change looks at a *view*, the links of some peers by address, and edits it. If it needs a peer
+that is not in the view, it raises `Missing`: whoever coordinates the change then asks that peer to
+hold still, adds its links, and begins again. So the same few lines are the protocol, its repair
+after a crash (the links of the dead are known from their wills), and what the property tests drive.
 
-Rules, after every change: peers in the order of their addresses form a chain; the branch between two
-neighbours is hosted by the left one; rotations keep that, since they do not change the order.
+Rules, after every change: peers in the order of their addresses form a chain; the branch between
+two neighbours is hosted by the left one; rotations keep that, since they do not change the order.
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ def _set(view: View, host: str, **fields: object) -> None:
     view[host] = msgspec.structs.replace(_get(view, host), **fields)
 
 
-def _set_parent(view: View, child: Ref, parent: str) -> None:
-    _set(view, child.host, **{"leaf_parent" if child.leaf else "branch_parent": parent})
+def _set_parent(view: View, child: Ref, parent: str, before: str) -> None:
+    """Put the child below another parent than `before`."""
+    name = "leaf_parent" if child.leaf else "branch_parent"
+    if getattr(_get(view, child.host), name) != before:
+        raise Misplaced(f"{child} is not below {before}")
+    _set(view, child.host, **{name: parent})
 
 
 def _swap(view: View, parent: str, old: Ref, new: Ref, height: int) -> None:
@@ -131,14 +135,18 @@ def remove(view: View, gone: str) -> None:
             raise Misplaced(f"{gone} is not below {above}")
         sibling = branch.kids[1 - branch.kids.index(Ref(gone, True))]
         _swap(view, branch.branch_parent, Ref(above, False), sibling, _height(view, sibling))
-        _set_parent(view, sibling, branch.branch_parent)
+        _set_parent(view, sibling, branch.branch_parent, above)
         _set(view, above, kids=None, branch_parent="", heights=(0, 0))
         if above != gone:
             _take_over(view, above, gone)
     links = _get(view, gone)
     if links.left:
+        if _get(view, links.left).right != gone:
+            raise Misplaced(f"{gone} is not after {links.left}")
         _set(view, links.left, right=links.right)
     if links.right:
+        if _get(view, links.right).left != gone:
+            raise Misplaced(f"{gone} is not before {links.right}")
         _set(view, links.right, left=links.left)
     del view[gone]
 
@@ -150,7 +158,7 @@ def _take_over(view: View, heir: str, gone: str) -> None:
     _set(view, heir, kids=links.kids, branch_parent=links.branch_parent, heights=links.heights)
     _swap(view, links.branch_parent, Ref(gone, False), Ref(heir, False), links.height)
     for kid in links.kids:
-        _set_parent(view, kid, heir)
+        _set_parent(view, kid, heir, gone)
 
 
 def unbalanced(links: Links) -> bool:
@@ -179,15 +187,15 @@ def rotate(view: View, host: str) -> None:
 
 
 def _lift(view: View, child: str, parent: str) -> None:
-    """The branch `child` takes the place of its parent, which becomes its child, and takes the inner
-    one of its children in exchange."""
+    """The branch `child` takes the place of its parent, which becomes its child, and takes the
+    inner one of its children in exchange."""
     up, low = _get(view, parent), _get(view, child)
     if up.kids is None or low.kids is None or low.branch_parent != parent:
         raise Misplaced(f"{child} is not below {parent}")
     side = up.kids.index(Ref(child, False))
     inner, inner_height = low.kids[1 - side], low.heights[1 - side]
     _swap(view, parent, Ref(child, False), inner, inner_height)
-    _set_parent(view, inner, parent)
+    _set_parent(view, inner, parent, child)
     height = _get(view, parent).height
     above = up.branch_parent
     kids, heights = list(low.kids), list(low.heights)

@@ -2,8 +2,8 @@
 
 Holes of many machines can be counted together only if their limits are the same. So limits are
 taken from a short list of moments that grows almost exponentially, and is the same for everybody in
-the same five minutes: each distance from now is rounded up to a multiple of itself. Sixteen hours is
-rounded to eight, as in the paper's Table I, all of whose entries follow from this rule.
+the same five minutes: each distance from now is rounded up to a multiple of itself. Sixteen hours
+is rounded to eight, as in the paper's Table I, all of whose entries follow from this rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ SLOT_S = DISTANCES_S[0]
 """Everything made within one slot has the same reference points."""
 FIRST = 10
 """The first of them lies ten minutes from the begin of the slot. Where a hole begins before that is
-known to the minute: it makes all the difference whether a machine is free now or in nine minutes."""
+known to the minute: it makes all the difference whether a machine is free now or in nine
+minutes."""
 
 
 def slot_of(time_s: float) -> int:

@@ -8,11 +8,11 @@ import msgspec
 class TreeSettings(msgspec.Struct, frozen=True):
     # Updates.
     bytes_per_s: float = 1000.0
-    """What updates of one node may take of its link: the next waits until the last is paid for..."""
+    """What updates of one node may take of its link: the next waits until that is paid for..."""
     period_s: float = 1.0
     """...and at least so long."""
     beat_s: float = 10.0
-    """An update is sent so often, though nothing changed: time passes, and it shows that one lives."""
+    """An update is sent so often though nothing changed: time passes, and one shows to live."""
     swept: bool = False
     """Summaries are kept by somebody else, who sees all nodes: no updates are sent."""
 

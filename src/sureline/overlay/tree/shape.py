@@ -1,9 +1,10 @@
 """The shape of a balanced tree over peers in the order of their addresses.
 
-Peers are numbered in that order. Between each two neighbours i and i + 1 lies exactly one branch, and
-peer i hosts it: so every peer has one leaf and all but the last one branch, a branch is a search key
-(what comes before its host, and the host, lies to the left), and whoever knows its neighbours knows
-who hosts what. `balanced` builds the whole tree level by level, for a million peers in a second.
+Peers are numbered in that order. Between each two neighbours i and i + 1 lies exactly one branch,
+and peer i hosts it: so every peer has one leaf and all but the last one branch, a branch is a
+search key (what comes before its host, and the host, lies to the left), and whoever knows its
+neighbours knows who hosts what. `balanced` builds the whole tree level by level, for a million
+peers in a second.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def order_of(agent: AgentId) -> tuple[int, int, int, str]:
 
 
 class Shape(NamedTuple):
-    """Of every peer's branch; the last peer has none. A child c is the leaf of peer c if it is below
-    the number of peers, else the branch of peer c - peers."""
+    """Of every peer's branch; the last peer has none. A child c is the leaf of peer c if it is
+    below the number of peers, else the branch of peer c - peers."""
 
     peers: int
     children: Ints

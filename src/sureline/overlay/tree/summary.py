@@ -2,9 +2,9 @@
 
 A *hole* is a stretch of time in which a machine could take more work; what it can hold is the
 machine's power times its length. A *cell* is a kind of hole: between which two reference points it
-lies, and its availability, floored to a step of a fixed scale; besides, the memory, cores and disk of its
-machine, floored as well. A summary counts holes by cell, sorted by the cell's key, and has no entry
-for what there is none of: near the leaves that is almost everything.
+lies, and its availability, floored to a step of a fixed scale; besides, the memory, cores and disk
+of its machine, floored as well. A summary counts holes by cell, sorted by the cell's key, and has
+no entry for what there is none of: near the leaves that is almost everything.
 
 Nothing is ever overstated. `usable` is the work that *every* hole of a cell can do between two
 moments; a hole that a summary promises can be used, if nothing has changed since. Cells are ordered
@@ -74,17 +74,17 @@ def key_of(level: int, begin: int, end: int, memory: int, cores: int, disk: int)
 
 @compiled
 def _level(key: np.uint32) -> int:
-    return np.int64(key) >> 25
+    return int(np.int64(key) >> 25)
 
 
 @compiled
 def _begin(key: np.uint32) -> int:
-    return (np.int64(key) >> 20) & 31
+    return int((np.int64(key) >> 20) & 31)
 
 
 @compiled
 def _end(key: np.uint32) -> int:
-    return (np.int64(key) >> 15) & 31
+    return int((np.int64(key) >> 15) & 31)
 
 
 @compiled
@@ -95,7 +95,7 @@ def span(key: np.uint32) -> int:
 
 @compiled
 def _has(key: np.uint32, memory: int, cores: int, disk: int) -> bool:
-    rest = np.int64(key)
+    rest = int(np.int64(key))
     return (rest >> 10) & 31 >= memory and (rest >> 5) & 31 >= cores and rest & 31 >= disk
 
 
@@ -146,7 +146,7 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
                     share = min(share, between_s / (ends_s - begins_s))
                 elif between_s < 0:
                     share = 0.0
-    return max(0.0, share) * 2.0 ** (_level(key) / FINENESS)
+    return float(max(0.0, share) * 2.0 ** (_level(key) / FINENESS))
 
 
 @compiled
@@ -179,9 +179,12 @@ def best_fit(
     """Where in keys[begin:end] the smallest cell stands that surely holds the work; -1 if none."""
     memory, cores, disk = limits
     for at in range(begin, end):
-        if counts[at] > 0 and _has(keys[at], memory, cores, disk):
-            if holds(keys[at], bounds, now_s, times_s, early, late):
-                return at
+        if (
+            counts[at] > 0
+            and _has(keys[at], memory, cores, disk)
+            and holds(keys[at], bounds, now_s, times_s, early, late)
+        ):
+            return at
     return -1
 
 
@@ -226,7 +229,7 @@ def moved(key: np.uint32, old: Floats, new: Floats) -> np.uint32:
     if end == len(old) - 1:
         ends_s = old[end]
     power = 2.0 ** (_level(key) / FINENESS) / (old[end] - old[begin])
-    rest = np.int64(key)
+    rest = int(np.int64(key))
     return cell_of(begins_s, ends_s, power, (rest >> 10) & 31, (rest >> 5) & 31, rest & 31, new)
 
 
@@ -321,8 +324,8 @@ def merged(a: Summary, b: Summary) -> Summary:
 
 @compiled
 def fit_two(
-    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times, early: float, late: float,
-    limits: Three, without: int,
+    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
+    early: float, late: float, limits: Three, without: int,
 ) -> int:  # fmt: skip
     """The best fit on either side but `without`: twice the place, plus the side; -1 if none."""
     a = b = -1
@@ -341,8 +344,8 @@ def fit_two(
 
 @compiled
 def cut_two(
-    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times, works: Floats, early: int,
-    limits: Three,
+    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
+    works: Floats, early: int, limits: Three,
 ) -> tuple[int, float, int, int]:  # fmt: skip
     """Where to cut a sequence in two: the largest first piece that fits, up to a point from which
     the rest fits: a reference point, or that between the early and the late tasks. (tasks in the
@@ -387,8 +390,8 @@ def search(
     """Find room for a sequence below the left or the right child, and take it.
 
     (tasks in the first piece, where it is cut, the sides of the first piece and of the rest): all
-    tasks and -1 if it fits whole, 0 tasks if it fits nowhere. `without` is a side that has just said
-    that it has nothing; the pieces of a cut may go there.
+    tasks and -1 if it fits whole, 0 tasks if it fits nowhere. `without` is a side that has just
+    said that it has nothing; the pieces of a cut may go there.
     """
     left, right = (keys_0, counts_0, begin_0, end_0), (keys_1, counts_1, begin_1, end_1)
     times_s, limits = (from_s, middle_s, to_s), (memory, cores, disk)

@@ -1,15 +1,16 @@
 """Coming, going, dying, and balance: the links of one peer kept right by messages.
 
 Whoever wants to change links coordinates the change: it asks those concerned to hold still and to
-say their links, runs the change on what they said (`changes`), and tells each its new links. Somebody
-who is held already says so; then all are let go, and it is tried again a little later. Nobody is held
-for long: a coordinator that dies is forgotten.
+say their links, runs the change on what they said (`changes`), and tells each its new links.
+Somebody who is held already says so; then all are let go, and it is tried again a little later.
+Nobody is held for long: a coordinator that dies is forgotten.
 
 - A newcomer asks its way through the tree to its neighbours, and coordinates its own insertion.
 - A peer that leaves coordinates its own removal.
-- Every peer tells its links, its *will*, to some neighbours on both sides, now and then and whenever
-  they change. When a peer is silent, the nearest neighbour on its left that lives (the right one, if
-  there is none) removes it, by its will, together with others that died beside it.
+- Every peer tells its links, its *will*, to some neighbours on both sides, now and then and
+  whenever
+  they change. When a peer is silent, the nearest neighbour on its left that lives (the right one,
+  if there is none) removes it, by its will, together with others that died beside it.
 - A branch whose children differ in height by more than one coordinates a rotation.
 """
 
@@ -328,7 +329,7 @@ class Upkeep:
         return found - {"", tree.me}
 
     def _chain(self) -> tuple[tuple[AgentId, ...], tuple[AgentId, ...]]:
-        """The nearest on the left and on the right, the nearest first, as far as their wills tell."""
+        """The nearest on each side, the nearest first, as far as their wills tell."""
         found = []
         for side, nearest in ((0, self.left), (1, self.right)):
             names = [nearest] if nearest else []
@@ -372,9 +373,9 @@ class Upkeep:
             if not self._is_dead(host):
                 break
             gone.append(host)
-        if not gone and lefts and self._is_dead(lefts[0]):
-            if all(self._is_dead(host) for host in lefts) and not self._wills[lefts[-1]][0].left:
-                gone = list(lefts)  # nobody is left of it
+        alone = lefts and all(self._is_dead(host) for host in lefts)
+        if alone and not gone and not self._wills[lefts[-1]][0].left:
+            gone = list(lefts)  # nobody lives on the left
         if gone:
             self._remove({host: self._wills[host][0] for host in gone}, self._removed)
 

@@ -1,8 +1,8 @@
 """One lane of a machine as a leaf of the tree: admits sequences, leases, commits, gives time back.
 
-The paper leaves memory and disk out "although they can be easily applied as additional constraints".
-Here a lane has its share of the machine's memory, cores and disk. It runs one task at a time, so a
-task whose needs fit the lane can never make it hold more than it has.
+The paper leaves memory and disk out "although they can be easily applied as additional
+constraints". Here a lane has its share of the machine's memory, cores and disk. It runs one task at
+a time, so a task whose needs fit the lane can never make it hold more than it has.
 """
 
 from __future__ import annotations

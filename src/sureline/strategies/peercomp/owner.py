@@ -1,10 +1,10 @@
 """The submitting half: time reserved for all sequences of a workflow, stage by stage, or for none.
 
 First phase: the longest sequence goes out with the workflow's own limits; when it is placed, those
-whose limits follow from it, and so on. Every reservation is a lease. Second phase: when all have one,
-all are committed; if any cannot be had, all are released. A task that waits for sequences that were
-placed later is reserved as late as possible, to leave them room; once everything is committed it is
-asked to move forward, as far as its inputs allow, and the time behind it is free again.
+whose limits follow from it, and so on. Every reservation is a lease. Second phase: when all have
+one, all are committed; if any cannot be had, all are released. A task that waits for sequences that
+were placed later is reserved as late as possible, to leave them room; once everything is committed
+it is asked to move forward, as far as its inputs allow, and the time behind it is free again.
 """
 
 from __future__ import annotations

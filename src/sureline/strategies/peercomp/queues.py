@@ -5,10 +5,10 @@ One row is one lane: it runs one task at a time and does not interrupt it. A que
 stand in the order in which they are due. Pushed as far back as that allows, each begins at its
 *latest start*, and between them lie the holes: a sequence that fits into a hole makes nobody late.
 
-That is also how admission works: it looks for a hole, it does not trust an order. (Earliest deadline
-first is not best where tasks are not interrupted and have startlines: a short task that may not begin
-yet is made late by a long one that may.) For the same reason `pick` starts a task out of order only
-if it will be over before the latest start of everyone it overtakes.
+That is also how admission works: it looks for a hole, it does not trust an order. (Earliest
+deadline first is not best where tasks are not interrupted and have startlines: a short task that
+may not begin yet is made late by a long one that may.) For the same reason `pick` starts a task out
+of order only if it will be over before the latest start of everyone it overtakes.
 
 Arrays over rows, so that a live machine has a few and the simulator a million; compiled, and in one
 module since compiled code is kept by its file.
@@ -44,7 +44,7 @@ def latest_starts(queue: Floats, size: int) -> None:
 
 @compiled
 def holes_of(queue: Floats, size: int, free_s: float, horizon_s: float, found: Floats) -> int:
-    """The holes from `free_s` on, as rows of (begin, end); how many. `found` has room for size + 1."""
+    """The holes from `free_s` on, as rows of (begin, end); how many. `found` has size + 1 rows."""
     latest_starts(queue, size)
     count, begin_s = 0, free_s
     for i in range(size + 1):
@@ -309,7 +309,7 @@ def reserve(
         max(from_s, now_s), middle_s, lengths_s, lengths_s * shortfall, dues_s, early,
         now_s + soon_s, now_s + lease_s, placed,
     )  # fmt: skip
-    taken = size > sizes[row]
+    taken = bool(size > sizes[row])
     sizes[row] = size
     return taken
 
