@@ -1,6 +1,6 @@
 """How peers without a centre find each other, and find things: agents, in any world.
 
 `kademlia` is the distributed hash table with its broadcast, `membership` knows who is there and
-notices who has gone, `tree` sums up what free time lies below each of its branches. All of them are plain agents: no I/O, no clock of their own. May import
-`world` only.
+notices who has gone, `tree` sums up what free time lies below each of its branches. All of them are
+plain agents: no I/O, no clock of their own. May import `world` and `compiled` only.
 """
