@@ -32,7 +32,7 @@ def reproduce(
         int | None,
         Parameter(
             help="peercomp: simulated peers; 1000 if not given, which takes about half a minute. "
-            "A million take about ten minutes on a quiet core, and 6 GB."
+            "A million take some seven minutes of one core, and 5 GB."
         ),
     ] = None,
     minutes: Annotated[
