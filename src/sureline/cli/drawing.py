@@ -20,11 +20,13 @@ from sureline.cli.options import (
     working_directory,
 )
 from sureline.cli.reading import OnGrid, run_journal
+from sureline.cli.sequencing import show_sequences
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.web.boxes import Drawing
     from sureline.web.record import Record
+    from sureline.workflow.model import Graph
 
 
 def graph(
@@ -56,6 +58,14 @@ def graph(
     every_task: Annotated[
         bool, Parameter(negative="", help="Draw every task, however many there are.")
     ] = False,
+    sequences: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Instead of drawing, show the sequences of tasks that 'peercomp' reserves time "
+            "for: startlines, deadlines and stages, for the tightest deadline there is.",
+        ),
+    ] = False,
     set_: Settings = None,
     json: Json = False,
     directory: Directory = Path("."),
@@ -73,6 +83,10 @@ def graph(
 
     if by_kind and every_task:
         raise UserError("--by-kind and --every-task exclude each other; leave one out")
+    if sequences:
+        if by_kind or every_task or format or output:
+            raise UserError("--sequences draws nothing; leave out what says how to draw")
+        return show_sequences(_described(flow_or_run, working_directory(directory), set_), json)
     fold = True if by_kind else False if every_task else None
     drawing = _drawing(flow_or_run, working_directory(directory), set_, fold)
     to_file = output is not None and output != "-"
@@ -94,27 +108,43 @@ def graph(
 def _drawing(selector: str, where: Path, settings: list[str] | None, fold: bool | None) -> Drawing:
     from sureline.web.boxes import draw, expected_path
     from sureline.web.happened import longest_path
-    from sureline.workflow.read import read_workflow
 
-    files = (".yaml", ".yml", ".json", ".txt", ".clam", ".flow")
-    if os.path.exists(selector) or selector.endswith(files):
-        # Pretended, a trace's input files need not be here, and its tasks have durations.
-        trace = selector.lower().endswith(".json")
-        read = read_workflow(
-            Path(selector),
-            directory=where,
-            overrides=overrides(settings),
-            pretend=trace,
-            to_run=False,
-        )
-        path, words = expected_path(read.graph)
-        return draw(read.graph, path=path, path_words=words, fold=fold)
-    if settings:
-        raise UserError(f"--set suits a workflow file; {selector} would be a run")
-    record = _record(selector, where, None)
+    if _is_file(selector):
+        described = _described(selector, where, settings)
+        path, words = expected_path(described)
+        return draw(described, path=path, path_words=words, fold=fold)
+    record = _record_without(settings, selector, where)
     path, words = longest_path(record)
     states = dict(enumerate(record.states))
     return draw(record.graph, states=states, path=path, path_words=words, fold=fold)
+
+
+def _is_file(selector: str) -> bool:
+    files = (".yaml", ".yml", ".json", ".txt", ".clam", ".flow")
+    return os.path.exists(selector) or selector.endswith(files)
+
+
+def _described(selector: str, where: Path, settings: list[str] | None) -> Graph:
+    """The graph of a workflow file, or of a run."""
+    from sureline.workflow.read import read_workflow
+
+    if not _is_file(selector):
+        return _record_without(settings, selector, where).graph
+    # Pretended, a trace's input files need not be here, and its tasks have durations.
+    trace = selector.lower().endswith(".json")
+    return read_workflow(
+        Path(selector),
+        directory=where,
+        overrides=overrides(settings),
+        pretend=trace,
+        to_run=False,
+    ).graph
+
+
+def _record_without(settings: list[str] | None, selector: str, where: Path) -> Record:
+    if settings:
+        raise UserError(f"--set suits a workflow file; {selector} would be a run")
+    return _record(selector, where, None)
 
 
 def _record(selector: str, where: Path, grid: str | None) -> Record:

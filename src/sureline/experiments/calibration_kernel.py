@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sureline.forecast.compiled import compiled
+from sureline.compiled import compiled
 from sureline.forecast.shape import Floats, Ints
 from sureline.workflow.model import Graph
 from sureline.workflow.shapes import urgencies

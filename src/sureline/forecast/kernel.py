@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.forecast.compiled import compiled, inlined
+from sureline.compiled import compiled, inlined
 from sureline.forecast.shape import Floats, Ints
 
 Keys = NDArray[np.uint32]

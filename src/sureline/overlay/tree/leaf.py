@@ -1,0 +1,56 @@
+"""What the tree asks of an execution node: the port behind which its local scheduler stands."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from sureline.overlay.tree.summary import Limits, Summary
+
+
+class Ask(NamedTuple):
+    """A sequence of tasks, or a piece of one, that looks for a hole."""
+
+    number: int
+    """Of the whole sequence: unique for ever, so that nothing is reserved twice."""
+    first: int
+    """The position of this piece's first task in the sequence."""
+    works: tuple[float, ...]
+    """What each task takes on a machine of power 1, in seconds."""
+    dues_s: tuple[float, ...]
+    """When each must have ended at the latest; the last is the deadline of all."""
+    early: int
+    """So many of the first tasks wait for nothing that is not placed yet: they are reserved as soon
+    as possible. The others wait for tasks that are placed later: as late as possible."""
+    startline_s: float
+    middle_s: float
+    """The early tasks end before this moment, the late ones begin after it: between them is room
+    for what they wait for."""
+    limits: Limits = Limits()
+
+    @property
+    def deadline_s(self) -> float:
+        return self.dues_s[-1]
+
+
+class Slot(NamedTuple):
+    """The time promised to one task."""
+
+    latest_start_s: float
+    due_s: float
+
+
+class Leaf(Protocol):
+    def summary(self, now_s: float) -> Summary: ...
+
+    def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
+        """Take it, for as long as a lease lasts; nothing if it would make anybody late. Asked again
+        for what it has, it says the same."""
+
+    def commit(
+        self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
+    ) -> tuple[Slot, ...]:
+        """Keep what was reserved until it has run, as early as it now can; nothing if the lease was
+        over."""
+
+    def release(self, number: int, now_s: float) -> None:
+        """Give back what was reserved under this number and has not begun."""

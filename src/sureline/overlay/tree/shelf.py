@@ -1,0 +1,102 @@
+"""What a branch knows of its two children, and the search in it.
+
+A branch that has just sent a request to a hole counts one hole less of that kind at once: two
+requests must not chase one hole. The child's next summary replaces the count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from sureline.overlay.tree.leaf import Ask
+from sureline.overlay.tree.points import Floats, bounds_of, slot_of
+from sureline.overlay.tree.summary import (
+    EMPTY,
+    Part,
+    Summary,
+    merged,
+    renewed,
+    search,
+)
+
+NOBODY = -1
+
+
+class Piece(NamedTuple):
+    """A part of a request, and the child below which a hole for it is promised."""
+
+    ask: Ask
+    side: int
+
+
+class Shelf(Protocol):
+    """Summaries of the children of some branches, by row."""
+
+    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
+        """Where it goes, whole or in pieces; nothing if no hole is known. `without` is the side
+        that has just said that it has none (the pieces of a cut may go there)."""
+
+    def put(self, row: int, side: int, summary: Summary) -> None: ...
+
+    def below(self, row: int) -> Summary:
+        """Of both children together."""
+
+
+class OwnShelf:
+    """Of one branch: what its children sent."""
+
+    __slots__ = ("_sides",)
+
+    def __init__(self) -> None:
+        self._sides = [EMPTY, EMPTY]
+
+    def put(self, row: int, side: int, summary: Summary) -> None:
+        self._sides[side] = summary
+
+    def below(self, row: int) -> Summary:
+        return merged(*self._sides)
+
+    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
+        slot = max(slot_of(now_s), self._sides[0].slot, self._sides[1].slot)
+        a, b = self._sides = [renewed(side, slot) for side in self._sides]
+        left, right = (a.keys, a.counts, 0, len(a.keys)), (b.keys, b.counts, 0, len(b.keys))
+        return fit_in(left, right, bounds_of(slot), ask, now_s, without)
+
+
+def fit_in(
+    left: Part, right: Part, bounds: Floats, ask: Ask, now_s: float, without: int
+) -> list[Piece]:
+    """Search in both children's cells, and take what is found."""
+    works = ask.works
+    count, point_s, one, other = search(
+        *left, *right, bounds, now_s, ask.startline_s, ask.middle_s, ask.dues_s[-1],
+        np.array(works), ask.early, *ask.limits, without,
+    )  # fmt: skip
+    if not count:
+        return []
+    if other < 0:
+        return [Piece(ask, one)]
+    first, rest = cut(ask, count, point_s)
+    return [Piece(first, one), Piece(rest, other)]
+
+
+def cut(ask: Ask, count: int, point_s: float) -> tuple[Ask, Ask]:
+    """Two pieces, in order and complete; the moment between them is the deadline of the first and
+    the startline of the second."""
+    first = ask._replace(
+        works=ask.works[:count],
+        dues_s=tuple([min(due_s, point_s) for due_s in ask.dues_s[:count]]),
+        early=min(ask.early, count),
+        middle_s=min(ask.middle_s, point_s),
+    )
+    rest = ask._replace(
+        first=ask.first + count,
+        works=ask.works[count:],
+        dues_s=ask.dues_s[count:],
+        early=max(0, ask.early - count),
+        startline_s=point_s,
+        middle_s=max(ask.middle_s, point_s),
+    )
+    return first, rest

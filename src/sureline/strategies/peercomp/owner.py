@@ -1,0 +1,338 @@
+"""The submitting half: time reserved for all sequences of a workflow, stage by stage, or for none.
+
+First phase: the longest sequence goes out with the workflow's own limits; when it is placed, those
+whose limits follow from it, and so on. Every reservation is a lease. Second phase: when all have
+one, all are committed; if any cannot be had, all are released. A task that waits for sequences that
+were placed later is reserved as late as possible, to leave them room; once everything is committed
+it is asked to move forward, as far as its inputs allow, and the time behind it is free again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from sureline.overlay.tree.agent import Tree
+from sureline.overlay.tree.leaf import Ask, Slot
+from sureline.overlay.tree.messages import Commit, Committed, Nowhere, Release, Released, Reserved
+from sureline.overlay.tree.summary import Limits
+from sureline.workflow.model import Graph
+from sureline.workflow.sequences import Window, sequences, windows
+from sureline.world.protocol import AgentId, Timer
+
+NUMBER_BITS = 53
+WORTH_S = 1.0
+"""A task is not asked to move forward for less."""
+
+
+class OwnerSettings(msgspec.Struct, frozen=True):
+    timeout_s: float = 30.0
+    """How long a stage may take until its open requests are made again..."""
+    tries: int = 3
+    """...in all."""
+    stage_s: float = 2.0
+    """What a stage is expected to take: the first task is not promised before all are placed."""
+
+
+class Booked(NamedTuple):
+    """How it went. `reason` is '' if all is committed."""
+
+    reason: str
+    took_s: float
+    """From the first request to the last commitment, or to the refusal."""
+    end_s: float
+    """When the last task is due."""
+    sequences: int
+    split: int
+    """Sequences that were reserved in more than one piece."""
+    stages: int
+    requests: int
+    hops: int
+
+
+class _Order:
+    """One sequence on its way."""
+
+    __slots__ = ("ask", "found", "left", "pieces", "tasks")
+
+    def __init__(self, ask: Ask, tasks: Sequence[int]) -> None:
+        self.ask = ask
+        self.tasks = tasks
+        self.left = len(tasks)
+        """Tasks that have no slot yet."""
+        self.pieces: dict[int, tuple[AgentId, int]] = {}
+        """By the position of the first task: who has reserved it, and how many tasks."""
+        self.found = False
+
+
+class Booking:
+    """One workflow. `works` is what each task takes on a machine of power 1."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        graph: Graph,
+        order: Sequence[int],
+        works: Sequence[float],
+        deadline_s: float,
+        on_done: Callable[[Booking, Booked], None],
+        settings: OwnerSettings,
+        limits: Sequence[Limits] | None = None,
+    ) -> None:
+        self.tree = tree
+        self.graph = graph
+        self.works = works
+        self.deadline_s = deadline_s
+        self.slots: dict[int, Slot] = {}
+        """Of every task that is placed."""
+        self.hosts: dict[int, AgentId] = {}
+        self._order = order
+        self._limits = limits
+        self._lengths_s = list(works)
+        self._on_done = on_done
+        self._settings = settings
+        self.plan = sequences(graph, self._lengths_s, order)
+        self._stages = self.plan.stages
+        self._stage = -1
+        self._orders: dict[int, _Order] = {}
+        self._open = 0
+        self._uncommitted: set[tuple[int, int]] = set()
+        self._told: dict[tuple[int, int], tuple[float, ...]] = {}
+        self._rounds = 0
+        self._tries = 0
+        self._timer: Timer | None = None
+        self._began_s = 0.0
+        self._requests = self._hops = 0
+        self._took_s = 0.0
+        self.over = False
+
+    def begin(self) -> None:
+        now_s = self._began_s = self.tree.world.now()
+        self._begin_s = now_s + self._settings.stage_s * len(self._stages)
+        # All tasks share the slack: as long as they may be, if the critical path is just to fit.
+        # So what is placed now leaves what is placed later as much room as it takes itself.
+        stretch = max(self.deadline_s - self._begin_s, 1.0) / self.plan.minimum_length_s
+        self._lengths_s = [length_s * stretch for length_s in self._lengths_s]
+        self._next_stage()
+
+    def numbers(self) -> Iterable[int]:
+        """Of its sequences."""
+        return self._orders
+
+    def name_of(self, task: int) -> tuple[int, int]:
+        """The number of the sequence that a task is in, and its position there."""
+        for number, order in self._orders.items():
+            if task in order.tasks:
+                return number, list(order.tasks).index(task)
+        return 0, 0
+
+    # First phase.
+
+    def _next_stage(self) -> None:
+        self._stage += 1
+        self._tries = 0
+        if self._stage == len(self._stages):
+            self._commit()
+            return
+        limits = windows(
+            self.graph, self._lengths_s, self._begin_s, self.deadline_s, self.slots, self._order
+        )
+        for sequence in self._stages[self._stage]:
+            tasks = self.plan.tasks[sequence]
+            self._send(_Order(self._ask(tasks, limits), tasks))
+        self._set_timer()
+
+    def _ask(self, tasks: Sequence[int], limits: Sequence[Window]) -> Ask:
+        early = self._early(tasks)
+        startline_s = limits[tasks[0]].startline_s
+        dues_s = tuple([limits[task].deadline_s for task in tasks])
+        middle_s = startline_s
+        if early:
+            middle_s = dues_s[early - 1]
+        elif tasks:
+            middle_s = startline_s = max(startline_s, dues_s[0] - self._lengths_s[tasks[0]])
+        number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
+        works = tuple([self.works[task] for task in tasks])
+        needs = Limits()
+        if self._limits is not None:
+            needs = Limits(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
+        return Ask(number, 0, works, dues_s, early, startline_s, middle_s, needs)
+
+    def _early(self, tasks: Sequence[int]) -> int:
+        """How many of the first tasks wait only for what is placed, or for each other."""
+        own = set(tasks)
+        for i, task in enumerate(tasks):
+            if any(p not in self.slots and p not in own for p in self.graph.parents[task]):
+                return i
+        return len(tasks)
+
+    def _send(self, order: _Order) -> None:
+        self._orders[order.ask.number] = order
+        self._open += 1
+        self._requests += 1
+        self.tree.request(order.ask)
+
+    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+        if isinstance(message, Reserved):
+            self._reserved(sender, message)
+        elif isinstance(message, Nowhere):
+            order = self._orders.get(message.number)
+            self._hops += message.hops
+            if order is not None and not order.found:
+                self._fail("no machine has the time")
+        elif isinstance(message, Committed):
+            self._committed(sender, message)
+
+    def _reserved(self, sender: AgentId, message: Reserved) -> None:
+        order = self._orders.get(message.number)
+        if self.over or order is None:
+            self.tree.world.send(sender, Release(message.number))
+            return
+        self._hops += message.hops
+        first, count = message.first, len(message.slots)
+        if order.found or first in order.pieces or first + count > len(order.tasks):
+            return
+        order.pieces[first] = (sender, count)
+        for task, slot in zip(order.tasks[first:], message.slots, strict=False):
+            self.slots[task] = slot
+            self.hosts[task] = sender
+        order.left -= count
+        if order.left == 0:
+            order.found = True
+            self._open -= 1
+            if self._open == 0:
+                self._next_stage()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.tree.world.after(self._settings.timeout_s, self._late)
+
+    def _late(self) -> None:
+        """A message was lost, or somebody died: ask again, under a new number."""
+        self._tries += 1
+        if self._tries >= self._settings.tries or self._stage >= len(self._stages):
+            self._fail("no answer")
+            return
+        for order in [order for order in self._orders.values() if not order.found]:
+            self._drop(order)
+            self._open -= 1
+            number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
+            self._send(_Order(order.ask._replace(number=number), order.tasks))
+        self._set_timer()
+
+    def _drop(self, order: _Order) -> None:
+        del self._orders[order.ask.number]
+        for host, _ in order.pieces.values():
+            self.tree.world.send(host, Release(order.ask.number))
+
+    # Second phase.
+
+    def _commit(self) -> None:
+        for order in self._orders.values():
+            for first, (host, count) in order.pieces.items():
+                self._uncommitted.add((order.ask.number, first))
+                self._send_commit(order, first, host, count)
+        self._set_timer()
+
+    def _send_commit(self, order: _Order, first: int, host: AgentId, count: int) -> None:
+        tasks = order.tasks[first : first + count]
+        startlines_s = tuple([self._ready_s(task, host) for task in tasks])
+        self._told[order.ask.number, first] = startlines_s
+        self.tree.world.send(host, Commit(order.ask.number, first, startlines_s))
+
+    def _ready_s(self, task: int, host: AgentId) -> float:
+        """When all inputs of a task are there, as promised. Those made on the same lane before it
+        are there when it begins."""
+        number = self.plan.of[task]
+        times_s = [
+            self.slots[p].due_s
+            for p in self.graph.parents[task]
+            if self.hosts[p] != host or self.plan.of[p] != number
+        ]
+        return max(times_s, default=self._began_s)
+
+    def _committed(self, sender: AgentId, message: Committed) -> None:
+        order = self._orders.get(message.number)
+        if self.over or order is None:
+            return
+        if not message.slots and not self._rounds:
+            self._fail("a lease was over too soon")
+            return
+        for task, slot in zip(order.tasks[message.first :], message.slots, strict=False):
+            self.slots[task] = slot
+        self._uncommitted.discard((message.number, message.first))
+        if self._uncommitted:
+            return
+        if not self._rounds:
+            self._took_s = self.tree.world.now() - self._began_s
+        self._rounds += 1
+        if self._rounds > len(self._stages) or not self._hasten():
+            self._finish("")
+
+    def _hasten(self) -> bool:
+        """Ask those to move forward whose inputs come earlier than they were told."""
+        for order in self._orders.values():
+            for first, (host, count) in order.pieces.items():
+                told = self._told[order.ask.number, first]
+                tasks = order.tasks[first : first + count]
+                new = [self._ready_s(task, host) for task in tasks]
+                if any(n < t - WORTH_S for n, t in zip(new, told, strict=True)):
+                    self._uncommitted.add((order.ask.number, first))
+        for number, first in self._uncommitted:
+            order = self._orders[number]
+            self._send_commit(order, first, *order.pieces[first])
+        return bool(self._uncommitted)
+
+    # The end.
+
+    def _fail(self, reason: str) -> None:
+        if self.over:
+            return
+        for order in list(self._orders.values()):
+            self._drop(order)
+        self._finish(reason)
+
+    def _finish(self, reason: str) -> None:
+        self.over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if reason:
+            self._took_s = self.tree.world.now() - self._began_s
+        orders = self._orders.values()
+        end_s = max([slot.due_s for slot in self.slots.values()], default=0.0)
+        split = sum(len(order.pieces) > 1 for order in orders)
+        self._on_done(
+            self,
+            Booked(
+                reason, self._took_s, end_s, len(self.plan.tasks), split, len(self._stages),
+                self._requests, self._hops,
+            ),
+        )  # fmt: skip
+
+
+class Desk:
+    """All bookings of one peer: hands what the tree says to the one it is for. Who is not known is
+    answered by giving the time back."""
+
+    __slots__ = ("_bookings", "_tree")
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._bookings: list[Booking] = []
+        tree.client = self
+
+    def book(self, booking: Booking) -> None:
+        self._bookings = [other for other in self._bookings if not other.over]
+        self._bookings.append(booking)
+        booking.begin()
+
+    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+        for booking in self._bookings:
+            if not booking.over and message.number in booking.numbers():
+                booking.told(sender, message)
+                return
+        if isinstance(message, Reserved):
+            self._tree.world.send(sender, Release(message.number))

@@ -1,0 +1,114 @@
+"""Simulated peers that reserve time: sweeps against messages, promises kept, the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sureline.cli.main import run_command
+from sureline.experiments.peercomp_grid import Grid, delays
+from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
+from sureline.experiments.peercomp_warm import alike, drawn, settled, state_of
+from sureline.overlay.tree.shelf import OwnShelf
+from sureline.overlay.tree.summary import Limits, renewed
+from sureline.strategies.peercomp.queues import LEASE
+
+
+def messages_and_sweeps_agree(peers: int) -> None:
+    """Message by message, under load; then nothing changes until all updates are through."""
+    grid = Grid(peers, 5, swept=False)
+    grid.begin(0.8, 60.0)
+    grid.run(100.0)
+    for agent in grid.agents:
+        agent.leaf.watched = True  # type: ignore[union-attr]  # lanes stand still from here on
+    grid.run(40.0)
+    slots = set()
+    sweeps = Sweeps(grid.shape, grid.queues, Limits(30, 30, 30), SweepSettings())
+    sweeps._queues.advance_all = lambda now_s: None  # type: ignore[method-assign]  # still
+    sweeps.sweep(grid.now_s, whole=True)
+    cells = 0
+    for row, agent in enumerate(grid.agents):
+        if agent.kids is not None:
+            assert isinstance(agent.shelf, OwnShelf)
+            heard = renewed(agent.shelf.below(row), sweeps.slot)
+            swept = sweeps.below(row)
+            slots.add(heard.slot)
+            assert heard.holes == swept.holes, f"the branch of {agent.me}"
+            cells += len(swept.keys)
+            # Where a hole begins "now" moves on between two updates; its end and size do not.
+            assert set(heard.keys & np.uint32(31 << 15)) == set(swept.keys & np.uint32(31 << 15))
+    assert cells > peers and slots == {sweeps.slot}
+
+
+def test_sweeps_say_what_messages_say() -> None:
+    messages_and_sweeps_agree(60)
+
+
+@pytest.mark.soak
+def test_sweeps_say_what_messages_say_at_1000() -> None:
+    messages_and_sweeps_agree(1000)
+
+
+@pytest.mark.parametrize("swept", [True, False])
+def test_what_is_promised_is_kept_and_what_is_refused_is_given_back(swept: bool) -> None:
+    grid = Grid(100, 3, swept=swept)
+    grid.begin(1.2, 300.0)
+    grid.run(400.0)
+    assert grid.under_way == 0 and len(grid.finished) == grid.submitted > 5
+    accepted = [f for f in grid.finished if not f.booked.reason]
+    assert accepted and all(f.booked.end_s <= f.deadline_s + 1e-3 for f in accepted)
+    q = grid.queues
+    grid.queues.advance_all(grid.now_s)
+    for row in range(len(q)):
+        assert np.isinf(q.queue[row, : q.sizes[row], LEASE]).all(), "no lease outlives its time"
+    q.advance_all(grid.now_s + 12 * 3600.0)
+    assert q.sizes.sum() == 0 and q.busy[:, 3].sum() == 0
+    tasks = {("fork-join", n): n + 2 for n in (8, 16, 32, 64)}
+    tasks |= {("laplace", n): n * n for n in (3, 4, 5, 6, 8)}
+    assert q.busy[:, 2].sum() == sum(tasks[f.model, f.size] for f in accepted)
+
+
+def test_a_warm_start_is_like_a_simulated_one() -> None:
+    one, other, third = (settled(1.0, seed, 200, 1800.0) for seed in (1, 2, 3))
+    warm = drawn(state_of(one), 200, 9)
+    assert len(warm.queues) == 200
+    found = {a.what: a for a in alike(warm, state_of(other), state_of(third))}
+    assert found["holes"].gap < 0.25
+    empty = Grid(200, 4)
+    nothing = alike(state_of(empty), state_of(other), state_of(third))
+    assert not any(a.agrees for a in nothing if a.what == "queued tasks")
+
+
+def test_delays_have_the_mean_of_the_paper() -> None:
+    values = np.array(delays().values_s)
+    assert values.mean() == pytest.approx(0.05, rel=1e-3)
+    assert values.min() >= 0.02 and values.max() <= 0.3
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    line = ["reproduce", "peercomp", "--nodes", "60", "--minutes", "1", "--seed", "2", "--json"]
+    assert run_command([*line, "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {
+        "table1", "table2", "allocation", "traffic", "rejected", "missed", "nodes", "wall_s",
+        "peak_bytes",
+    } <= set(found)  # fmt: skip
+    assert all(row["agrees"] for row in found["table1"]) and found["missed"] == 0
+    assert len(found["table2"]) == 8 and found["nodes"] == 60
+    assert "<svg" in page.read_text() and "Table II" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["reproduce", "peercomp", "--nodes", "3"],
+        ["reproduce", "peercomp", "--minutes", "0"],
+        ["reproduce", "surety", "--nodes", "10"],
+    ],
+)
+def test_what_cannot_be_is_said(line: list[str]) -> None:
+    assert run_command(line) == 2
