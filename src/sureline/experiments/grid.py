@@ -25,7 +25,7 @@ from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Offer
 from sureline.peer.agent import PeerAgent
 from sureline.run.engine import Hearers
-from sureline.run.options import Past
+from sureline.run.options import CancelRun, Past
 from sureline.run.port import Strategy, Target
 from sureline.strategies import known, strategy
 from sureline.world.address import at
@@ -179,6 +179,14 @@ class SimulatedGrid:
         for agent in agents:
             sim.join(agent)
         engine.start([Target(node, here, capacity)])
+
+    # -- what users do -------------------------------------------------------------------------
+
+    def cancel(self, node: str, run: str) -> None:
+        """Somebody at this machine cancels the run that is driven there."""
+        if self.state(node) == "up":
+            asked = CancelRun(reason="cancelled by its user")
+            self.sim.place(at(node, "user")).send(at(node, run_part(run)), asked)
 
     # -- what faults do ------------------------------------------------------------------------
 

@@ -258,6 +258,7 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
         site=table.text("site"),
         runs=table.count("runs", 1, 1, RUNS_MAX),
         every_s=table.distribution("every", plain.every_s, parse_duration),
+        cancel_s=table.duration("cancel", 0.0) or None,
         fail=table.number("fail", 0.0, most=1.0),
         fail_kinds=_fail_kinds(table.table("fail_kinds")) if "fail_kinds" in table else {},
         retries=None if retries < 0 else retries,
