@@ -1,8 +1,8 @@
 """The suite: what befalls runs, in both worlds, and what must be left of them afterwards.
 
-A subclass names its strategy. A case that makes no sense for it, such as a lost message for one that
-places everything on its own machine, is skipped. Simulated cases repeat with their seed; the real
-ones share one small grid of processes on the loopback for the whole session.
+A subclass names its strategy. A case that makes no sense for it, such as a lost message for one
+that places everything on its own machine, is skipped. Simulated cases repeat with their seed; the
+real ones share one small grid of processes on the loopback for the whole session.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from sureline.journal.export import exported_events
 from sureline.run.port import Strategy
 from sureline.strategies import strategy as named
 from sureline.testing import laws
+from sureline.testing.live import LiveGrid
+from sureline.testing.live_run import PEERS, RIGHT, SLOTS, LiveRun
+from sureline.testing.live_run import TASKS as LIVE_TASKS
 from sureline.testing.scenarios import TASKS, scenario_of
 
 SEEDS = (1, 2)
+_GRID = pytest.StashKey[LiveGrid]()
 
 
 class StrategyConformance:
@@ -88,6 +92,31 @@ class StrategyConformance:
         outcome = self.simulated("deadline", 1)
         assert laws.state(self.lawful(outcome)) == "succeeded"
         assert outcome.runs[0].on_time
+
+    # -- live ----------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def live_grid(
+        self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    ) -> LiveGrid | None:
+        """Started when it is first needed; all suites of a session share it."""
+        if named(self.strategy).where == "here":
+            return None
+        stash = request.config.stash
+        if _GRID not in stash:
+            stash[_GRID] = LiveGrid(tmp_path_factory.mktemp("grid"))
+            request.config.add_cleanup(stash[_GRID].close)
+            stash[_GRID].start(PEERS, f"--slots={SLOTS}")
+        return stash[_GRID]
+
+    def test_live(self, live_grid: LiveGrid | None, tmp_path: Path) -> None:
+        """A peer and the driver are killed, the run is taken over, cancelled, and resumed."""
+        run = LiveRun(tmp_path, live_grid, named(self.strategy), self.settings)
+        events = run.bear_all()
+        assert not laws.broken(events, self.strategy)
+        assert laws.state(events) == "succeeded" and laws.processes(events) == 3
+        assert len(laws.committed(events)) == LIVE_TASKS
+        assert (run.second / "all.txt").read_text() == RIGHT
 
     # -- how -----------------------------------------------------------------------------------
 
