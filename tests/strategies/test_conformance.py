@@ -1,6 +1,12 @@
-"""Our own strategies pass the suite that others have to pass."""
+"""Our own strategies pass the suite that others have to pass.
+
+Live, a strategy meets other worlds only through what it says on the network: `random` and `heft`
+say nothing, and go that way in the heavy proofs only.
+"""
 
 from __future__ import annotations
+
+import pytest
 
 from sureline.testing import StrategyConformance
 
@@ -16,9 +22,17 @@ class TestSpread(StrategyConformance):
 class TestRandom(StrategyConformance):
     strategy = "random"
 
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
+
 
 class TestHeft(StrategyConformance):
     strategy = "heft"
+
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
 
 
 class TestSurety(StrategyConformance):
