@@ -16,13 +16,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from sureline.peer.files.cache import FileCache
+from sureline.peer.files.finding import NOWHERE  # sources name each other
 from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.files.wire import Body
 from sureline.workflow.files import FileRecord
@@ -40,21 +40,9 @@ def tell(**event: Any) -> None:
     print(json.dumps(event), flush=True)
 
 
-def nobody(digest: str, on_done: Callable[[Sequence[str]], None]) -> None:
-    """There is no DHT here: sources name each other."""
-    on_done([])
-
-
 class Peer:
     def __init__(self, transport: Transport, cache: FileCache) -> None:
-        self.files = FileService(
-            cache,
-            transport,
-            me=transport.node,
-            announce=lambda digest: None,
-            withdraw=lambda digest: None,
-            locate=nobody,
-        )
+        self.files = FileService(cache, transport, me=transport.node, places=NOWHERE)
         self._told_at = 0.0
         self._die_at = 2.0
 

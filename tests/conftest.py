@@ -15,6 +15,7 @@ from collections.abc import Generator
 from types import FrameType
 from typing import NoReturn
 
+import hypothesis
 import pytest
 
 LIMIT_S = 120.0
@@ -25,6 +26,9 @@ STUCK_S = 60.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # How long an example takes says how busy the machine is; what hangs is ended by the limit below.
+    hypothesis.settings.register_profile("house", deadline=None)
+    hypothesis.settings.load_profile("house")
     config.addinivalue_line("markers", "limit_s(seconds): how long a phase of this test may take")
 
 

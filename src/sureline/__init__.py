@@ -14,21 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sureline.executor import Executor
-    from sureline.flow import Results, RunFailedError, Workflow
+    from sureline.flow import Results, RunFailedError, Running, Workflow
     from sureline.peer.calls import Handle
     from sureline.peer.saying import progress
 
 __version__ = "0.1.0"
-__all__ = ["Executor", "Handle", "Results", "RunFailedError", "Workflow", "progress"]
+__all__ = ["Executor", "Handle", "Results", "RunFailedError", "Running", "Workflow", "progress"]
 
 _HOMES = {
     "Executor": "sureline.executor",
     "Handle": "sureline.peer.calls",
     "Results": "sureline.flow",
     "RunFailedError": "sureline.flow",
+    "Running": "sureline.flow",
     "Workflow": "sureline.flow",
     "progress": "sureline.peer.saying",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

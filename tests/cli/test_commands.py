@@ -200,6 +200,7 @@ def test_json_of_show_task(failed: Bench) -> None:
             "reason": "exit code 3",
             "exit_code": 3,
             "signal": None,
+            "trace": "",
         }
     ]
     never = failed("show", "last", "c", "--json").json

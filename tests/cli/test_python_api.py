@@ -487,14 +487,14 @@ HELPING = "def helper(x):\n    return x\n"
         ("script.py", "scale(x) + helper(x)", "scale(x) + helper(x) + 5", ["outer"], 16),
         ("script.py", "return FACTOR * x", "return FACTOR * x + 1", ["outer"], 12),
         ("script.py", "FACTOR = 10", "FACTOR = 20", ["outer"], 21),
-        ("helping.py", "return x", "return x + 2", [], 11),
+        ("helping.py", "return x", "return x + 2", ["outer"], 13),
     ],
     ids=["nothing", "a comment", "its body", "its helper", "a global", "a module it uses"],
 )
 def test_reuse_in_another_process(
     bench: Bench, file: str, before: str, after: str, made: list[str], result: int
 ) -> None:
-    """Code of the same module counts; other modules count by name only, as programs do."""
+    """All code of the user's own counts; what does not matter does not."""
     bench.write({"script.py": SCRIPT, "helping.py": HELPING})
     assert script(bench) == "11\n"
     assert sorted(bench.text("made").split()) == ["other", "outer"]
@@ -637,3 +637,29 @@ def test_the_documented_example_of_the_module() -> None:
         timeout=PATIENCE_S,
     )
     assert json.loads(ended.stdout) == 120
+
+
+def test_a_traceback_and_the_call_are_everywhere(bench: Bench) -> None:
+    def inner(x: int) -> None:
+        raise ValueError(f"no {x}")
+
+    def outer(x: int, words: list[str], key: object = None) -> None:
+        inner(x)
+
+    flow = Workflow("traced")
+    flow.using(name="bad").call(outer, 7, ["a" * 500, "b"], key=object())
+    with pytest.raises(RunFailedError):
+        flow.run()
+    asked = (("logs", "last", "bad"), ("story", "bad"), ("show", "last", "bad"), ("explain", "bad"))
+    told = [answer.out + answer.err for answer in (bench(*words) for words in asked)]
+    told.append(str(bench("show", "last", "bad", "--json").json["failures"][0]["trace"]))
+    bench("report", "--output", "r.html")
+    for text in told:
+        assert "outer(7, ['aaaa" in text.replace(
+            "test_a_traceback_and_the_call_are_everywhere.<locals>.", ""
+        )
+        assert "ValueError: no 7" in text
+        assert "in inner" in text
+        assert "slot_call.py" not in text, "our own frames say nothing"
+        assert len(text) < 3000
+    assert "in inner" in bench.text("r.html")

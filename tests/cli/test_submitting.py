@@ -34,8 +34,8 @@ def test_submit_returns_while_the_run_goes_on_and_wait_tells_its_end(tmp_path):
     assert said.json["state"] == "succeeded"
     assert said.json["tasks"]["succeeded"] == 1
     assert (tmp_path / "out.txt").read_text() == "done\n"
-    log = (tmp_path / ".sureline/logs" / run / "driver.log").read_text()
-    assert f"run {run} succeeded" in log
+    log = tmp_path / ".sureline/logs" / run / "driver.log"
+    until(lambda: f"run {run} succeeded" in log.read_text(), "the driver's last words")
 
 
 def test_a_submitted_run_can_be_cancelled_and_wait_says_so(tmp_path):

@@ -10,10 +10,14 @@ import pytest
 
 from sureline.experiments.distributions import constant
 from sureline.experiments.drive import run_scenario
+from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.scenario import Fault
 from sureline.experiments.scenario_reader import find_scenario, read_scenario, shipped
 from sureline.experiments.work import Work
+from sureline.peer.jobs import Blob, FileMissing, FileReady
+from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
+from sureline.workflow.model import Command, Graph, Task
 
 KILLED, ROUGH = "eight-two-killed", "eight-rough"
 SWEPT = (KILLED, ROUGH, "storm")
@@ -235,3 +239,26 @@ def test_broadcasts_reach_everybody():
     assert_good("broadcasts", 1, outcome)
     assert outcome.protocol.share == 1.0
     assert outcome.journals == ()
+
+
+def test_a_file_is_found_through_the_hash_table_and_not_where_it_is_gone():
+    scenario = small()
+    graph = Graph("none", [Task("t", Command("t"), outputs=("o",))])
+    grid = SimulatedGrid(scenario, 1, Work(graph, 1))
+    grid.boot_peers()
+    file, other = FileRecord("data", "a" * 64, 1000), FileRecord("gone", "b" * 64, 1000)
+    came = []
+
+    def fetch():
+        life = grid.sim.machine("m2").life
+        for wanted in (file, other):
+            life.fetcher.fetch(Blob(wanted), [], came.append)
+
+    store = grid.boxes["m1"].store
+    grid.at(5.0, lambda: (store.add(file), store.add(other)))
+    grid.at(9.0, lambda: store.forget(other.digest))
+    grid.at(10.0, fetch)
+    grid.sim.run(40.0, lambda: len(came) == 2)
+    assert FileReady(file, "m1") in came
+    assert [one.path for one in came if isinstance(one, FileMissing)] == ["gone"]
+    assert other.digest not in grid.boxes["m2"].store

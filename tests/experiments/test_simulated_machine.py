@@ -7,6 +7,7 @@ import pytest
 
 from sureline.experiments.machine_files import HASH_BYTES_S, STALLED_S, Store
 from sureline.experiments.machine_journal import entries, past_of, write_now
+from sureline.experiments.machine_kept import KeptOnDisk
 from sureline.experiments.machines import Box, make_parts
 from sureline.experiments.work import Work
 from sureline.journal.events import Opened, Submitted, TaskBound, TaskEnded, TaskReady, TaskRevoked
@@ -42,7 +43,9 @@ class Lab:
         self.boxes = {}
         for node in nodes:
             store = self.stores[node] = Store(node, cache_bytes, keeps)
-            box = self.boxes[node] = Box(node, "", Capacity(2, 0), store, [])
+            box = self.boxes[node] = Box(
+                node, "", Capacity(2, 0), store, [], KeptOnDisk(self.sim, node)
+            )
             parts = make_parts(box, self.stores, self.work)
             self.sim.machine(node, MachineSpec(slots=2, **spec), parts)
         self.worlds = {node: self.sim.place(at(node, "x")) for node in nodes}

@@ -109,7 +109,7 @@ def test_a_report_that_a_later_process_finds_is_not_too_old_for_a_clock_set_back
 
 
 class _Recorded:
-    base = 0
+    line = ()
 
     def after(self, position):
         return page([entry for entry in [(1, b"x")] if entry[0] > position])

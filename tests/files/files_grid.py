@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ class Dht:
         on_done(list(self.holders.get(digest, ())))
 
 
+class _Places:
+    """The same, as one node sees it."""
+
+    def __init__(self, dht: Dht, node: Node) -> None:
+        self.announce = partial(dht.announce, node)
+        self.withdraw = partial(dht.withdraw, node)
+        self.locate = dht.locate
+
+
 class Grid:
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -59,14 +69,7 @@ class Grid:
     def node(self, name: str, size_bytes_max: int = GB, *, serve: bool = True) -> FileService:
         node = f"{name}@here:1"
         cache = FileCache(self.where / name, size_bytes_max)
-        service = FileService(
-            cache,
-            _Line(self, node),
-            me=node,
-            announce=lambda digest: self.dht.announce(node, digest),
-            withdraw=lambda digest: self.dht.withdraw(node, digest),
-            locate=self.dht.locate,
-        )
+        service = FileService(cache, _Line(self, node), me=node, places=_Places(self.dht, node))
         if serve:
             service.serve()
         self.services[node] = service

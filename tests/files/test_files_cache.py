@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from sureline.peer.files.cache import PUT, CacheFullError, FileCache
 from sureline.peer.files.claims import Pin
 from sureline.peer.files.marks import CacheMarks
 from sureline.peer.files.partial import Partial
+from sureline.peer.files.scrubbing import Scrub
 from sureline.workflow.files import FileRecord
 
 
@@ -344,3 +346,48 @@ def test_eviction_never_takes_what_is_pinned_or_the_only_copy(
     run_state_machine_as_test(
         CacheLife, settings=settings(max_examples=15, stateful_step_count=20, deadline=None)
     )
+
+
+def test_a_slow_scrub_finds_what_no_time_tells(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path / "cache", 1 << 20)
+    gone: list[str] = []
+    cache.on_evicted = gone.append
+    good, bad = (cache.put(str(_written(tmp_path / name)), name) for name in ("good", "bad"))
+    path = Path(cache.store.blob_path(bad.digest))
+    path.chmod(0o644)
+    path.write_text("rotten")
+    found: list[str] = []
+    scrub = Scrub(cache, rate=1e12, round_s=0.0)
+    scrub.on_damaged = found.append
+
+    async def until_found() -> None:
+        task = asyncio.ensure_future(scrub.run())
+        async with asyncio.timeout(30):
+            while not found:  # noqa: ASYNC110 - found in another thread
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(until_found())
+    assert found == [bad.digest] and gone == [bad.digest]
+    assert cache.path(bad.digest) is None and cache.path(good.digest) is not None
+    cache.close()
+
+
+def test_a_damaged_copy_is_not_ready(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path / "cache", 1 << 20)
+    record = cache.put(str(_written(tmp_path / "a")), "a")
+    assert cache.ready(record) is not None
+    path = Path(cache.store.blob_path(record.digest))
+    before = path.stat()
+    path.chmod(0o644)
+    path.write_text("B")
+    path.chmod(0o444)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert cache.ready(record) is None and not path.exists()
+    cache.close()
+
+
+def _written(path: Path) -> Path:
+    path.write_text(path.name)
+    return path

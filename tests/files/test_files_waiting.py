@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from files_grid import MIB, Grid, content, on_grid, put, stored
 
-from sureline.peer.files import service as service_module
+from sureline.peer.files import finding
 from sureline.peer.files.service import FetchError
 from sureline.peer.files.turns import TooManyError, Turns
 from sureline.workflow.files import FileRecord
@@ -61,7 +61,7 @@ def test_waiting_requests_are_bounded(asks: str, begun: str, refused: str) -> No
 def test_a_node_that_fetches_too_much_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "WAITING_MAX", 3)
+    monkeypatch.setattr(finding, "WAITING_MAX", 3)
 
     async def story(grid: Grid) -> None:
         a, b = grid.node("a"), grid.node("b")
@@ -106,7 +106,7 @@ def test_a_short_file_on_its_way_is_had_from_sources_named_later(tmp_path: Path)
         first = asyncio.ensure_future(b.fetch(record, [c.me]))
         await asyncio.wait_for(asked.wait(), 30)
         second = asyncio.ensure_future(b.fetch(record, [a.me]))
-        while len(b._flights[record.digest].sources) < 2:  # noqa: ASYNC110 - not an event
+        while len(b._finder._hunts[record.digest].sources()) < 2:  # noqa: ASYNC110 - not an event
             await asyncio.sleep(0.001)
         gate.set()
         for got in await asyncio.gather(first, second):

@@ -18,7 +18,7 @@ from grids import admit, new_grid
 from surely import until
 from uvloop import new_event_loop
 
-from sureline.compose.node import messages
+from sureline.assembly.words import messages
 from sureline.overlay.kademlia.messages import Find, Found
 from sureline.overlay.membership import Offer
 from sureline.overlay.membership.messages import Gossip, Join, Record

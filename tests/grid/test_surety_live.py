@@ -8,6 +8,7 @@ import pytest
 from grid_lab import GRID, GridLab
 from surely import sureline
 
+from sureline.journal.errors import NoJournalError
 from sureline.journal.events import Noted, TaskEnded
 from sureline.journal.store import Journal
 from sureline.strategies.surety.contract import Contracted, Settled, entries_of
@@ -74,7 +75,16 @@ def test_without_a_budget_priced_peers_are_named_and_left_alone(lab, where):
     assert peers == {"p0"}
 
 
+def runs_here(where):
+    try:
+        with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
+            return [one.run for one in journal.runs()]
+    except NoJournalError:
+        return []
+
+
 def test_terms_that_cannot_be_met_are_refused_and_nothing_is_started(lab, where):
+    before = runs_here(where)
     said = sureline(
         where,
         "run",
@@ -89,4 +99,5 @@ def test_terms_that_cannot_be_met_are_refused_and_nothing_is_started(lab, where)
     )
     assert said.code == 3, said
     assert "no plan meets the terms" in said.err and "--within" in said.err
+    assert runs_here(where) == before, "a refused run leaves nothing behind"
     assert not (where / "part.1").exists()

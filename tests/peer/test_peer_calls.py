@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -125,3 +126,16 @@ def test_any_exception_can_be_sent() -> None:
     assert error.type_name == "UnprintableError"
     huge = load_error(dump_error(ValueError("x" * (2 << 20))))
     assert isinstance(huge, CallFailedError)
+
+
+def test_having_been_pickled_does_not_change_a_class() -> None:
+    """Pickling an instance leaves notes in its class."""
+
+    class Thing:
+        pass
+
+    before = fingerprint(Thing)
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        pickle.dumps(Thing(), 5)
+    assert "__slotnames__" in vars(Thing)
+    assert fingerprint(Thing) == before

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sureline.peer.commands import argv_of, find_program
+from sureline.peer.commands import SCRIPT, argv_of, find_program, start_of
 
 PATH = "/usr/bin:/bin"
 
@@ -81,7 +81,7 @@ def test_plain_commands_run_directly(run: str, argv: list[str]) -> None:
 
 @pytest.mark.parametrize("run", BY_SHELL)
 def test_shell_syntax_goes_to_the_shell(run: str) -> None:
-    assert argv_of(run, PATH) == ["/bin/sh", "-ec", run]
+    assert argv_of(run, PATH) == ["bash", "-eo", "pipefail", "-c", run]
 
 
 def test_programs_are_found_on_the_given_path(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_relative_path_entry_is_left_to_the_shell(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/mine").write_text("#!/bin/sh\n")
     (tmp_path / "bin/mine").chmod(0o755)
-    assert argv_of("mine", "bin") == ["/bin/sh", "-ec", "mine"]
+    assert argv_of("mine", "bin")[:2] == ["/bin/sh", "-ec"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -122,3 +122,24 @@ def test_what_runs_directly_means_what_the_shell_means(arguments: str) -> None:
 
 def test_no_path_means_the_default_one() -> None:
     assert find_program("sh", None) in {f"{d}/sh" for d in os.defpath.split(os.pathsep)}
+
+
+@pytest.mark.parametrize(
+    ("run", "shell", "argv", "is_script"),
+    [
+        ("x | y", "bash", ["bash", "-eo", "pipefail", "-c", "x | y"], False),
+        ("x", "bash", ["bash", "-eo", "pipefail", "-c", "x"], False),
+        ("1 + 1", "python3", ["python3", SCRIPT], True),
+        ("1 + 1", "Rscript --vanilla {} more", ["Rscript", "--vanilla", SCRIPT, "more"], True),
+        ("#!/usr/bin/env python3\n1", "", ["/usr/bin/env", "python3", SCRIPT], True),
+        ("#! /bin/sh\n", "python3", ["/bin/sh", SCRIPT], True),
+    ],
+)
+def test_other_shells(run: str, shell: str, argv: list[str], is_script: bool) -> None:
+    assert start_of(run, PATH, shell) == (argv, is_script)
+
+
+def test_without_bash_it_is_sh() -> None:
+    program, flags, text = argv_of("a | b", "/nowhere")
+    assert (program, flags) == ("/bin/sh", "-ec")
+    assert text.endswith("a | b")

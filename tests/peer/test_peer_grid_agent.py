@@ -241,7 +241,7 @@ def test_an_input_that_cannot_be_had_is_named(grid):
     until(grid, lambda: writer.of(Refused))
     (refused,) = writer.of(Refused)
     assert refused.missing == ("d2",)
-    assert "cannot get g" in refused.reason
+    assert "cannot get g (" in refused.reason, "and why"
     assert (agent.busy, agent.cores_in_use) == (0, 0)
 
 

@@ -171,10 +171,8 @@ def test_a_replaced_directory_that_holds_more_is_moved_aside(
     assert not leftovers(tmp_path)
 
 
-def test_a_replaced_directory_that_holds_nothing_else_is_removed(
-    store: BlobStore, tmp_path: Path
-) -> None:
+def test_a_replaced_directory_is_kept_whatever_it_holds(store: BlobStore, tmp_path: Path) -> None:
     store.publish(stored(store, tmp_path, "one/d", {"a": "1"}), str(tmp_path / "d"))
     store.publish(stored(store, tmp_path, "two/d", {"a": "2"}), str(tmp_path / "d"))
     assert (tmp_path / "d/a").read_text() == "2"
-    assert not (tmp_path / ".sureline/replaced").exists()
+    assert (tmp_path / ".sureline/replaced/d.1/a").read_text() == "1"

@@ -22,7 +22,15 @@ from sureline.journal.store import Journal
 from sureline.peer.messages import Fenced
 from sureline.run import keeping
 from sureline.run.keeper import Keeper, KeptInMemory, page
-from sureline.run.keeping import KeeperAsk, KeepEvents, KeepRun, Kept, RunsKnown
+from sureline.run.keeping import (
+    KeeperAsk,
+    KeepEvents,
+    KeepRun,
+    Kept,
+    RunsKnown,
+    last_common,
+    line_on,
+)
 from sureline.run.mirror import Mirror
 from sureline.world.agent import Agent
 
@@ -35,11 +43,11 @@ class Log:
 
     def __init__(self, epoch=1, before=()):
         self.events = list(before)
-        self.base = self.events[-1][0] if self.events else 0
+        self.line = line_on((), (position for position, _ in self.events))
         self._next = epoch * POSITIONS_PER_EPOCH + 1
         if not self.events:
             self.events.append((1, encode(Submitted(1.0, RUN, "flow", 3))))
-            self.base = 1
+            self.line = (1,)
 
     def record(self, event):
         self.record_body(encode(event))
@@ -185,6 +193,41 @@ def test_a_newer_writer_fences_the_older_and_what_it_never_had_is_dropped():
     scene.until(lambda: scene.fenced)
     assert scene.fenced == [2]
     assert len(scene.whole(newer)) == 2
+
+
+def test_a_copy_of_a_line_that_was_given_up_is_cut_back_to_what_the_writer_builds_on():
+    """Two take a run over from the same copy. The higher epoch wins, dies, and is gone on with by a
+    third one: a keeper that heard of the first and of the third only must not mix their lines."""
+    scene, log = Scene(1), Log()
+    old = scene.mirror(log)
+    fill(log, 10)
+    old.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 1)
+    lost = Log(5, log.events[:6])
+    lost.record(Opened(7.0, 5, "w2", 1))
+    lost.record(TaskEnded(7.5, "t0", "succeeded", 1))
+    scene.mirror(lost, "w2", epoch=5)
+    scene.until(lambda: len(scene.whole(lost)) == 1)
+    winner = Log(6, log.events[:8])
+    winner.record(Opened(8.0, 6, "w3", 1))
+    next_one = Log(9, winner.events)
+    next_one.record(Opened(9.0, 9, "w4", 1))
+    scene.mirror(next_one, "w4", epoch=9)
+    scene.until(lambda: len(scene.whole(next_one)) == 1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), unique=True), st.data())
+def test_what_two_lines_have_in_common(events, data):
+    """Lines that branch: the last common position is the last that both have, and all before it is
+    the same."""
+    trunk = [epoch * POSITIONS_PER_EPOCH + number for epoch, number in sorted(events)]
+    cut = data.draw(st.integers(0, len(trunk)))
+    other = [(10 + n) * POSITIONS_PER_EPOCH + 1 for n in range(data.draw(st.integers(0, 3)))]
+    branch = trunk[:cut] + other
+    common = last_common(line_on((), trunk), line_on((), branch))
+    both = [one for one in trunk if one in branch]
+    assert common == (both[-1] if both else 0)
+    assert [one for one in trunk if one <= common] == [one for one in branch if one <= common]
 
 
 class Stranger(Agent):
@@ -591,7 +634,7 @@ def test_a_copy_becomes_a_journal_that_can_be_read_and_taken(tmp_path):
         writer.record(TaskEnded(3.0, "a", "succeeded", 1))
         writer.flush()
         recorded = Recorded(home, run, writer.epoch)
-        assert recorded.base == 1
+        assert recorded.line == (1,)
         events = recorded.after(0)
         assert len(events) == 3
         with Journal.open(tmp_path / "elsewhere") as other:

@@ -58,7 +58,7 @@ def test_other_inputs_make_another_key(files: tuple[FileRecord, ...]) -> None:
         (but(needs=Needs(cores=3)), FILES),
         (but(retries=5), FILES),
         (TASK, FILES[::-1]),
-        (TASK, tuple(msgspec.structs.replace(file, mtime_ns=99) for file in FILES)),
+        (TASK, tuple(msgspec.structs.replace(file, ctime_ns=99) for file in FILES)),
     ],
 )
 def test_what_changes_no_result_changes_no_key(task: Task, files: tuple[FileRecord, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_engine import drive
@@ -184,3 +185,23 @@ def test_the_cheapest_that_restores_surety_is_chosen_or_else_the_surest(drawn):
         assert sureties[best] >= 0.9 and options[best].cost == min(restoring)
     else:
         assert sureties[best] == max(sureties)
+
+
+def test_nothing_is_run_twice_on_a_guess():
+    """Nothing is known of these tasks, and the deadline is near: that they are late is a guess."""
+    unknown = [Task(f"t{i}", Command(f"do {i}"), outputs=(f"o{i}",)) for i in range(2)]
+    world = ToyWorld(duration=lambda job: 11.0)
+    end = drive(Graph("g", unknown), world, options=Options(deadline_at=12.0))
+    assert end.state == "succeeded"
+    assert [e.attempt for e in of(world, TaskBound)] == [1, 1]
+    assert {e.action for e in of(world, Repaired)} <= {"none"}
+
+
+@pytest.mark.parametrize(("repeatable", "attempts"), [(True, [1, 1, 2]), (False, [1, 1])])
+def test_what_is_not_repeatable_is_never_run_twice_at_once(repeatable, attempts):
+    world = ToyWorld(duration=lambda job: 60.0 if job.task == "t0" else 10.0)
+    graph = Graph("g", tasks(2, repeatable=repeatable))
+    end = drive(graph, world, options=Options(deadline_at=40.0))
+    assert end.state == "succeeded"
+    bound = [e.attempt for e in of(world, TaskBound)]
+    assert bound[:3] == attempts

@@ -9,6 +9,7 @@ from sureline import Workflow
 from sureline.compose import HOME, Watcher, resume_run, session
 from sureline.journal.events import TaskRevoked
 from sureline.peer.capacity import this_machine
+from sureline.peer.lending import Notes
 
 
 def made_run(directory: Path) -> str:
@@ -19,7 +20,7 @@ def made_run(directory: Path) -> str:
 
 
 def damage_unseen(directory: Path) -> None:
-    """Change a stored file, but neither its size nor its time, as a power cut may."""
+    """Change a stored file, and have its ctime pass for a good one, as a power cut may."""
     for path in (directory / HOME / "blobs").rglob("*"):
         if path.is_file() and path.read_bytes() == b"a\n":
             before = path.stat()
@@ -27,6 +28,8 @@ def damage_unseen(directory: Path) -> None:
             path.write_bytes(b"?\n")
             path.chmod(0o444)
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            digest = path.parent.name + path.name
+            Notes(str(directory / HOME / "vouched")).write(digest, path.stat().st_ctime_ns)
             return
     raise AssertionError("nothing was stored")
 

@@ -17,7 +17,7 @@ class Post:
         self.time_s = 100.0
         self.sent = []
 
-    def now(self) -> float:
+    def elapsed(self) -> float:
         return self.time_s
 
     def send(self, to, message) -> None:

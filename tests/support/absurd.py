@@ -20,8 +20,8 @@ from sureline.assembly.driver import Charge, RunDriver
 from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
 from sureline.assembly.peer import Certificates, GridPeer, Workplace
+from sureline.assembly.words import messages
 from sureline.compose.kept import KeptJournals
-from sureline.compose.node import messages
 from sureline.journal import events
 from sureline.overlay.kademlia.messages import Find
 from sureline.overlay.membership import Offer
@@ -367,7 +367,7 @@ class AbsurdGrid(ToyGrid):
 class Recorded:
     """A journal of three events, for the mirror."""
 
-    base = 0
+    line = ()
 
     def after(self, position: int) -> list[tuple[int, bytes]]:
         event = events.encode(events.TaskReady(1.0, "t0"))

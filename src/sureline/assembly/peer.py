@@ -10,11 +10,11 @@ from sureline.overlay.renewal import PART as RENEWAL
 from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent, Marks
-from sureline.run.copies import TOPIC, answer_with, merge_copies
+from sureline.run.copies import TOPIC, answer_with, merge_copies, plainly_asked
 from sureline.run.keeper import Keeper, KeptRuns
 from sureline.run.port import Strategy
 from sureline.strategies import machine_settings_of
-from sureline.world.address import at, name_of
+from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import AgentId, World
 
@@ -27,6 +27,8 @@ class Certificates(NamedTuple):
     request: Callable[[], bytes | None]
     accept: Callable[[bytes], None]
     issue: Callable[[str, bytes], bytes | None] | None = None
+    asked: Callable[[bytes, Node], str | None] = plainly_asked
+    """What a node asks of the runs that are kept here, None if it may not; see `run.copies`."""
 
 
 class Workplace(NamedTuple):
@@ -54,7 +56,9 @@ class GridPeer:
         self._starts: list[Callable[[], None]] = []
         me, world = self._place("keeper")
         self._joined(Keeper(me, world, kept))
-        node.kademlia.on_broadcast(TOPIC, answer_with(node.id, kept.known), merge_copies)
+        asked = plainly_asked if certificates is None else certificates.asked
+        answer = answer_with(node.id, kept.known, asked)
+        node.kademlia.on_broadcast(TOPIC, answer, merge_copies)
         if certificates is not None:
             self._renew(certificates)
         self.agent = None if workplace is None else self._work_at(workplace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ __all__ = [
     "drop_output",
     "print_json",
     "print_json_line",
+    "harmless",
     "say",
     "write",
     "flush",
@@ -73,8 +75,17 @@ def print_json_line(value: object) -> None:
     write(msgspec.json.encode(value).decode() + "\n")
 
 
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """The same, with what moves cursors, rings bells or talks to the terminal made visible: names,
+    reasons and logs may come from anybody."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 def say(text: str = "") -> None:
-    write(text + "\n")
+    write(harmless(text) + "\n")
 
 
 def write(text: str) -> None:
@@ -106,7 +117,7 @@ def note(text: str) -> None:
     """Something a person may want to know, kept out of stdout. A broken terminal is no reason
     to stop."""
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(harmless(text) + "\n")
         sys.stderr.flush()
     except OSError:
         pass

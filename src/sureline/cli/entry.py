@@ -5,9 +5,18 @@ from __future__ import annotations
 import signal
 import sys
 
+_own_process = False
+
+
+def is_own_process() -> bool:
+    """Whether this process is the command and nothing else, with no children but its own."""
+    return _own_process
+
 
 def main() -> None:
     """Never returns; exits with the code the command earned."""
+    global _own_process
+    _own_process = True
     try:
         from sureline.cli.main import run_process
 

@@ -125,8 +125,47 @@ def _line(row: dict[str, Any]) -> str:
     return told + (f"; {row['trouble']}" if row["trouble"] else "")
 
 
+def grid_passphrase(
+    *,
+    grid: Grid = None,
+    remove: Annotated[
+        bool, Parameter(negative="", help="Have the keys readable without one again.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Protect the keys of this home by a passphrase, or change it.
+
+    It is asked for on the terminal, or taken from $SURELINE_NEW_PASSPHRASE. From then on, whatever
+    uses the keys needs it: a file that $SURELINE_PASSPHRASE_FILE names, $SURELINE_PASSPHRASE, or
+    the terminal. A peer that serves already goes on.
+
+    Example: sureline grid passphrase --grid lab
+    """
+    from sureline.world.identity import passphrase
+    from sureline.world.identity.authority import Authority
+    from sureline.world.identity.credentials import Credentials
+    from sureline.world.identity.home import GridHome
+
+    with told():
+        home = GridHome.open(grid)
+        credentials = Credentials.load(home)
+        credentials.own_key()  # asks for the old one first, if there is one
+        secret = None if remove else passphrase.new_passphrase()
+        with home.locked():
+            if home.holds_authority:
+                Authority.open(home).lock(secret)
+            credentials.lock(secret)
+    if json:
+        console.print_json({"grid": home.grid, "locked": not remove})
+    else:
+        word = "have no passphrase" if remove else "have a passphrase"
+        console.say(f"the keys of grid {home.grid} in this home {word} now")
+    return 0
+
+
 grid.command(grid_new, name="new")
 grid.command(grid_ls, name="ls")
+grid.command(grid_passphrase, name="passphrase")
 
 
 def invite(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from sureline.journal.events import TaskEnded
     from sureline.journal.store import Journal, RunSummary
     from sureline.journal.views import RunView, TaskView
+
+
+_LOG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.(?:out|err)")
+_BLOB = re.compile(r"[0-9a-f]{64}:[0-9]{1,15}")
 
 
 def runs(
@@ -59,7 +65,7 @@ def _runs_of_grid(grid: str, limit: int, as_json: bool) -> int:
     from sureline.compose.elsewhere import find_copies, reader_on, visiting
 
     with visiting(grid) as (node, loop):
-        copies = loop.run(find_copies(reader_on(node), ""))
+        copies = loop.run(find_copies(node, reader_on(node), ""))
     known = {copy.about.run: copy.about for copy in reversed(copies)}
     newest = sorted(known.values(), key=lambda about: (about.submitted_at, about.run))[-limit:]
     rows = [
@@ -272,6 +278,7 @@ def _task_data(name: str, one: TaskView) -> dict[str, Any]:
                 "reason": f.reason,
                 "exit_code": f.exit_code,
                 "signal": f.signal,
+                "trace": f.trace,
             }
             for f in one.failures
         ],
@@ -294,6 +301,8 @@ def _show_task(run: str, name: str, one: TaskView, as_json: bool) -> int:
         console.say(f"  output    {file.path} ({console.size(file.size)})")
     for failure in one.failures:
         console.say(f"  attempt {failure.attempt} {failure.outcome}: {failure.reason}")
+        for line in failure.trace.splitlines():
+            console.say(f"    {line}")
     return 0
 
 
@@ -359,15 +368,20 @@ def logs(
 
 
 def _whole(journal: Journal, run: str, file: str | None, text: str) -> str:
-    """The whole of a log; its tail if the file has been removed since."""
+    """The whole of a log; its tail if the file has been removed since, or is no log of this run: a
+    report may have come from anybody."""
     from sureline.peer.jobs import BLOB
 
     if file is None:
         return text
     if file.startswith(BLOB):
         return _from_grid(journal, run, file.removeprefix(BLOB)) or text
+    directory, _, name = file.rpartition("/")
+    path = journal.directory / file
+    if directory != f"logs/{run}" or not _LOG.fullmatch(name) or path.is_symlink():
+        return text
     try:
-        return (journal.directory / file).read_text(errors="replace")
+        return path.read_text(errors="replace")
     except OSError:
         return text
 
@@ -380,6 +394,8 @@ def _from_grid(journal: Journal, run: str, name: str) -> str:
     from sureline.peer.files.service import FetchError
     from sureline.workflow.files import FileRecord
 
+    if not _BLOB.fullmatch(name):
+        return ""
     digest, _, size = name.partition(":")
     wanted = FileRecord("log", digest, int(size))
     try:
@@ -393,6 +409,9 @@ def _from_grid(journal: Journal, run: str, name: str) -> str:
 
 
 def _print_logs(ended: TaskEnded, out: str, err: str) -> None:
+    """As it was written; but nothing that a task wrote may play tricks with a terminal."""
+    if sys.stdout.isatty():
+        out = console.harmless(out)
     console.write(out if out.endswith("\n") or not out else out + "\n")
     if err:
         console.flush()

@@ -130,6 +130,8 @@ def story(
     for event, offset in zip(events, offsets, strict=True):
         clock = datetime.datetime.fromtimestamp(event.at).strftime("%H:%M:%S.%f")[:-3]
         console.say(f"  {clock}  {offset.rjust(width)}  {in_words(event)}")
+        for line in getattr(event, "trace", "").splitlines():
+            console.say(f"    {line}")
     return 0
 
 

@@ -24,6 +24,7 @@ app = cyclopts.App(
 
 def _register() -> None:
     from sureline.cli import (
+        choosing,
         drawing,
         experimenting,
         filing,
@@ -46,6 +47,7 @@ def _register() -> None:
     app.command(running.resume)
     app.command(running.cancel)
     app.command(planning.plan)
+    app.command(choosing.strategies)
     app.command(starting.validate)
     app.command(starting.init)
     app.command(inspecting.runs)

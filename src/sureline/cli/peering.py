@@ -6,19 +6,22 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from sureline.cli import console
 from sureline.cli.gridding import Grid as OfGrid
 from sureline.cli.options import Json, machine
-from sureline.cli.running import Gpus, Memory, Tags
+from sureline.cli.running import adopt_orphans
+from sureline.cli.wanted import Gpus, Memory, Tags
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
     from sureline.compose.node import Listen, Node
     from sureline.overlay.membership import Member
+    from sureline.peer.capacity import Capacity
+    from sureline.peer.confine.rules import Rules
     from sureline.world.identity.home import GridHome
 
 GONE_WITHIN_S = 600.0
@@ -67,6 +70,25 @@ def peer(
         Parameter(help="With --price: the share that this machine can be bargained down by."),
     ] = 0.0,
     cache: Annotated[str, Parameter(help="Disk space for files of the grid at most.")] = "10GB",
+    sandbox: Annotated[
+        Literal["auto", "none"],
+        Parameter(
+            help="How tasks are kept in their place: auto, by the strongest means that this "
+            "machine has; none, not at all: they can do whatever you can."
+        ),
+    ] = "auto",
+    network: Annotated[
+        bool, Parameter(negative="--no-network", help="Let tasks use the network.")
+    ] = False,
+    share: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="",
+            consume_multiple=False,
+            help="A file or directory that tasks may read, besides the system's own, such as "
+            "programs in your home. May be repeated.",
+        ),
+    ] = None,
     listen: Annotated[
         str | None,
         Parameter(
@@ -105,17 +127,61 @@ def peer(
     root = peer_directory(home)
     root.mkdir(mode=0o700, exist_ok=True)
     capacity = machine(root, slots or None, memory, gpus, tag)
+    tell = (lambda sentence: None) if quiet else console.note
+    if slots is None and home.holds_authority:
+        tell("this home holds the grid's authority, so it runs no tasks unless --slots says so")
+        slots = 0
     if slots == 0:
         capacity = type(capacity)(0, 0)
+    rules = _rules(sandbox, network, share, capacity)
     settings = PeerSettings(
-        capacity, site, dealing, _listen(listen, advertise, home), max(1, cache_bytes)
+        capacity, site, dealing, _listen(listen, advertise, home), max(1, cache_bytes), rules
     )
-    tell = (lambda sentence: None) if quiet else console.note
     serving = ServingPeer(home, settings, lambda node: _ready(node, settings, json, quiet), tell)
     _log_to_stderr()
+    adopt_orphans()
     with grid_loop() as loop:
         loop.run(_serve(serving))
     return 0
+
+
+PROCESSES_MAX = 4096
+"""Of one task."""
+
+
+def _rules(
+    sandbox: Literal["auto", "none"], network: bool, share: list[str] | None, capacity: Capacity
+) -> Rules:
+    """What tasks may do here, by the means that this machine has; says what these lack."""
+    from sureline.peer.confine.choosing import choose
+    from sureline.peer.confine.rules import Rules
+
+    for path in share or ():
+        if not os.path.exists(path):
+            raise UserError(f"--share {path}: there is no such file or directory")
+    if not capacity.cores:
+        return Rules()
+    if sandbox == "none":
+        console.note(
+            "sandbox none: tasks of everybody who may submit run as you, with all that you can do"
+        )
+        return Rules()
+    found = choose(network=network)
+    if found.kind == "none":
+        raise UserError(
+            "this machine has no means to keep tasks in their place (neither Landlock nor user "
+            "namespaces); --slots 0 shares files only, --sandbox none runs them all the same"
+        )
+    if found.word:
+        console.note(f"sandbox {found.kind}: {found.word}")
+    return Rules(
+        found.kind,
+        network,
+        tuple(os.path.realpath(path) for path in share or ()),
+        PROCESSES_MAX,
+        capacity.memory_bytes,
+        capacity.disk_bytes,
+    )
 
 
 def _dealing(
@@ -217,6 +283,7 @@ def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
                 "slots": capacity.cores,
                 "memory_bytes": capacity.memory_bytes,
                 "site": settings.site,
+                "sandbox": settings.rules.kind,
                 "price": settings.dealing["per_core_hour"],
                 "roles": sorted(node.credentials.identity.roles),
                 "pid": os.getpid(),

@@ -19,7 +19,7 @@ from sureline.cli.options import (
     read_flow,
     working_directory,
 )
-from sureline.cli.running import Cores, Gpus, Memory, Tags
+from sureline.cli.wanted import Cores, Gpus, Memory, Tags
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:

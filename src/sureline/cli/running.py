@@ -8,51 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sureline.cli import console
-from sureline.cli.options import (
-    Directory,
-    Flow,
-    Grid,
-    Json,
-    RunSelector,
-    Settings,
-    check_grid,
-    limits,
-    machine,
-    read_flow,
-    retry_delay_s,
-    working_directory,
-)
+from sureline.cli.entry import is_own_process
+from sureline.cli.options import Directory, Flow, Json, RunSelector, machine, working_directory
 from sureline.cli.reading import OnGrid
-from sureline.cli.terms import (
-    REFUSED,
-    Anyway,
-    Budget,
-    By,
-    RepairToo,
-    Surety,
-    Within,
-    refused,
-    terms,
-)
+from sureline.cli.terms import REFUSED
+from sureline.cli.wanted import Cores, Gpus, Memory, Tags, Wanted
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.compose import Outcome
+    from sureline.workflow.model import Graph
 
-Cores = Annotated[float | None, Parameter(help="Cores to use at most. Default: all of them.")]
-Memory = Annotated[
-    str | None, Parameter(help="Memory to use at most, e.g. 8GB. Default: all of it.")
-]
-Gpus = Annotated[int | None, Parameter(help="GPUs to use at most. Default: all of them.")]
-Tags = Annotated[
-    list[str] | None,
-    Parameter(
-        name="--tag",
-        negative="",
-        consume_multiple=False,
-        help="A tag this machine offers: NAME, or NAME=COUNT for a counted one. May be repeated.",
-    ),
-]
 Quiet = Annotated[
     bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of failures only.")
 ]
@@ -65,39 +31,27 @@ Progress = Annotated[
 ]
 
 
+def adopt_orphans() -> None:
+    """Have this process end what a task leaves that has killed its slot."""
+    if is_own_process():
+        from sureline.peer import orphans
+
+        orphans.adopt()
+
+
 def run(
     flow: Flow,
     /,
     *,
-    set_: Settings = None,
-    grid: Grid = None,
-    fresh: Annotated[
-        bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
-    ] = False,
-    cores: Cores = None,
-    memory: Memory = None,
-    gpus: Gpus = None,
-    tag: Tags = None,
-    stop_on_failure: Annotated[
-        bool, Parameter(negative="", help="After a failure, start nothing more.")
-    ] = False,
-    retry_delay: Annotated[
-        str, Parameter(help="Wait before a first retry; doubles with each.")
-    ] = "1s",
     pretend: Annotated[
         bool, Parameter(negative="", help="Sleep for each task's known duration instead.")
     ] = False,
     speed: Annotated[float, Parameter(help="With --pretend: how many times faster.")] = 1.0,
-    within: Within = None,
-    by: By = None,
-    budget: Budget = None,
-    surety: Surety = None,
-    repair: RepairToo = True,
-    anyway: Anyway = False,
     progress: Progress = "auto",
     quiet: Quiet = False,
     json: Json = False,
     directory: Directory = Path("."),
+    wanted: Wanted = Wanted(),  # noqa: B008 - it is immutable
 ) -> int:
     """Run a workflow to its end: on this machine, or on the peers of a grid.
 
@@ -109,39 +63,18 @@ def run(
     """
     from sureline.cli.progress import watching
     from sureline.compose import HOME, run_workflow
-    from sureline.run.options import Options
 
     where = working_directory(directory)
     if not 0 < speed < 1e9:
         raise UserError(f"--speed {speed:g} is not a factor; give a number above 0")
     if speed != 1.0 and not pretend:
         raise UserError("--speed goes with --pretend; add --pretend, or leave --speed out")
-    delay_s = retry_delay_s(retry_delay)
-    asked = terms(within, by, budget, surety)
-    limits(grid, cores, memory, gpus, tag)
-    capacity = machine(where, cores, memory, gpus, tag)
-    reading = read_flow(flow, where, set_, None if grid else capacity, pretend=pretend, speed=speed)
-    if grid:
-        check_grid(grid, reading.graph)
-    for warning in reading.warnings:
-        console.note(f"note: {warning}")
-    if not grid and refused(
-        reading.graph, capacity, where / HOME, asked, fresh=fresh, anyway=anyway, as_json=json
-    ):
+    ready = wanted.ready(flow, where, pretend=pretend, speed=speed, as_json=json)
+    if ready.refused:
         return REFUSED
-    options = Options(
-        fresh=fresh,
-        stop_on_failure=stop_on_failure,
-        retry_delay_s=delay_s,
-        grid=grid or "",
-        deadline_at=asked.deadline_at,
-        budget=asked.budget,
-        surety=asked.surety,
-        repair=repair,
-        anyway=anyway,
-    )
-    with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
-        outcome = run_workflow(reading.graph, where, capacity, options, watcher)
+    with watching(progress, where / HOME, ready.capacity, quiet=quiet, as_json=json) as watcher:
+        adopt_orphans()
+        outcome = run_workflow(ready.graph, where, ready.capacity, ready.options, watcher)
     return report(outcome, json)
 
 
@@ -176,9 +109,49 @@ def resume(
     if grid is not None:
         run = take_over(grid, run, where / HOME)
     capacity = machine(where, cores, memory, gpus, tag)
+    run = _chosen(where, run)
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
+        adopt_orphans()
         outcome = resume_run(where, run, capacity, watcher)
     return report(outcome, json)
+
+
+def _chosen(where: Path, selector: str) -> str:
+    """The run that is to go on; says if its workflow's file is not what it was."""
+    from sureline.compose import HOME
+    from sureline.journal.select import select_to_resume
+    from sureline.journal.store import Journal
+    from sureline.workflow.model import Graph
+
+    with Journal.open(where / HOME, create=False, read_only=True) as journal:
+        one = select_to_resume(selector, journal.runs())
+        graph = Graph.from_bytes(journal.graph(one.run))
+    why = _changed(graph, where, one.created)
+    if why:
+        console.note(
+            f"note: {graph.source} {why} since run {one.run} began, which goes on as it was; for "
+            f"the new one: sureline run {graph.source} (what is unchanged is reused)"
+        )
+    return one.run
+
+
+def _changed(graph: Graph, where: Path, since: float) -> str:
+    """What became of a workflow's file; '' if it is as it was, or was none."""
+    from sureline.workflow.model import Pause
+    from sureline.workflow.read import read_workflow
+
+    if graph.source is None or graph.source == "-":
+        return ""
+    path = next((p for p in (Path(graph.source), where / graph.source) if p.exists()), None)
+    if path is None:
+        return "is gone"
+    if path.stat().st_mtime <= since or any(isinstance(t.action, Pause) for t in graph.tasks):
+        return ""
+    try:
+        now = read_workflow(path, directory=where, overrides=graph.params or None).graph
+    except UserError:
+        return "has changed and cannot be read"
+    return "" if now.tasks == graph.tasks else "has changed"
 
 
 def take_over(grid: str, selector: str, home: Path) -> str:

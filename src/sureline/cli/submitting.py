@@ -11,32 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from sureline.cli import console
-from sureline.cli.options import (
-    Directory,
-    Flow,
-    Grid,
-    Json,
-    RunSelector,
-    Settings,
-    check_grid,
-    limits,
-    machine,
-    read_flow,
-    retry_delay_s,
-    working_directory,
-)
-from sureline.cli.running import Cores, Gpus, Memory, Tags, report
-from sureline.cli.terms import (
-    REFUSED,
-    Anyway,
-    Budget,
-    By,
-    RepairToo,
-    Surety,
-    Within,
-    refused,
-    terms,
-)
+from sureline.cli.options import Directory, Flow, Json, RunSelector, working_directory
+from sureline.cli.running import report
+from sureline.cli.terms import REFUSED
+from sureline.cli.wanted import Wanted
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
@@ -54,29 +32,9 @@ def submit(
     flow: Flow,
     /,
     *,
-    set_: Settings = None,
-    grid: Grid = None,
-    fresh: Annotated[
-        bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
-    ] = False,
-    cores: Cores = None,
-    memory: Memory = None,
-    gpus: Gpus = None,
-    tag: Tags = None,
-    stop_on_failure: Annotated[
-        bool, Parameter(negative="", help="After a failure, start nothing more.")
-    ] = False,
-    retry_delay: Annotated[
-        str, Parameter(help="Wait before a first retry; doubles with each.")
-    ] = "1s",
-    within: Within = None,
-    by: By = None,
-    budget: Budget = None,
-    surety: Surety = None,
-    repair: RepairToo = True,
-    anyway: Anyway = False,
     json: Json = False,
     directory: Directory = Path("."),
+    wanted: Wanted = Wanted(),  # noqa: B008 - it is immutable
 ) -> int:
     """Start a run in the background and return at once; follow it with status, wait or cancel.
 
@@ -85,38 +43,16 @@ def submit(
 
     Example: sureline submit wordcount.yaml --grid lab
     """
-    from sureline.compose import HOME, create_run
-    from sureline.run.options import Options
+    from sureline.compose import create_run
 
     where = working_directory(directory)
-    delay_s = retry_delay_s(retry_delay)
-    asked = terms(within, by, budget, surety)
-    given = limits(grid, cores, memory, gpus, tag)
-    capacity = None if grid else machine(where, cores, memory, gpus, tag)
-    reading = read_flow(flow, where, set_, capacity, pretend=False)
-    if grid:
-        check_grid(grid, reading.graph)
-    for warning in reading.warnings:
-        console.note(f"note: {warning}")
-    if capacity is not None and refused(
-        reading.graph, capacity, where / HOME, asked, fresh=fresh, anyway=anyway, as_json=json
-    ):
+    ready = wanted.ready(flow, where, as_json=json)
+    if ready.refused:
         return REFUSED
-    options = Options(
-        fresh=fresh,
-        stop_on_failure=stop_on_failure,
-        retry_delay_s=delay_s,
-        grid=grid or "",
-        deadline_at=asked.deadline_at,
-        budget=asked.budget,
-        surety=asked.surety,
-        repair=repair,
-        anyway=anyway,
-    )
-    run = create_run(reading.graph, where, options)
-    pid = _drive(where, run, given)
+    run = create_run(ready.graph, where, ready.options)
+    pid = _drive(where, run, ready.limits)
     if json:
-        console.print_json({"run": run, "pid": pid, "grid": grid})
+        console.print_json({"run": run, "pid": pid, "grid": wanted.grid})
     else:
         console.say(f"run {run} goes on in the background; follow it with: sureline status {run}")
     return 0

@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from sureline import __version__
+from sureline.compose.overwriting import refuse_to_overwrite, telling_replaced
 from sureline.compose.session import (
     Outcome,
     Session,
@@ -26,12 +27,14 @@ from sureline.compose.session import (
     outcome_of,
     place_explained,
 )
+from sureline.compose.terms import TermsRefusedError
 from sureline.journal.events import RunEnded, Submitted
 from sureline.journal.locks import RunLock
-from sureline.journal.select import select
+from sureline.journal.select import select, select_to_resume
 from sureline.journal.store import Journal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
+from sureline.peer.removing import remove_tree
 from sureline.run.options import Options
 from sureline.workflow.check import check_needs
 from sureline.workflow.mistakes import SurelineError
@@ -68,6 +71,8 @@ def run_workflow(
 
 def create_run(graph: Graph, directory: Path, options: Options) -> str:
     """Record a run durably, for a process to drive it later; its name."""
+    if not options.overwrite:
+        refuse_to_overwrite(graph, directory / HOME)
     with Journal.open(directory / HOME) as journal:
         return _create(journal, graph, options)
 
@@ -92,10 +97,23 @@ def _create(journal: Journal, graph: Graph, options: Options) -> str:
 def _submit(
     graph: Graph, directory: Path, machine: Capacity, options: Options, watcher: Watcher | None
 ) -> Outcome:
-    with Journal.open(directory / HOME) as journal:
-        run = _create(journal, graph, options)
-        with place_explained(journal):
-            return _session(journal, run, graph, directory, machine, watcher).drive()
+    home = directory / HOME
+    if not options.overwrite:
+        refuse_to_overwrite(graph, home)
+    is_first = not home.exists()
+    try:
+        with Journal.open(home) as journal:
+            run = _create(journal, graph, options)
+            try:
+                with place_explained(journal), telling_replaced(home, watcher):
+                    return _session(journal, run, graph, directory, machine, watcher).drive()
+            except TermsRefusedError:
+                journal.forget(run)
+                raise
+    except TermsRefusedError:
+        if is_first:
+            remove_tree(str(home))
+        raise
 
 
 def _session(
@@ -133,9 +151,9 @@ def resume_run(
 
 def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher | None) -> Outcome:
     with Journal.open(directory / HOME, create=False) as journal:
-        run = select(selector, journal.runs()).run
+        run = select_to_resume(selector, journal.runs()).run
         graph = Graph.from_bytes(journal.graph(run))
-        with place_explained(journal):
+        with place_explained(journal), telling_replaced(journal.directory, watcher):
             return _session(journal, run, graph, directory, machine, watcher).drive()
 
 

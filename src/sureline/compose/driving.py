@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sureline.compose.parts import Fetcher
 from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.session import Outcome, Session, Watcher
-from sureline.compose.terms import Before, verdict
+from sureline.compose.terms import Before, TermsRefusedError, verdict
 from sureline.forecast.machines import Part, together
 from sureline.journal.events import Event, FileFetched
 from sureline.journal.store import Journal
@@ -30,6 +31,7 @@ from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
+from sureline.run.copies import next_epoch
 from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
@@ -45,12 +47,6 @@ UNBOUNDED = 1 << 62
 
 class TakenOverError(SurelineError):
     """Another process has taken the run over."""
-
-
-class TermsRefusedError(SurelineError):
-    """No plan meets the terms, and nothing was started."""
-
-    code = 3
 
 
 class InputsElsewhere:
@@ -135,6 +131,9 @@ class GridSession(Session):
         if self._refused is not None:
             raise self._refused
         return outcome
+
+    def _next_epoch(self, last: int) -> int:
+        return next_epoch(last, secrets.randbelow)
 
     def _run_loop(self, writer: RunWriter) -> None:
         with grid_loop() as loop:

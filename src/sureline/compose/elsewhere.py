@@ -21,12 +21,13 @@ from sureline.compose.node import Node, grid_loop, open_node
 from sureline.journal.events import decode
 from sureline.journal.locks import LOCK, Holder, RunLock
 from sureline.journal.store import Entry, Journal
-from sureline.run.copies import PART, Copy, CopyReader, RunCopy
-from sureline.run.keeping import NumberedEvent
+from sureline.run.copies import PART, ROLE, Copy, CopyReader, RunCopy
+from sureline.run.keeping import NumberedEvent, Position
 from sureline.run.options import CancelRun
 from sureline.run.presence import DriverHere
 from sureline.workflow.mistakes import SurelineError, UserError
 from sureline.world.address import at, name_of
+from sureline.world.identity.questions import ask
 
 CANDIDATES_MAX = 5
 
@@ -35,13 +36,21 @@ T = TypeVar("T")
 
 def reader_on(node: Node) -> CopyReader:
     me = at(node.id, PART)
-    reader = CopyReader(me, node.place(me), node.kademlia)
+    reader = CopyReader(
+        me, node.place(me), node.kademlia, lambda start: ask(node.credentials, node.id, start)
+    )
     node.join(reader)
     return reader
 
 
-async def find_copies(reader: CopyReader, start: str) -> list[Copy]:
+async def find_copies(node: Node, reader: CopyReader, start: str) -> list[Copy]:
     """All copies of runs whose names begin so, best first within a run, the newest run last."""
+    roles = node.credentials.identity.roles
+    if ROLE not in roles:
+        raise UserError(
+            f"this home may not look at the runs of grid {node.home.grid}: it has the role "
+            f"{', '.join(sorted(roles))}, not {ROLE}; join with an invitation for {ROLE}"
+        )
     return await _answer(lambda then: reader.find(start, then))
 
 
@@ -81,7 +90,9 @@ class RunElsewhere:
         self._node = node
         self._loop = loop
         self._reader = reader
-        self._copy = RunCopy(copies, self._merge)
+        self._copy = RunCopy(copies, self._merge, self._begin_again)
+        self._anew: set[Position] | None = None
+        """What has been read since the run turned out to be of another epoch."""
         self._failed: SurelineError | None = None
         self.directory = directory
         self.run = self._copy.run
@@ -97,7 +108,7 @@ class RunElsewhere:
             visiting(grid) as (node, loop),
         ):
             reader = reader_on(node)
-            copies = choose(start, loop.run(find_copies(reader, start)), node.home.grid)
+            copies = choose(start, loop.run(find_copies(node, reader, start)), node.home.grid)
             self = cls(node, loop, reader, copies, Path(directory) / ".sureline")
             try:
                 self.refresh()
@@ -118,11 +129,29 @@ class RunElsewhere:
         there: bool = await _answer(lambda then: self._reader.read(self._copy, then))
         if self._failed is not None:
             raise self._failed
+        self._check_line()
         if not there:
             raise SurelineError(f"nobody who keeps run {self.run} answers any more")
         await self._look_for_driver()
 
+    def _begin_again(self) -> None:
+        self._anew = set()
+
+    def _check_line(self) -> None:
+        """Raise SurelineError if some of what was read earlier never happened."""
+        if self._anew is not None:
+            with Journal.open(self.directory, read_only=True) as journal:
+                gone = any(e.position not in self._anew for e in journal.events(self.run))
+            if gone:
+                raise SurelineError(
+                    f"run {self.run} was taken over from an older copy meanwhile: what was shown "
+                    "last never happened; look again"
+                )
+            self._anew = None
+
     def _merge(self, graph: bytes, events: Sequence[NumberedEvent]) -> None:
+        if self._anew is not None:
+            self._anew.update(position for position, _ in events)
         entries = [Entry(position, decode(body)) for position, body in events]
         try:
             with Journal.open(self.directory) as journal:

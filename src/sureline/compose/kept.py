@@ -20,6 +20,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,6 +37,7 @@ from sureline.run.keeping import (
     NumberedEvent,
     Position,
     RunKnown,
+    line_on,
 )
 from sureline.world.address import Node
 
@@ -77,6 +79,7 @@ class _Mark(NamedTuple):
     position: Position
     size_bytes: int
     about: About
+    line: tuple[Position, ...] = ()
 
 
 class _Copy:
@@ -95,7 +98,7 @@ class _Copy:
 
     def _read_from(self, mark: _Mark, until: Position | None = None) -> None:
         """Know what follows the mark, and cut off what is torn or beyond `until`."""
-        self.position, self.size_bytes, about = mark
+        self.position, self.size_bytes, about, self.line = mark
         self.about = msgspec.structs.replace(about)
         for position, body in _read(self.events, mark.size_bytes):
             if until is not None and position > until:
@@ -106,13 +109,14 @@ class _Copy:
     def _note(self, position: Position, body: bytes) -> None:
         self.about.apply(body)
         self.position = position
+        self.line = line_on(self.line, (position,))
         self.size_bytes += _HEAD.size + len(body)
         self._since_mark += 1
         since_bytes = self.size_bytes - self._marks[-1].size_bytes
         if self._since_mark >= EVENTS_MAX or since_bytes >= PIECE_BYTES_MAX:
             self._since_mark = 0
             about = msgspec.structs.replace(self.about)
-            self._marks.append(_Mark(position, self.size_bytes, about))
+            self._marks.append(_Mark(position, self.size_bytes, about, self.line))
 
     def _mark_before(self, position: Position) -> _Mark:
         """The last one with nothing beyond the position, whatever somebody took for one."""
@@ -120,7 +124,8 @@ class _Copy:
         return self._marks[max(0, at - 1)]
 
     def state(self) -> KeptState:
-        return KeptState(self.term.epoch, self.term.writer, self.position, self.graph_bytes)
+        term = self.term
+        return KeptState(term.epoch, term.writer, self.position, self.graph_bytes, self.line)
 
     def begin(self, term: _Term, base: Position) -> None:
         """First what is beyond the base goes, then the new term holds: never the other way round,
@@ -324,11 +329,9 @@ class Recorded:
     def __init__(self, journal: Journal, run: str, epoch: int) -> None:
         self._journal = journal
         self._run = run
-        self.base: Position = 0
-        for entry in journal.events(run):
-            if entry.position >= epoch * POSITIONS_PER_EPOCH:
-                break
-            self.base = entry.position
+        first = epoch * POSITIONS_PER_EPOCH
+        earlier = takewhile(lambda entry: entry.position < first, journal.events(run))
+        self.line = line_on((), (entry.position for entry in earlier))
 
     def after(self, position: Position) -> list[NumberedEvent]:
         found: list[NumberedEvent] = []

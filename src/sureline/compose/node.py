@@ -23,19 +23,12 @@ import uvloop
 
 from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
+from sureline.assembly.words import messages
 from sureline.overlay.kademlia import Kademlia
-from sureline.overlay.kademlia.messages import MESSAGES as KADEMLIA_MESSAGES
 from sureline.overlay.membership import Member, Membership, Offer
-from sureline.overlay.membership.messages import MESSAGES as MEMBERSHIP_MESSAGES
-from sureline.overlay.news import MESSAGES as NEWS_MESSAGES
-from sureline.overlay.renewal import MESSAGES as RENEWAL_MESSAGES
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.fetcher import BlobFetcher
 from sureline.peer.files.service import FileService
-from sureline.peer.messages import MESSAGES as PEER_MESSAGES
-from sureline.run.keeping import MESSAGES as KEEPER_MESSAGES
-from sureline.run.options import CancelRun
-from sureline.run.presence import MESSAGES as PRESENCE_MESSAGES
 from sureline.strategies import known
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node as NodeId
@@ -56,7 +49,6 @@ from sureline.world.protocol import (
     Job,
     JobEvent,
     JobHandle,
-    Message,
     Recordable,
     World,
 )
@@ -64,23 +56,6 @@ from sureline.world.protocol import (
 JOIN_S = 15.0
 """A command that looks around gives up if nobody has answered by then."""
 LOOPBACK = "127.0.0.1"
-
-MESSAGES = (
-    *KADEMLIA_MESSAGES,
-    *MEMBERSHIP_MESSAGES,
-    *NEWS_MESSAGES,
-    *RENEWAL_MESSAGES,
-    *PEER_MESSAGES,
-    *KEEPER_MESSAGES,
-    *PRESENCE_MESSAGES,
-    CancelRun,
-)
-"""All that travels between nodes, whatever strategies there are."""
-
-
-def messages() -> tuple[type[Message], ...]:
-    """All that travels, with what strategies bring."""
-    return (*MESSAGES, *(m for strategy in known().values() for m in strategy.messages))
 
 
 class NobodyAnswersError(SurelineError):
@@ -196,9 +171,7 @@ class Node:
             cache,
             transport,
             me=self.id,
-            announce=self._announce,
-            withdraw=self._withdraw,
-            locate=self._locate,
+            places=self,
         )
         self.world = LiveWorld(
             loop,
@@ -305,13 +278,13 @@ class Node:
 
     # -- where files are ------------------------------------------------------------------------
 
-    def _announce(self, digest: str) -> None:
+    def announce(self, digest: str) -> None:
         self.grid.announce(digest)
 
-    def _withdraw(self, digest: str) -> None:
+    def withdraw(self, digest: str) -> None:
         self.grid.withdraw(digest)
 
-    def _locate(self, digest: str, on_done: Callable[[Sequence[NodeId]], None]) -> None:
+    def locate(self, digest: str, on_done: Callable[[Sequence[NodeId]], None]) -> None:
         self.grid.locate(digest, on_done)
 
     # -- who is out -----------------------------------------------------------------------------

@@ -32,12 +32,15 @@ from sureline.compose.node import Listen, Node, open_cache, peer_directory
 from sureline.overlay.membership import Offer
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
+from sureline.peer.confine.rules import Rules
 from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.marks import CacheMarks
+from sureline.peer.files.scrubbing import Scrub
 from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import Runner
+from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
@@ -47,6 +50,7 @@ from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
 from sureline.world.identity.home import Claim, GridHome
+from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
@@ -70,6 +74,8 @@ class PeerSettings(NamedTuple):
     """What strategies' halves here are set to, such as a price."""
     listen: Listen | None = None
     cache_bytes: int = 10 << 30
+    rules: Rules = Rules()
+    """What the tasks of others may do here."""
 
 
 class Going(NamedTuple):
@@ -184,6 +190,8 @@ class ServingPeer:
         self._going = loop.create_future()
         self._hurry = asyncio.Event()
         orphans.clear_run(self._root, RUN)
+        for left in orphans.left_aside(self._root):
+            self._tell(f"a task's working files could not be removed: {left}")
         capacity = self._settings.capacity
         runner = Runner(
             loop,
@@ -192,6 +200,7 @@ class ServingPeer:
             run=RUN,
             functions={},
             max_slots=min(SLOTS_MAX, math.ceil(capacity.cores * SLOTS_PER_CORE) + 1),
+            rules=self._settings.rules,
         )
         cache = open_cache(self._home, self._settings.cache_bytes)
         keep = Keep(loop, self._root / "keep.db", self._crashed)
@@ -268,7 +277,11 @@ class ServingPeer:
         claim.announce(node.id)
         remember_port(self._home, node.id)
         self._on_ready(node)
-        going = await self._look_after(node)
+        scrubbing = asyncio.ensure_future(Scrub(node.cache).run())
+        try:
+            going = await self._look_after(node)
+        finally:
+            scrubbing.cancel()
         await self._leave(node, peer.agent, going)
         if going.error is not None:
             raise going.error
@@ -285,6 +298,7 @@ class ServingPeer:
             credentials.renewal_request,
             accepting(credentials),
             issuing(Authority.open(home)) if home.holds_authority else None,
+            lambda question, by: asked(credentials, question, by, ROLE),
         )
         return GridPeer(node.grid, kept, workplace, certificates)
 

@@ -30,7 +30,7 @@ from sureline.journal.writer import RunWriter
 from sureline.peer import orphans
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
-from sureline.peer.content import remove_tree
+from sureline.peer.removing import clear_away
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
 from sureline.run.engine import Hearers
@@ -154,7 +154,7 @@ class Session:
         try:
             _clear_leftovers(self._journal, self._run)
             boot = self._read_past()
-            writer = self._journal.take(self._run, self._opened)
+            writer = self._journal.take(self._run, self._opened, self._next_epoch)
             if writer.epoch > 1 and boot != boot_id():
                 # The machine went down since: the journal was synced, the stored files were not.
                 self._options = msgspec.structs.replace(self._options, verify=True)
@@ -164,10 +164,13 @@ class Session:
                 self._journal.notice or self._lock.notice,
                 len(self._past.committed),
             )
+            for left in orphans.left_aside(self._journal.directory):
+                self._watcher.told(f"a task's working files could not be removed: {left}")
             self._run_loop(writer)
         finally:
             # Also when an interrupt came before there was a runner to clear up after itself.
-            remove_tree(str(self._journal.work_directory(self._run)))
+            aside = orphans.aside_of(str(self._journal.directory))
+            clear_away(str(self._journal.work_directory(self._run)), aside)
             self._lock.release()
         if self._error is not None:
             raise self._error
@@ -175,6 +178,10 @@ class Session:
 
     def _run_loop(self, writer: RunWriter) -> None:
         asyncio.run(self._serve(writer))
+
+    def _next_epoch(self, last: int) -> int:
+        """The lock sees to it that nobody else takes the run over from here."""
+        return last + 1
 
     def _opened(self, epoch: int) -> Opened:
         event = opened(epoch)
@@ -338,6 +345,6 @@ def _clear_own(journal: Journal, run: str) -> None:
     with os.scandir(journal.work_directory(run)) as entries:
         for entry in list(entries):
             if entry.is_dir(follow_symlinks=False):
-                remove_tree(entry.path)
+                clear_away(entry.path, orphans.aside_of(str(journal.directory)))
             elif entry.name != LOCK:
                 os.unlink(entry.path)

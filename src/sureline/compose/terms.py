@@ -16,10 +16,21 @@ from sureline.journal.errors import NoJournalError
 from sureline.journal.history import Observed
 from sureline.journal.store import Journal
 from sureline.run.feasible import Refusal, refusal
+from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
 
 History = Mapping[str, Sequence[Observed]]
+
+
+class TermsRefusedError(SurelineError):
+    """The terms cannot be met, and nothing was started. `refusal` says which could be, if known."""
+
+    code = 3
+
+    def __init__(self, said: str, refusal: Refusal | None = None) -> None:
+        super().__init__(said)
+        self.refusal = refusal
 
 
 class Before(NamedTuple):

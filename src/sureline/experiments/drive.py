@@ -13,12 +13,14 @@ from sureline.experiments import invariants
 from sureline.experiments.driver import Driver
 from sureline.experiments.faults import Faults
 from sureline.experiments.grid import SimulatedGrid
+from sureline.experiments.machine_files import Store
 from sureline.experiments.machines import EPOCH_S
 from sureline.experiments.outcome import Checked, Outcome, Traffic
 from sureline.experiments.protocols import ProtocolRun
 from sureline.experiments.scenario import PROTOCOLS, Scenario
 from sureline.experiments.work import Work
 from sureline.experiments.workloads import workload_graph
+from sureline.journal.events import AnyEvent
 from sureline.journal.store import slug
 from sureline.peer.capacity import Ledger
 from sureline.run.options import Options
@@ -55,7 +57,8 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
         if workload.within_s is not None:
             deadline_at = EPOCH_S + at_s + workload.within_s
             driver.options = msgspec.structs.replace(driver.options, deadline_at=deadline_at)
-        grid.at(at_s, partial(grid.boot, driver.node, driver.boot))
+        for node in driver.machines:
+            grid.at(at_s, partial(grid.boot, node, partial(driver.boot, node)))
         if workload.cancel_s is not None:
             grid.at(at_s + workload.cancel_s, partial(grid.cancel, driver.node, driver.run))
         at_s += workload.every_s.draw(faults.random)
@@ -105,7 +108,12 @@ def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -
     )
     for number, node in enumerate(nodes, 1):
         name = f"{slug(scenario.name)}-s{seed}" + (f"-{number}" if len(nodes) > 1 else "")
-        yield Driver(grid.sim, node, name, graph, grid.drive, options)
+        driver = Driver(grid.sim, node, name, graph, grid.drive, options)
+        if workload.standbys:
+            last = number * workload.standbys
+            standbys = scenario.standby_names()[last - workload.standbys : last]
+            driver.look_after(standbys, grid.visit, workload.look_s)
+        yield driver
 
 
 def _let_happen(
@@ -128,13 +136,14 @@ def _place_of(error: SimulationError) -> str:
 
 def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Iterator[Checked]:
     graph, events = driver.graph, driver.events()
-    store = grid.boxes[driver.node].store
     failed = invariants.failed_for_good(graph, events)
-    yield _checked("each task committed once", invariants.commits_once(events))
-    yield _checked("order respected", invariants.order_respected(graph, events))
-    yield _checked("attempts numbered", invariants.attempts_bound_once(events))
-    yield _checked("outputs right", invariants.outputs_right(graph, events))
-    yield _checked("outputs delivered", invariants.delivered(graph, events, store.published))
+    for node in driver.machines:
+        yield from _check_journal(graph, driver.events(node), grid.boxes[node].store)
+    journals = {node: driver.entries(node) for node in driver.machines}
+    copies = [box.kept.copies().get(driver.run, []) for box in grid.boxes.values()]
+    yield _checked("one line of epochs", invariants.one_line(journals))
+    yield _checked("copies true", invariants.copies_true(journals, copies))
+    yield _checked("can be resumed", invariants.resumable(graph, driver.run, journals, copies))
     yield _checked("one writer at a time", driver.problems)
     for what, audit in strategy(scenario.workload.strategy).audits.items():
         yield _checked(what, list(audit(events, driver.options.terms)))
@@ -145,6 +154,15 @@ def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Itera
         late = took_s > scenario.checks.makespan_s
         problem = f"{driver.run} took {took_s:.1f} s, more than {scenario.checks.makespan_s:g} s"
         yield _checked("fast enough", [problem] if late else [])
+
+
+def _check_journal(graph: Graph, events: Sequence[AnyEvent], store: Store) -> Iterator[Checked]:
+    """What must hold of each machine's journal by itself."""
+    yield _checked("each task committed once", invariants.commits_once(events))
+    yield _checked("order respected", invariants.order_respected(graph, events))
+    yield _checked("attempts numbered", invariants.attempts_bound_once(events))
+    yield _checked("outputs right", invariants.outputs_right(graph, events))
+    yield _checked("outputs delivered", invariants.delivered(graph, events, store.published))
 
 
 def _check_grid(scenario: Scenario, grid: SimulatedGrid) -> Iterator[Checked]:

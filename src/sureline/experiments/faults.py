@@ -14,8 +14,18 @@ from typing import NamedTuple, Protocol
 from sureline.experiments.scenario import UNDONE_BY, Fault, Scenario
 
 HAPPENED_MAX = 10_000
-SPEED = ("slow", "full speed")
-NETWORK = ("", False)
+SORTS = {
+    "slow": "speed",
+    "full speed": "speed",
+    "slow_disk": "disk speed",
+    "fast disk": "disk speed",
+    "full_disk": "disk room",
+    "room on disk": "disk room",
+    "clock": "clock",
+}
+"""What faults that do not touch a machine's life are about."""
+LIFE = "life"
+NETWORK = ("", LIFE)
 
 
 class Victims(Protocol):
@@ -31,7 +41,9 @@ class Victims(Protocol):
     def freeze(self, node: str) -> None: ...
     def thaw(self, node: str) -> None: ...
     def slow(self, node: str, factor: float) -> None: ...
-    def step_clock(self, node: str, seconds: float) -> None: ...
+    def slow_disk(self, node: str, factor: float) -> None: ...
+    def fill_disk(self, node: str, full: bool) -> None: ...
+    def step_clock(self, node: str, by_s: float) -> None: ...
     def partition(self, groups: Sequence[Sequence[str]]) -> None: ...
     def heal(self) -> None: ...
 
@@ -42,6 +54,7 @@ class Happened(NamedTuple):
     whom: str
 
 
+ANY = ("up", "frozen", "down")
 _SUITS = {
     "crash": ("up", "frozen"),
     "kill": ("up", "frozen"),
@@ -49,8 +62,12 @@ _SUITS = {
     "freeze": ("up",),
     "thaw": ("frozen",),
     "slow": ("up", "frozen"),
-    "full speed": ("up", "frozen", "down"),
-    "clock": ("up", "frozen", "down"),
+    "full speed": ANY,
+    "slow_disk": ANY,
+    "fast disk": ANY,
+    "full_disk": ANY,
+    "room on disk": ANY,
+    "clock": ANY,
 }
 """In which state of the victim a fault can happen."""
 
@@ -62,8 +79,8 @@ class Faults:
         self._scenario = scenario
         self.random = Random(f"{seed}/faults")
         self._victims = victims
-        self._turn: Counter[tuple[str, bool]] = Counter()
-        """How often something has befallen each victim ('' is the network): its speed, or not."""
+        self._turn: Counter[tuple[str, str]] = Counter()
+        """How often something of each sort has befallen each victim ('' is the network)."""
         self.happened: list[Happened] = []
         self.counts: Counter[str] = Counter()
 
@@ -108,15 +125,11 @@ class Faults:
         if fault.count is not None:
             able = self.random.sample(able, min(fault.count, len(able)))
         for node in able:
-            if fault.by_s is not None:
-                self._note(at_s, "clock", node)
-                self._victims.step_clock(node, fault.by_s.draw(self.random))
-                continue
-            self._do(fault.what, node, at_s, fault.factor)
+            self._do(fault.what, node, at_s, fault)
             self._undo_later(fault, node, at_s)
 
-    def _do(self, what: str, node: str, at_s: float, factor: float = 1.0) -> None:
-        self._turn[node, what in SPEED] += 1
+    def _do(self, what: str, node: str, at_s: float, fault: Fault) -> None:
+        self._turn[node, SORTS.get(what, LIFE)] += 1
         self._note(at_s, what, node)
         match what:
             case "crash":
@@ -129,19 +142,25 @@ class Faults:
                 self._victims.freeze(node)
             case "thaw":
                 self._victims.thaw(node)
+            case "slow" | "full speed":
+                self._victims.slow(node, fault.factor if what == "slow" else 1.0)
+            case "slow_disk" | "fast disk":
+                self._victims.slow_disk(node, fault.factor if what == "slow_disk" else 1.0)
+            case "full_disk" | "room on disk":
+                self._victims.fill_disk(node, what == "full_disk")
             case _:
-                self._victims.slow(node, factor if what == "slow" else 1.0)
+                self._victims.step_clock(node, fault.by_s.draw(self.random))
 
     def _undo_later(self, fault: Fault, node: str, at_s: float) -> None:
         if fault.lasts_s is None:
             return
-        key = (node, fault.what in SPEED)
+        key = (node, SORTS.get(fault.what, LIFE))
         turn, undo_s = self._turn[key], at_s + fault.lasts_s.draw(self.random)
         undone = UNDONE_BY[fault.what]
 
         def undo() -> None:
             if self._turn[key] == turn and self._victims.state(node) in _SUITS[undone]:
-                self._do(undone, node, undo_s)
+                self._do(undone, node, undo_s, fault)
 
         self._victims.at(undo_s, undo)
 

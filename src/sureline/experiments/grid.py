@@ -15,7 +15,7 @@ from sureline.assembly.node import GridNode
 from sureline.assembly.peer import GridPeer, Workplace
 from sureline.assembly.writer import make_writer
 from sureline.experiments.distributions import constant
-from sureline.experiments.driver import Driver
+from sureline.experiments.driver import Sitting
 from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
 from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
 from sureline.experiments.scenario import Scenario
@@ -24,8 +24,10 @@ from sureline.journal.events import RunEnded
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Offer
 from sureline.peer.agent import PeerAgent
+from sureline.run.copies import PART as READER
+from sureline.run.copies import CopyReader
 from sureline.run.engine import Hearers
-from sureline.run.options import CancelRun, Past
+from sureline.run.options import CancelRun
 from sureline.run.port import Strategy, Target
 from sureline.strategies import known, strategy
 from sureline.world.address import at
@@ -41,15 +43,18 @@ CONTACTS = 8
 
 
 class SimulatedGround(NamedTuple):
-    """One life of a simulated machine, for its agents to stand on."""
+    """One life of a simulated machine, for its agents to stand on. Messages of the types that are
+    `unknown` to it reach nobody there: it is of another version."""
 
     sim: Simulation
     id: str
+    unknown: frozenset[str] = frozenset()
 
     def place(self, me: AgentId) -> World:
         return self.sim.place(me)
 
     def join(self, agent: Agent) -> None:
+        agent.unlearn(self.unknown)
         self.sim.join(agent)
 
     def is_node(self, text: str) -> bool:
@@ -104,13 +109,14 @@ class SimulatedGrid:
             self._known.append(node)
 
     def _boot_peer(self, box: Box) -> None:
-        offer = offer_of(box, self.sim.machine(box.node).clock())
-        ground = SimulatedGround(self.sim, box.node)
-        node = GridNode(ground, offer, strategies=self._strategies)
+        node = self._node(box.node, offer_of(box, self.sim.machine(box.node).clock()))
         halves = [box.seller.half(strategy) for strategy in self._strategies]
         peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()
+        life = self.sim.machine(box.node).life
+        assert life is not None, "it has just booted"
+        box.store.serve(life)
 
     def boot_kademlia(self, node: str) -> Kademlia:
         me = at(node, "kademlia")
@@ -128,53 +134,69 @@ class SimulatedGrid:
         up = [other for other in others if self.state(other) == "up"]
         return (up or others)[:CONTACTS]
 
-    def drive(self, driver: Driver, epoch: int, past: Past) -> None:
+    def drive(self, sitting: Sitting) -> None:
         """In a process that is no peer itself; or, where the strategy is for one machine, there."""
-        if driver.options.grid:
-            self._drive_on_grid(driver, epoch, past)
+        if sitting.options.grid:
+            self._drive_on_grid(sitting)
         else:
-            self._drive_here(driver, past)
+            self._drive_here(sitting)
 
-    def _drive_on_grid(self, driver: Driver, epoch: int, past: Past) -> None:
-        machine = self.sim.machine(driver.node)
-        ground = SimulatedGround(self.sim, driver.node)
-        node = GridNode(ground, None, strategies=self._strategies)
+    def _drive_on_grid(self, sitting: Sitting) -> None:
+        machine = self.sim.machine(sitting.node)
+        node = sitting.met or self._node(sitting.node, None)
         charge = Charge(
-            driver.run,
-            driver.graph,
-            driver.options,
-            past,
-            epoch,
+            sitting.run,
+            sitting.graph,
+            sitting.options,
+            sitting.past,
+            sitting.epoch,
             lambda: self._history,
-            epoch,
-            driver.deciding,
+            sitting.epoch,
+            sitting.deciding,
         )
 
         def ended(how: RunEnded) -> None:
-            driver.on_end(how)
+            sitting.on_end(how)
             made.say_last(lambda: None)
 
-        hearers = Hearers(ended, driver.on_fenced)
-        made = RunDriver(node, charge, DiskRecorded(machine.disk, epoch), hearers)
+        hearers = Hearers(ended, sitting.on_fenced)
+        made = RunDriver(node, charge, DiskRecorded(machine.disk, sitting.epoch), hearers)
         assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
         machine.life.recorder.on_record = made.mirror.recorded
-        node.join(self._contacts(driver.node), lambda others: made.begin())
+        if sitting.met is None:
+            node.join(self._contacts(sitting.node), lambda others: made.begin())
+        else:
+            made.begin()
 
-    def _drive_here(self, driver: Driver, past: Past) -> None:
+    def _node(self, node: str, offer: Offer | None) -> GridNode:
+        box = self.boxes[node]
+        ground = SimulatedGround(self.sim, node, frozenset(box.unknown))
+        made = GridNode(ground, offer, strategies=self._strategies)
+        box.store.places = made
+        return made
+
+    def visit(self, node: str, on_met: Callable[[GridNode, CopyReader], None]) -> None:
+        """Make the process on a machine a guest that can read copies of runs."""
+        guest, me = self._node(node, None), at(node, READER)
+        reader = CopyReader(me, self.sim.place(me), guest.kademlia)
+        self.sim.join(reader)
+        guest.join(self._contacts(node), lambda others: on_met(guest, reader))
+
+    def _drive_here(self, sitting: Sitting) -> None:
         """Writer and machine in one process."""
-        sim, node = self.sim, driver.node
+        sim, node = self.sim, sitting.node
         here, capacity = at(node, "peer"), self.boxes[node].capacity
         sim.join(PeerAgent(here, sim.place(here), capacity))
         engine, agents = make_writer(
             node,
-            at(node, run_part(driver.run)),
+            at(node, run_part(sitting.run)),
             sim.place,
-            driver.run,
-            driver.graph,
-            driver.options,
-            past,
+            sitting.run,
+            sitting.graph,
+            sitting.options,
+            sitting.past,
             lambda: self._history,
-            Hearers(driver.on_end),
+            Hearers(sitting.on_end),
         )
         for agent in agents:
             sim.join(agent)
@@ -217,8 +239,14 @@ class SimulatedGrid:
     def slow(self, node: str, factor: float) -> None:
         self.sim.slow(node, 1.0 / factor)
 
-    def step_clock(self, node: str, seconds: float) -> None:
-        self.sim.step_clock(node, seconds)
+    def step_clock(self, node: str, by_s: float) -> None:
+        self.sim.step_clock(node, by_s)
+
+    def slow_disk(self, node: str, factor: float) -> None:
+        self.sim.machine(node).disk.slowness = 1.0 / factor
+
+    def fill_disk(self, node: str, full: bool) -> None:
+        self.sim.machine(node).disk.full = full
 
     def partition(self, groups: Sequence[Sequence[str]]) -> None:
         self.sim.partition(groups)

@@ -18,12 +18,17 @@ from sureline.journal.events import (
     Event,
     Opened,
     RunEnded,
+    Submitted,
     TaskBound,
     TaskEnded,
     TaskReady,
     TaskRevoked,
     TaskStarted,
+    decode,
+    encode,
 )
+from sureline.journal.schema import POSITIONS_PER_EPOCH
+from sureline.journal.store import Entry
 from sureline.workflow.model import Command, Graph
 from sureline.workflow.shapes import topological_order
 
@@ -61,6 +66,64 @@ def commits_once(events: Sequence[Event]) -> Problems:
                 committed.add(event.task)
 
     return _first(problems())
+
+
+def one_line(journals: Mapping[str, Sequence[Entry]]) -> Problems:
+    """Of the journals that machines have of one run, over all who drove it: no epoch was opened on
+    two machines, and where two journals go back to the same writer, they say the same.
+
+    The journal with the highest epoch is what counts of the run. It holds all it builds on, so a
+    task that commits once in it has committed once in all that is left of the run."""
+
+    def problems() -> Iterable[str]:
+        told: dict[int, tuple[str, Event]] = {}
+        for node, entries in journals.items():
+            for position, event in entries:
+                other, before = told.setdefault(position, (node, event))
+                if event != before:
+                    kind = "opened" if isinstance(event, Opened) else "written"
+                    epoch = position // POSITIONS_PER_EPOCH
+                    yield f"epoch {epoch} was {kind} on {other} and, otherwise, on {node}"
+
+    return _first(problems())
+
+
+def copies_true(
+    journals: Mapping[str, Sequence[Entry]], copies: Iterable[Sequence[tuple[int, bytes]]]
+) -> Problems:
+    """What keepers have of a run is what its writers recorded, in order. A writer's own machine may
+    have lost some of it since."""
+    recorded = {
+        position: encode(event) for entries in journals.values() for position, event in entries
+    }
+
+    def problems() -> Iterable[str]:
+        for copy in copies:
+            positions = [position for position, _ in copy]
+            if positions != sorted(set(positions)):
+                yield "a copy is out of order"
+            for position, body in copy:
+                if recorded.get(position, body) != body:
+                    yield f"a copy says something else at {position} than its writer"
+
+    return _first(problems())
+
+
+def resumable(
+    graph: Graph,
+    run: str,
+    journals: Mapping[str, Sequence[Entry]],
+    copies: Iterable[Sequence[tuple[int, bytes]]],
+) -> Problems:
+    """The run has ended somewhere, or somebody could go on with it: a journal or a copy begins with
+    its submission and commits nothing but its tasks."""
+    lines = [[entry.event for entry in entries] for entries in journals.values()]
+    lines += [[decode(body) for _, body in copy] for copy in copies]
+    for line in lines:
+        known = all(e.task in graph.index for e in line if isinstance(e, TaskEnded))
+        if line and isinstance(line[0], Submitted) and line[0].run == run and known:
+            return []
+    return [f"nothing is left of {run} that could be resumed"]
 
 
 def order_respected(graph: Graph, events: Sequence[Event]) -> Problems:

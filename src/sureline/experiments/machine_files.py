@@ -7,12 +7,23 @@ user's directory is a second place, which only publishing writes.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from sureline.experiments.work import TaskJob, Work
+from sureline.peer.files.finding import (
+    FRESH_S,
+    NOWHERE,
+    Announcer,
+    FetchError,
+    Finder,
+    Hunt,
+    Landed,
+    OnLanded,
+    Places,
+)
 from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnded, UserFile
 from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook, OutlookFound, Seer
@@ -49,9 +60,35 @@ class Store:
         self.used_bytes = 0
         self.published: dict[str, str] = {}
         """The user's directory: path -> digest."""
+        self.places: Places = NOWHERE
+        """The hash table, while the machine's process is on a grid."""
+        self._announcer: Announcer | None = None
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._sizes
+
+    # -- what is to be found here --------------------------------------------------------------
+
+    def serve(self, life: Life) -> None:
+        """Announce what is here, and what comes, for the rest of a life."""
+        self._announcer = announcer = Announcer(self.places, self, lambda digest: False)
+
+        def turn() -> None:
+            if announcer.turn():
+                life.after(FRESH_S, turn)
+
+        turn()
+
+    def announced(self) -> list[str]:
+        return list(self._sizes)
+
+    def take_fresh(self, limit: int) -> list[str]:
+        return []  # nobody else puts anything here
+
+    def has(self, digest: str) -> bool:
+        return digest in self._sizes
+
+    # -- what is here --------------------------------------------------------------------------
 
     def use(self, digest: str) -> None:
         """It is the last to go from now on."""
@@ -68,6 +105,8 @@ class Store:
             return f"there is no room for {file.path} on {self.node}"
         self._sizes[file.digest] = file.size
         self.used_bytes += file.size
+        if self._announcer is not None:
+            self._announcer.tell(file.digest)
         return ""
 
     def _evict(self, bytes_needed: float) -> None:
@@ -75,10 +114,16 @@ class Store:
             if bytes_needed <= 0:
                 return
             bytes_needed -= self._sizes[digest]
-            self.used_bytes -= self._sizes.pop(digest)
+            self.forget(digest)
+
+    def forget(self, digest: str) -> None:
+        """It is gone, and nobody is to look for it here."""
+        self.used_bytes -= self._sizes.pop(digest)
+        self.places.withdraw(digest)
 
     def process_died(self, *, power: bool) -> None:
         """Nothing is needed just now any more; with `power`, the machine went down with it."""
+        self.places, self._announcer = NOWHERE, None
         for why in list(self._pins):
             self.unpin(why)
         if power and not self._keeps:
@@ -157,6 +202,7 @@ class SimulatedFetcher:
         self.node = life.machine.node
         self.store = store
         self.stores = stores
+        self._finder = Finder(self.node, store.places, life.after)
         self._work = work
         self._seers: dict[str, Seer] = {}
 
@@ -170,8 +216,7 @@ class SimulatedFetcher:
                 self.store.use(file.digest)
                 self.life.after(LOOK_S, lambda: on_done(FileReady(file)))
             case Blob(file=file):
-                nodes = [node for source in sources if (node := node_of(source)) != self.node]
-                _Fetch(self, file, list(dict.fromkeys(nodes)), on_done).try_next()
+                self._bring(file, [node_of(source) for source in sources], on_done)
             case PastResult():
                 self.life.after(LOOK_S, lambda: on_done(PastUnknown()))
             case KeptFiles(files=files, by_content=by_content):
@@ -189,6 +234,20 @@ class SimulatedFetcher:
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")
 
+    def _bring(
+        self, file: FileRecord, sources: Sequence[Node], on_done: Callable[[Fetched], None]
+    ) -> None:
+        def landed(how: Landed) -> None:
+            if isinstance(how, BaseException):
+                on_done(FileMissing(file.path, str(how)))
+            else:
+                on_done(FileReady(file, how))
+
+        def move(hunt: Hunt, on_landed: OnLanded) -> None:
+            _Move(self, file, hunt, on_landed).try_next()
+
+        self._finder.bring(file.digest, sources, move, landed)
+
     def _foreseen(self, wanted: Outlook) -> OutlookFound:
         """The forecast itself is real; its cost is modelled, since times that were measured would
         differ from one simulation to the next."""
@@ -205,32 +264,30 @@ class SimulatedFetcher:
         self.life.after(LOOK_S + file.size / HASH_BYTES_S, hashed)
 
 
-class _Fetch:
+class _Move:
     """One content, from the first source that gives all of it."""
 
     def __init__(
-        self,
-        fetcher: SimulatedFetcher,
-        file: FileRecord,
-        sources: Sequence[Node],
-        on_done: Callable[[Fetched], None],
+        self, fetcher: SimulatedFetcher, file: FileRecord, hunt: Hunt, on_landed: OnLanded
     ) -> None:
         self._fetcher = fetcher
         self._file = file
-        self._sources = deque(sources)
-        self._on_done = on_done
+        self._hunt = hunt
+        self._on_landed = on_landed
         self._transfer: Transfer | None = None
         """The one that counts: what an earlier one brings, given up on a machine that was frozen
         meanwhile, comes too late."""
 
     def try_next(self) -> None:
-        fetcher = self._fetcher
         self._transfer = None
-        if not self._sources:
-            reason = f"{self._file.path} could not be had from any source"
-            fetcher.life.after(LOOK_S, lambda: self._on_done(FileMissing(self._file.path, reason)))
+        self._hunt.next(self._try)
+
+    def _try(self, source: Node | None) -> None:
+        fetcher = self._fetcher
+        if source is None:
+            reason = FetchError(f"{self._file.path} could not be had from any source")
+            fetcher.life.after(LOOK_S, lambda: self._on_landed(reason))
             return
-        source = self._sources.popleft()
         store = fetcher.stores.get(source)
         has = store is not None and self._file.digest in store
 
@@ -264,5 +321,4 @@ class _Fetch:
             return
         self._transfer = None
         refused = self._fetcher.store.add(self._file)
-        path = self._file.path
-        self._on_done(FileMissing(path, refused) if refused else FileReady(self._file, source))
+        self._on_landed(FetchError(refused) if refused else source)

@@ -25,7 +25,7 @@ from sureline.journal.events import (
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
 from sureline.run.keeper import page
-from sureline.run.keeping import EVENTS_MAX, NumberedEvent, Position
+from sureline.run.keeping import EVENTS_MAX, NumberedEvent, Position, line_on
 from sureline.run.options import Past
 from sureline.world.protocol import Recordable
 from sureline.world.simulated.disk import Disk, DiskRecorder
@@ -73,7 +73,7 @@ class DiskRecorded:
         self._bodies: list[bytes] = []
         self._read_on()
         earlier = bisect_right(self._positions, epoch * POSITIONS_PER_EPOCH)
-        self.base: Position = self._positions[earlier - 1] if earlier else 0
+        self.line = line_on((), self._positions[:earlier])
 
     def _read_on(self) -> None:
         for event in self._disk.surviving(len(self._positions)):

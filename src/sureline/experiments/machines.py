@@ -11,12 +11,12 @@ from sureline.experiments.distributions import Distribution
 from sureline.experiments.invariants import Ran
 from sureline.experiments.machine_files import SimulatedFetcher, Store
 from sureline.experiments.machine_journal import SimulatedRecorder
+from sureline.experiments.machine_kept import KeptOnDisk
 from sureline.experiments.machine_runner import SimulatedRunner
 from sureline.experiments.market import Seller, seller_of
 from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
-from sureline.run.keeper import KeptInMemory
 from sureline.strategies import strategy
 from sureline.world.simulated.delays import (
     Constant,
@@ -43,8 +43,10 @@ class Box(msgspec.Struct):
     capacity: Capacity
     store: Store
     log: list[Ran]
-    kept: KeptInMemory = msgspec.field(default_factory=KeptInMemory)
+    kept: KeptOnDisk
     """Copies of runs that others drive."""
+    unknown: tuple[str, ...] = ()
+    """Messages that its version does not know."""
     seller: Seller = msgspec.field(default_factory=Seller)
 
     @property
@@ -117,7 +119,9 @@ def make_machines(
             spec.power * (1.0 - spec.background_load),
             f"{seed}/{node}",
         )
-        box = boxes[node] = Box(node, site.name, capacity, store, [], seller=seller)
+        kept = KeptOnDisk(sim, node)
+        unknown = site.unknown if is_peer else ()
+        box = boxes[node] = Box(node, site.name, capacity, store, [], kept, unknown, seller)
         sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
     return boxes
 
@@ -128,7 +132,7 @@ def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
             yield node, site, True
     wanted = scenario.workload.site or scenario.sites[0].name
     home = next(site for site in scenario.sites if site.name == wanted)
-    for node in scenario.submitter_names():
+    for node in [*scenario.submitter_names(), *scenario.standby_names()]:
         if node not in scenario.machine_names():
             yield node, home, False
 
@@ -149,5 +153,7 @@ def make_parts(box: Box, stores: dict[str, Store], work: Work) -> MachineParts:
     def ended(how: Ending) -> None:
         # Parts are made at their first use, so whichever was used hears of it; twice does no harm.
         box.store.process_died(power=how == "crash")
+        if how == "crash":
+            box.kept.power_lost()
 
     return MachineParts(runner, fetcher, recorder)

@@ -18,17 +18,32 @@ PROTOCOLS = ("lookups", "broadcasts")
 KINDS = ("workflow", *GENERATED, *PROTOCOLS)
 HONEST, GREEDY, STALLING = "honest", "greedy", "stalling"
 BEHAVIOURS = (HONEST, GREEDY, STALLING)
-WHATS = ("crash", "kill", "restart", "freeze", "thaw", "slow", "clock", "partition", "heal")
+WHATS = (
+    "crash",
+    "kill",
+    "restart",
+    "freeze",
+    "thaw",
+    "slow",
+    "slow_disk",
+    "full_disk",
+    "clock",
+    "partition",
+    "heal",
+)
 UNDONE_BY = {
     "crash": "restart",
     "kill": "restart",
     "freeze": "thaw",
     "slow": "full speed",
+    "slow_disk": "fast disk",
+    "full_disk": "room on disk",
     "partition": "heal",
 }
 """How a fault that lasts `for` a while ends."""
 PEERS = "peers"
 SUBMITTER = "submitter"
+STANDBY = "standby"
 
 
 class Dealing(msgspec.Struct, frozen=True):
@@ -65,6 +80,8 @@ class Site(msgspec.Struct, frozen=True):
     clock_offset_s: Distribution
     clock_drift: Distribution
     dealing: Dealing = Dealing()
+    unknown: tuple[str, ...] = ()
+    """Tags of messages that its machines do not know: they are of another version."""
 
     def names(self) -> list[str]:
         return [f"{self.name}{number}" for number in range(1, self.machines + 1)]
@@ -99,6 +116,10 @@ class Workload(msgspec.Struct, frozen=True):
     runs: int = 1
     every_s: Distribution = constant(60.0)
     """Between the submissions of two runs."""
+    standbys: int = 0
+    """Machines for each run at which somebody looks after it, to take it over."""
+    look_s: Distribution = constant(20.0)
+    """Between two looks of such a one."""
     begin_s: float = 10.0
     """When the first one is submitted: until then the grid comes together."""
     cancel_s: float | None = None
@@ -141,8 +162,8 @@ class Fault(msgspec.Struct, frozen=True):
     """How many of `whom` it befalls, picked at random; None for all."""
     lasts_s: Distribution | None = None
     factor: float = 1.0
-    by_s: Distribution | None = None
-    """How far a clock is set forward."""
+    by_s: Distribution = constant(0.0)
+    """By how much a clock is set forward."""
     groups: tuple[tuple[str, ...], ...] = ()
     until_s: float = float("inf")
     times: int | None = None
@@ -190,18 +211,25 @@ class Scenario(msgspec.Struct, frozen=True):
             return [SUBMITTER]
         return [f"{SUBMITTER}{number}" for number in range(1, self.workload.runs + 1)]
 
+    def standby_names(self) -> list[str]:
+        """The nodes at which runs are looked after, those of the first run first."""
+        count = len(self.submitter_names()) * self.workload.standbys
+        return [f"{STANDBY}{number}" for number in range(1, count + 1)]
+
     def meant(self, whom: str) -> list[str]:
         """The nodes that a word of `whom` stands for; none if it stands for nothing."""
         if whom == PEERS:
             return self.machine_names()
         if whom == SUBMITTER:
             return self.submitter_names()
+        if whom == STANDBY:
+            return self.standby_names()
         for site in self.sites:
             if whom == site.name:
                 return site.names()
             if _is_machine_of(site, whom):
                 return [whom]
-        return [whom] if whom in self.submitter_names() else []
+        return [whom] if whom in (*self.submitter_names(), *self.standby_names()) else []
 
 
 def _is_machine_of(site: Site, name: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from sureline.assembly.words import messages
 from sureline.experiments.distributions import Distribution, constant
 from sureline.experiments.scenario import (
     BEHAVIOURS,
@@ -17,6 +18,7 @@ from sureline.experiments.scenario import (
     KINDS,
     PEERS,
     PROTOCOLS,
+    STANDBY,
     SUBMITTER,
     UNDONE_BY,
     WHATS,
@@ -45,6 +47,7 @@ from sureline.workflow.read import read_bytes
 MACHINES_MAX = 1_000_000
 TASKS_MAX = 1_000_000
 RUNS_MAX = 1000
+STANDBYS_MAX = 10
 DELAY_FORMS = ("uniform", "lognormal", "exponential", "choice")
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 
@@ -107,7 +110,7 @@ def _sites(grid: Table) -> tuple[Site, ...]:
     sites: list[Site] = []
     for table in tables:
         name = table.text("name")
-        if not _NAME.fullmatch(name) or name in (PEERS, SUBMITTER):
+        if not _NAME.fullmatch(name) or name in (PEERS, SUBMITTER, STANDBY):
             table.wrong("name", f"'{name}' cannot be a site's name", "use letters and digits")
         elif any(name == other.name for other in sites):
             table.wrong("name", f"'{name}' is given twice", "give one of them another name")
@@ -152,7 +155,18 @@ def _site(table: Table, base: Site, one: bool) -> Site:
         ),
         clock_drift=table.distribution("clock_drift", base.clock_drift, least=-0.5, most=0.5),
         dealing=_dealing(table, base.dealing),
+        unknown=_unknown(table) if "unknown" in table else base.unknown,
     )
+
+
+def _unknown(table: Table) -> tuple[str, ...]:
+    tags = table.texts("unknown")
+    known = sorted(str(message.__struct_config__.tag) for message in messages())
+    for tag in tags:
+        if tag not in known:
+            hint = did_you_mean(tag, known, "a message is named as in `simulate --json`")
+            table.wrong("unknown", f"there is no message '{tag}'", hint)
+    return tags
 
 
 def _dealing(table: Table, base: Dealing) -> Dealing:
@@ -228,6 +242,8 @@ def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workloa
         if strategy(workload.strategy).where == "here" and not one:
             hint = "give the grid `machines = 1` and one run, or choose another strategy"
             table.wrong("strategy", f"'{workload.strategy}' is for one machine and one run", hint)
+        if strategy(workload.strategy).where == "here" and workload.standbys:
+            table.wrong("standbys", f"'{workload.strategy}' is for one machine", "leave it out")
         _check_paid(table, workload, sites)
     table.done()
     return workload
@@ -259,6 +275,8 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
         runs=table.count("runs", 1, 1, RUNS_MAX),
         every_s=table.distribution("every", plain.every_s, parse_duration),
         cancel_s=table.duration("cancel", 0.0) or None,
+        standbys=table.count("standbys", 0, most=STANDBYS_MAX),
+        look_s=table.distribution("look", plain.look_s, parse_duration, least=1.0),
         fail=table.number("fail", 0.0, most=1.0),
         fail_kinds=_fail_kinds(table.table("fail_kinds")) if "fail_kinds" in table else {},
         retries=None if retries < 0 else retries,
@@ -358,11 +376,10 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
         lasts = table.distribution("for", constant(60.0), parse_duration)
         if what and what not in UNDONE_BY:
             table.wrong("for", f"'{what}' does not last", "leave it out")
-    factor = table.number("factor", 0.5, 1e-6, 1e6) if what == "slow" else 1.0
-    by = None
+    factor = table.number("factor", 0.5, 1e-6, 1e6) if what in ("slow", "slow_disk") else 1.0
+    by_s = constant(-3600.0)
     if what == "clock":
-        signed = parse_signed_duration
-        by = table.distribution("by", constant(-3600.0), signed, least=-1e9, most=1e9)
+        by_s = table.distribution("by", by_s, parse_signed_duration, least=-1e9, most=1e9)
     groups = table.groups("groups") if what == "partition" else ()
     if what == "partition" and len(groups) < 2:
         table.wrong("groups", "fewer than two groups", 'write groups = [["a"], ["b"]]')
@@ -370,10 +387,10 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
     for key, words in [("whom", whom), *(("groups", group) for group in groups)]:
         for word in words:
             if not scenario.meant(word):
-                known = [PEERS, SUBMITTER, *(site.name for site in scenario.sites)]
+                known = [PEERS, SUBMITTER, STANDBY, *(site.name for site in scenario.sites)]
                 hint = did_you_mean(word, known, "name a machine, a site, peers or submitter")
                 table.wrong(key, f"'{word}' is nobody here", hint)
-    return Fault(what, whom, count=count, lasts_s=lasts, factor=factor, by_s=by, groups=groups)
+    return Fault(what, whom, count=count, lasts_s=lasts, factor=factor, by_s=by_s, groups=groups)
 
 
 def _checks(table: Table) -> Checks:

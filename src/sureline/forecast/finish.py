@@ -17,7 +17,13 @@ from sureline.forecast.kernel import COUNTED_MAX
 from sureline.forecast.pools import Offers, pools_for
 from sureline.forecast.progress import DONE, FAILED, RUNNING, Attempt, Progress
 from sureline.forecast.remaining import Projection, total_s
-from sureline.forecast.result import CRITICAL_MAX, QUANTILE_SHARES, Basis, Forecast
+from sureline.forecast.result import (
+    CRITICAL_MAX,
+    GUESSED_MAX,
+    QUANTILE_SHARES,
+    Basis,
+    Forecast,
+)
 from sureline.forecast.rooms import Rooms, rooms_for
 from sureline.forecast.shape import Flags, Floats, Ints, Shape
 from sureline.forecast.simulate import Copy, Running, Simulated, simulated
@@ -81,6 +87,7 @@ def finish_forecast(
         surety,
         0.0 if surety is None else error_of_share(surety, len(times)),
         _critical(shape, units, found),
+        _guessed(durations, np.flatnonzero(units.unit_of >= 0)),
     )
 
 
@@ -210,6 +217,10 @@ def _critical(shape: Shape, units: Units, found: Simulated) -> tuple[tuple[str, 
         for unit in order.tolist()
         if found.decided[unit]
     )
+
+
+def _guessed(durations: Durations, tasks: Ints) -> tuple[int, ...]:
+    return tuple(tasks[durations.source[tasks] == GUESS][:GUESSED_MAX].tolist())
 
 
 def basis_of(durations: Durations, tasks: Ints) -> Basis:

@@ -15,6 +15,7 @@ _UNITS = ((1.0, "s", 90.0), (60.0, "min", 5400.0), (3600.0, "h", 172800.0), (864
 Method = Literal["montecarlo", "pert", "cpm"]
 QUANTILE_SHARES = (0.01, 0.05, *(n / 20 for n in range(2, 19)), 0.95, 0.99)
 CRITICAL_MAX = 20
+GUESSED_MAX = 100_000
 
 
 class Basis(msgspec.Struct, frozen=True):
@@ -61,6 +62,8 @@ class Forecast(msgspec.Struct, frozen=True):
     critical: tuple[tuple[str, float], ...] = ()
     """The tasks that decide when the run ends, and in which share of the simulated runs each did;
     the most decisive first, CRITICAL_MAX at most."""
+    guessed: tuple[int, ...] = ()
+    """The open tasks, by index, of whose durations nothing is known; GUESSED_MAX at most."""
 
 
 def describe(forecast: Forecast, now: float) -> str:

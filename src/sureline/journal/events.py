@@ -128,6 +128,10 @@ class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
     here_bytes: int = 0
     peer_files: int = 0
     peer_bytes: int = 0
+    unkept: str = ""
+    """Why a call's result is not reused by later runs; '' if it is."""
+    trace: str = ""
+    """Of a call that raised: how it was called, and the traceback."""
 
 
 class TaskRetried(TaskEvent, frozen=True, tag="task retried"):

@@ -26,7 +26,7 @@ from sureline.journal.explain_waits import (
 )
 from sureline.journal.story import in_words
 from sureline.journal.words import counted, duration, listed
-from sureline.workflow.model import Graph, Pause
+from sureline.workflow.model import Call, Graph, Pause
 
 WORTH_TELLING_S = 0.1
 """Shorter waits need no reason."""
@@ -260,6 +260,8 @@ class _Telling:
             self._say(f"It is not tried again: {allowed}.")
         self._tell_attempts()
         self._tell_when()
+        if ended is not None and ended.trace:
+            self._say(f"It raised {ended.trace.strip()}")
         self._say(f"What it wrote: sureline logs {self.view.run} {case.task}.")
 
     def _cancelled(self) -> None:
@@ -281,9 +283,10 @@ class _Telling:
     def _tell_attempts(self) -> None:
         last = self.case.attempts[-1:]
         for one in self.case.attempts:
-            if one.outcome in ("", "succeeded") and one in last:
+            if one.outcome in ("", "succeeded") and one in last and one.delay_s is None:
                 continue
-            end = one.outcome or "was lost with the process that drove the run"
+            given_back = "was given back" if one.delay_s is not None else ""
+            end = one.outcome or given_back or "was lost with the process that drove the run"
             reason = f": {one.reason}" if one.reason else ""
             again = "" if one.delay_s is None else f"; tried again {duration(one.delay_s)} later"
             self._say(f"Attempt {one.attempt} {_did(end)}{reason}{again}.")
@@ -322,6 +325,7 @@ class _Telling:
 
     def _tell_not_reused(self) -> None:
         case = self.case
+        self._tell_unkept()
         if self.earlier is None:
             return
         if isinstance(case.described.action, Pause):
@@ -330,6 +334,12 @@ class _Telling:
         if case.fresh:
             self._say(
                 f"Its result of run {self.earlier.run} was not looked for, because of --fresh."
+            )
+            self.e.not_reused = NotReused(self.earlier.run, [])
+            return
+        if self.earlier.unkept:
+            self._say(
+                f"Its result of run {self.earlier.run} was not reused: {self.earlier.unkept}."
             )
             self.e.not_reused = NotReused(self.earlier.run, [])
             return
@@ -344,6 +354,14 @@ class _Telling:
                 f"Nothing has changed since run {self.earlier.run}, but the stored files of that "
                 "result were gone or damaged when it was looked for."
             )
+
+    def _tell_unkept(self) -> None:
+        """Whether later runs may use its result."""
+        action, ended = self.case.described.action, self.case.ended
+        why = action.unkept if isinstance(action, Call) else ""
+        why = why or (ended.unkept if ended is not None else "")
+        if why:
+            self._say(f"Its result will not be reused: {why}.")
 
 
 def _did(outcome: str) -> str:

@@ -115,6 +115,8 @@ class Case:
                     one.reason, one.elapsed_s = event.reason, event.elapsed_s
             case TaskRetried() if self.attempts:
                 self.attempts[-1].delay_s = event.delay_s
+                if not self.attempts[-1].outcome:
+                    self.attempts[-1].reason = event.reason
             case TaskRevoked():
                 self.revoked = event.reason
                 self.ended = None

@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One thing that is not as it was. `what` is command, function, arguments, result, input, env,
-    stdin or outputs; `name` says which input, variable or task; `told` says it in words."""
+    """One thing that is not as it was. `what` is command, code, function, arguments, result, input,
+    env, stdin or outputs; `name` says which part of the code, input, variable or task; `told` says
+    it in words."""
 
     what: str
     name: str
@@ -38,6 +39,10 @@ class Made(msgspec.Struct, frozen=True):
     """The content and executability of what it read, by path; less if not yet known."""
     results: dict[str, str]
     """The digests of the results that a call's arguments refer to, by task."""
+    reached: dict[str, str] = {}
+    """What code a call reaches, part by part; empty if that was not noted."""
+    unkept: str = ""
+    """Why that result is not reused; '' if it is."""
 
 
 class Files:
@@ -46,6 +51,7 @@ class Files:
     def __init__(self) -> None:
         self._records: dict[str, FileRecord] = {}
         self._results: dict[str, bytes] = {}
+        self._unkept: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
         match event:
@@ -53,6 +59,7 @@ class Files:
                 self._records[event.file.path] = event.file
             case TaskEnded() if event.outcome in COMMITS:
                 self._records.update((record.path, record) for record in event.outputs)
+                self._unkept[event.task] = event.unkept
                 if event.result is not None:
                     self._results[event.task] = event.result
             case TaskRevoked():
@@ -66,7 +73,9 @@ class Files:
                 inputs[record.path] = (record.digest, record.executable)
         uses = task.action.uses if isinstance(task.action, Call) else ()
         results = {name: found for name in uses if (found := self._result(name))}
-        return Made(run, task, inputs, results)
+        code = task.action.code if isinstance(task.action, Call) else ""
+        reached = dict(graph.reached.get(code, {}))
+        return Made(run, task, inputs, results, reached, self._unkept.get(task.name, ""))
 
     def _whole(self, graph: Graph, path: str) -> FileRecord | None:
         """The record of a path; a part of a directory that a task makes counts as all of it."""
@@ -110,23 +119,54 @@ def _action_changes(then: Made, now: Made) -> list[Change]:
     a, b = then.task, now.task
     found: list[Change] = []
     match a.action, b.action:
-        case Command(run=old), Command(run=new):
+        case Command(run=old, shell=old_shell), Command(run=new, shell=new_shell):
             if old != new:
                 found.append(Change("command", "", _command_told(old, new)))
+            if old_shell != new_shell:
+                told = f"its shell is {new_shell or 'bash'} (was {old_shell or 'bash'})"
+                found.append(Change("command", "shell", told))
             if a.stdin != b.stdin:
                 told = f"its standard input is {b.stdin or 'empty'} (was {a.stdin or 'empty'})"
                 found.append(Change("stdin", b.stdin or "", told))
             if sorted(a.outputs) != sorted(b.outputs):
                 found.append(_outputs_change(a, b))
-        case Call(function=old_f, arguments=old_a), Call(function=new_f, arguments=new_a):
-            if old_f != new_f:
-                found.append(Change("function", "", "the function's code changed"))
+        case Call(arguments=old_a), Call(arguments=new_a):
+            found += _code_changes(then, now)
             if old_a != new_a:
                 found.append(Change("arguments", "", "the call's arguments changed"))
         case _:
             if type(a.action) is not type(b.action):
                 found.append(Change("command", "", "it is another sort of task now"))
     return found
+
+
+def _code_changes(then: Made, now: Made) -> list[Change]:
+    """What of the code is not as it was, by name."""
+    a, b = then.task.action, now.task.action
+    assert isinstance(a, Call)
+    assert isinstance(b, Call)
+    if (a.code or a.function) == (b.code or b.function):
+        return []
+    if not then.reached or not now.reached:
+        return [Change("function", "", "the function's code changed")]
+    return _mapping_changes("code", then.reached, now.reached, _code_told)
+
+
+def _code_told(part: str, old: str | None, new: str | None) -> str:
+    """
+    >>> _code_told("module lib", "12", "ab"), _code_told("package numpy", "2.0", "2.1")
+    ('module lib changed', 'numpy is 2.1 (was 2.0)')
+    """
+    if old is None:
+        return f"it uses {part} now and did not before"
+    if new is None:
+        return f"it no longer uses {part}"
+    sort, _, name = part.partition(" ")
+    if sort in ("package", "python"):
+        return f"{name or 'Python'} is {new} (was {old})"
+    if new == "absent":
+        return f"{part} is gone"
+    return f"{part} changed"
 
 
 def _command_told(old: str, new: str) -> str:

@@ -38,6 +38,19 @@ def select(selector: str, runs: Sequence[RunSummary]) -> RunSummary:
     return _by_prefix(selector, runs)
 
 
+def select_to_resume(selector: str, runs: Sequence[RunSummary]) -> RunSummary:
+    """The same, for a run that is to go on: `last` is the newest that has not succeeded."""
+    if selector != "last" or not runs:
+        return select(selector, runs)
+    for run in reversed(runs):
+        if run.state != "succeeded":
+            return run
+    raise UserError(
+        f"there is nothing to resume: all runs here have succeeded (the last is {runs[-1].run}); "
+        "start one with: sureline run FILE"
+    )
+
+
 def _last_failed(runs: Sequence[RunSummary]) -> RunSummary:
     for run in reversed(runs):
         if run.state == "failed":

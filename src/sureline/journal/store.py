@@ -181,21 +181,45 @@ class Journal:
         self.sync_now()
         return run
 
-    def take(self, run: str, opened: Callable[[int], Opened]) -> RunWriter:
+    def forget(self, run: str) -> None:
+        """Remove a run, durably, as if it had never been."""
+        with transaction(self.connection, self.path):
+            run_id = self._id(run)
+            for table in (
+                "graphs",
+                "events",
+                "commits",
+                "results",
+                "requests",
+                "kept",
+                "durations",
+            ):
+                self.connection.execute(f"DELETE FROM {table} WHERE run = ?", (run_id,))
+            self.connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        self.sync_now()
+
+    def take(
+        self,
+        run: str,
+        opened: Callable[[int], Opened],
+        next_epoch: Callable[[int], int] = lambda last: last + 1,
+    ) -> RunWriter:
         """Become the run's only writer, durably; `opened` is given the new epoch.
 
         Requests to the previous writer are dropped, and its next flush raises FencedError.
         """
         with transaction(self.connection, self.path):
             run_id = self._id(run)
+            last = "SELECT epoch FROM runs WHERE id = ?"
+            epoch = next_epoch(self.connection.execute(last, (run_id,)).fetchone()[0])
             self.connection.execute(
-                "UPDATE runs SET epoch = epoch + 1, sequence = 0, state = 'running', ended = NULL,"
+                "UPDATE runs SET epoch = ?, sequence = 0, state = 'running', ended = NULL,"
                 " failed = 0, cancelled = 0 WHERE id = ?",
-                (run_id,),
+                (epoch, run_id),
             )
             self.connection.execute("DELETE FROM requests WHERE run = ?", (run_id,))
-            epoch, *counts = self.connection.execute(
-                "SELECT epoch, total, succeeded, reused FROM runs WHERE id = ?", (run_id,)
+            counts = self.connection.execute(
+                "SELECT total, succeeded, reused FROM runs WHERE id = ?", (run_id,)
             ).fetchone()
             tasks = self.connection.execute("SELECT task FROM commits WHERE run = ?", (run_id,))
             committed = {task for (task,) in tasks}
@@ -242,6 +266,11 @@ class Journal:
             after = rows[-1][0]
             if len(rows) < _PAGE_ROWS:
                 return
+
+    def committed(self, run: str) -> list[str]:
+        """The names of the tasks that have a result."""
+        rows = self._rows("SELECT task FROM commits WHERE run = ?", self._id(run))
+        return [task for (task,) in rows]
 
     def commits(self, run: str) -> Iterator[TaskEnded]:
         """The results of the run, one per task that has one, by the name of the task."""

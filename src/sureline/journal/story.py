@@ -48,7 +48,8 @@ def _progressed(event: TaskProgressed) -> str:
 
 
 def _retried(event: TaskRetried) -> str:
-    return f"will be tried again in {duration(event.delay_s)}"
+    reason = f": {event.reason}" if event.reason else ""
+    return f"will be tried again in {duration(event.delay_s)}{reason}"
 
 
 def _revoked(event: TaskRevoked) -> str:

@@ -65,6 +65,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str
     exit_code: int | None = None
     signal: int | None = None
+    trace: str = ""
 
 
 class TaskView(msgspec.Struct, omit_defaults=True):
@@ -276,7 +277,15 @@ def _ended(task: TaskView, event: TaskEnded) -> TaskState:
     if event.outcome == "cancelled":
         return "cancelled"
     task.failures.append(
-        Failure(event.at, event.attempt, event.outcome, event.reason, event.exit_code, event.signal)
+        Failure(
+            event.at,
+            event.attempt,
+            event.outcome,
+            event.reason,
+            event.exit_code,
+            event.signal,
+            event.trace,
+        )
     )
     return "failed"
 

@@ -89,7 +89,11 @@ class PeerAgent(Agent):
                 self._start_waiting()
             case JobEnded():
                 self._release(key)
-                self.world.send(sender, Finished(run, task, attempt, event))
+                if event.missing:  # not the task's doing: what it needs must be had again
+                    refused = Refused(run, task, attempt, event.reason, event.missing)
+                    self.world.send(sender, refused)
+                else:
+                    self.world.send(sender, Finished(run, task, attempt, event))
                 self._start_waiting()
 
     def _release(self, key: Key) -> Bind:

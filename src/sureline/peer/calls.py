@@ -7,19 +7,25 @@ task's result: it travels as a persistent id, the task's name.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sureline.peer.fingerprint import fingerprint
+from sureline.peer.packed import Collected
+from sureline.peer.reach import by_value
 from sureline.workflow.mistakes import SurelineError
 
 __all__ = [
     "CallFailedError",
     "Handle",
+    "by_value_pickler",
+    "dump_apart",
     "dump_arguments",
+    "dump_by_value",
     "dump_error",
     "dump_function",
     "dump_value",
@@ -28,7 +34,7 @@ __all__ = [
     "load_error",
 ]
 
-_PROTOCOL = 5
+PROTOCOL = 5
 _MAX_ERROR_BYTES = 1 << 20
 
 
@@ -70,16 +76,33 @@ class RemoteTraceback(Exception):  # noqa: N818 - shown as a cause, never caught
 
 def dump_value(value: object) -> bytes:
     """Pickle a value. Raises what pickling raises if it cannot travel at all."""
+    return dump_apart(value, None)
+
+
+def dump_apart(value: object, take: Callable[[pickle.PickleBuffer], bool] | None) -> bytes:
+    """As `dump_value`; `take` is asked for each large buffer whether it stays in the pickle."""
     try:
-        data = pickle.dumps(value, _PROTOCOL)
+        data = pickle.dumps(value, PROTOCOL, buffer_callback=take)
     except Exception:
-        return _cloud().dumps(value, _PROTOCOL)  # type: ignore[no-any-return]  # it is untyped
-    return data if b"__main__" not in data else _cloud().dumps(value, _PROTOCOL)
+        data = b"__main__"
+    if b"__main__" not in data:
+        return data
+    if isinstance(take, Collected):
+        take.views.clear()
+    buffer = io.BytesIO()
+    by_value_pickler()(buffer, PROTOCOL, buffer_callback=take).dump(value)
+    return buffer.getvalue()
 
 
 def dump_function(function: Callable[..., object]) -> tuple[str, bytes]:
     """A function's digest (its fingerprint) and its bytes."""
-    return fingerprint(function), _cloud().dumps(function, _PROTOCOL)
+    return fingerprint(function), dump_by_value(function)
+
+
+def dump_by_value(value: object) -> bytes:
+    buffer = io.BytesIO()
+    by_value_pickler()(buffer, PROTOCOL).dump(value)
+    return buffer.getvalue()
 
 
 def dump_arguments(
@@ -94,13 +117,13 @@ def dump_arguments(
         data = b"__main__"
     if b"__main__" in data:
         uses.clear()
-        data = _dump(_by_value_pickler(), both, uses)
+        data = _dump(by_value_pickler(), both, uses)
     return data, tuple(uses)
 
 
 def _dump(pickler: type[pickle.Pickler], value: object, uses: dict[str, None]) -> bytes:
     buffer = io.BytesIO()
-    made = pickler(buffer, _PROTOCOL)
+    made = pickler(buffer, PROTOCOL)
     made.uses = uses  # type: ignore[attr-defined]  # both picklers note handles there
     made.dump(value)
     return buffer.getvalue()
@@ -118,19 +141,35 @@ class _PlainPickler(pickle.Pickler):
         return _note_handle(self, obj)
 
 
-def _by_value_pickler() -> type[pickle.Pickler]:
-    class ByValuePickler(_cloud().Pickler):  # type: ignore[misc]  # it is untyped
+@functools.cache
+def by_value_pickler() -> type[pickle.Pickler]:
+    """Carries functions and classes of the script by value."""
+    import cloudpickle
+
+    class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is untyped
+        uses: dict[str, None]
+
         def persistent_id(self, obj: object) -> str | None:
-            return _note_handle(self, obj)
+            return _note_handle(self, obj) if hasattr(self, "uses") else None
+
+        def reducer_override(self, obj: object) -> Any:
+            """A cached function says that its name is enough, which is not so for a script's."""
+            if isinstance(obj, functools._lru_cache_wrapper) and by_value(obj):
+                return _cached, (obj.__wrapped__, obj.cache_parameters())
+            return super().reducer_override(obj)
 
     return ByValuePickler
 
 
+def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
 def load_arguments(
-    data: bytes, result_of: Callable[[str], object]
+    data: bytes, result_of: Callable[[str], object], buffers: Iterable[Any] = ()
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments, each handle replaced by `result_of(task)`, asked for once per task."""
-    loader = _Unpickler(io.BytesIO(data))
+    loader = _Unpickler(io.BytesIO(data), buffers=buffers)
     loader.result_of = result_of
     args, kwargs = loader.load()
     return args, kwargs
@@ -139,8 +178,8 @@ def load_arguments(
 class _Unpickler(pickle.Unpickler):
     result_of: Callable[[str], object]
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
+    def __init__(self, file: io.BytesIO, *, buffers: Iterable[Any]) -> None:
+        super().__init__(file, buffers=buffers)
         self._results: dict[str, object] = {}
 
     def persistent_load(self, pid: str) -> object:
@@ -153,7 +192,7 @@ def dump_error(error: BaseException) -> bytes:
     """An exception as bytes that `load_error` surely understands."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
-        data = pickle.dumps((dump_value(error), trace), _PROTOCOL)
+        data = pickle.dumps((dump_value(error), trace), PROTOCOL)
         # many exceptions pickle well and fail to load: their constructors want other arguments
         load_error(data)
         if len(data) <= _MAX_ERROR_BYTES:
@@ -161,7 +200,7 @@ def dump_error(error: BaseException) -> bytes:
     except Exception:
         pass
     failed = CallFailedError(type(error).__qualname__, _text(error)[:10_000], trace[-100_000:])
-    return pickle.dumps((dump_value(failed), trace[-100_000:]), _PROTOCOL)
+    return pickle.dumps((dump_value(failed), trace[-100_000:]), PROTOCOL)
 
 
 def load_error(data: bytes) -> BaseException:
@@ -185,9 +224,3 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
-
-
-def _cloud() -> Any:
-    import cloudpickle
-
-    return cloudpickle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -12,6 +13,7 @@ _CHUNK_BYTES = 1 << 20
 _THREADS_FROM_BYTES = 8 << 20
 """Below this, starting threads costs more than they save."""
 _FICLONE = 0x40049409
+_FS_IOC_GETVERSION = 0x80087601
 _LINK_TRIES = 100
 
 NO_LINK = frozenset({errno.EMLINK, errno.EXDEV, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP})
@@ -114,53 +116,40 @@ def copy_file(source: str, target: str, mode: int) -> None:
     """Copy to a new file; `target` must not exist. `mode` is subject to the umask."""
     read = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        status = os.fstat(read)
-        write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
-            copy_open_file(read, write, status.st_size, status.st_dev)
-        finally:
-            os.close(write)
+        copy_to(read, os.fstat(read), target, mode)
     finally:
         os.close(read)
 
 
-def remove_tree(path: str) -> None:
-    """Remove a directory and all in it, also from directories that forbid it. Not finding
-    something is no error: that is what was wanted."""
-    empty_directory(path)
+class Made(NamedTuple):
+    """A file as it was made. Numbers of removed files are used again, generations are not."""
+
+    inode: int
+    generation: int
+    mtime_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, fd: int) -> Made:
+        status = os.fstat(fd)
+        return cls(status.st_ino, _generation(fd), status.st_mtime_ns, status.st_size)
+
+
+def copy_to(source: int, status: os.stat_result, target: str, mode: int) -> Made:
+    """As `copy_file`, from an open file; what the new one is like."""
+    write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        pass
+        copy_open_file(source, write, status.st_size, status.st_dev)
+        return Made.of(write)
+    finally:
+        os.close(write)
 
 
-def empty_directory(path: str) -> None:
-    """Remove all that is in a directory, but not the directory. Links are not followed."""
+def _generation(fd: int) -> int:
+    """0 where the file system does not tell."""
+    number = bytearray(8)
     try:
-        entries = _entries(path)
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        try:
-            if entry.is_dir(follow_symlinks=False):
-                remove_tree(entry.path)
-            else:
-                os.unlink(entry.path)
-        except FileNotFoundError:
-            pass
-        except PermissionError:
-            os.chmod(path, 0o700)
-            if entry.is_dir(follow_symlinks=False):
-                remove_tree(entry.path)
-            else:
-                os.unlink(entry.path)
-
-
-def _entries(path: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(path) as found:
-            return list(found)
-    except PermissionError:
-        os.chmod(path, 0o700)
-        with os.scandir(path) as found:
-            return list(found)
+        fcntl.ioctl(fd, _FS_IOC_GETVERSION, number)
+    except OSError:
+        return 0
+    return int.from_bytes(number[:4], "little")

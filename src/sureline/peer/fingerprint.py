@@ -1,160 +1,184 @@
-"""What a function does, as a digest: equal in every process, and different when the code is.
+"""What a call can reach of the user's own, part by part, each with a digest.
 
-It covers the code (with its constants), defaults, closure, and, through global names, the
-functions, classes and simple values of the same module that the code refers to. Functions of
-other modules count by name only: they are the machine's software, like programs on PATH.
-What is not understood is pickled; if that is not stable, results are just not reused.
+A part is equal in every process, and different when what it stands for is. Functions and classes
+that travel by value (those of the script, closures, lambdas) count by their code, with defaults,
+closure, bases and the globals that they name, by value. What is imported by name counts as its
+module does (`peer.reach`). The digest of all parts is the code's part of a call's key; the parts
+themselves let `explain` say what changed.
+
+What cannot be followed makes the call one that is not reused: better slow than wrong.
 """
 
 from __future__ import annotations
 
+import sys
 import types
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 
-_MAX_OBJECTS = 10_000
-"""How many objects are looked into; past this, names alone count."""
-_ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
+from sureline.peer.reach import Modules, by_value, code_digest, digest_of, found, is_standard
+from sureline.peer.spelling import Spelling
+
+__all__ = ["Reach", "Walk", "fingerprint"]
+
+_MADE_IN_PYTHON = 1 << 9
+"""The flag of classes made at run time; others are the interpreter's or an extension's."""
+
+
+class Reach(NamedTuple):
+    """What a function, with what it is called with, reaches."""
+
+    digest: str
+    parts: dict[str, str]
+    hidden: str
+    """Why not all of it could be followed; '' if it could."""
 
 
 def fingerprint(function: object) -> str:
-    """A blake3 digest (hex) of what a function does."""
-    digest = blake3()
-    _Walk(digest).add(function)
-    return str(digest.hexdigest())
+    """A digest (hex) of what a function does."""
+    walk = Walk()
+    walk.root(function)
+    return walk.reach().digest
 
 
-class _Walk:
-    def __init__(self, digest: Any) -> None:
-        self._digest = digest
-        self._seen: dict[int, int] = {}
+class Walk:
+    """Gathers parts. `root` adds a function, class or value; `reach` tells what was found."""
+
+    def __init__(self, begun: Walk | None = None) -> None:
+        """`begun`: go on from what that one found."""
+        self._parts: dict[str, str] = {} if begun is None else dict(begun._parts)
+        self._modules = Modules(self._parts)
+        self._waiting: list[tuple[str, Callable[[Spelling], None]]] = []
         self._kept: list[object] = []
         """Objects must live as long as their ids are remembered."""
+        self._hidden: dict[str, None] = {} if begun is None else dict(begun._hidden)
+        self._watched: list[tuple[Any, str | None, object]] = []
+        self._sizes: list[tuple[Any, int]] = []
+        self._mutable = False
+        self._quiet = False
+        self._named: dict[str, set[str]] = {} if begun is None else dict(begun._named)
+        """The parts that each part names."""
+        self._at = ""
 
-    def _write(self, *parts: object) -> None:
-        for part in parts:
-            data = (
-                part if isinstance(part, bytes) else repr(part).encode("utf-8", "backslashreplace")
+    def watch(self, scope: Any, name: str | None, value: object) -> None:
+        """A global, or a cell (without name), had this value."""
+        self._watched.append((scope, name, value))
+
+    def watch_class(self, cls: type) -> None:
+        members = vars(cls)
+        self._sizes.append((members, len(members)))
+        self._watched += [(members, name, value) for name, value in members.items()]
+
+    def may_change(self) -> None:
+        """Something was reached whose change could not be told by looking at what is watched."""
+        if not self._quiet:
+            self._mutable = True
+
+    @contextmanager
+    def made_with_its_class(self) -> Iterator[None]:
+        """What is written now changes only if its class, which is watched, does."""
+        self._quiet = True
+        yield
+        self._quiet = False
+
+    def holds(self) -> bool:
+        """Whether all that was reached is surely as it was."""
+        return (
+            not self._mutable
+            and all(len(members) == size for members, size in self._sizes)
+            and all(
+                (scope.cell_contents if name is None else scope.get(name)) is value
+                for scope, name, value in self._watched
             )
-            self._digest.update(len(data).to_bytes(8, "big") + data)
-
-    def add(self, value: Any) -> None:
-        if isinstance(value, _ATOMS):
-            self._write(type(value).__name__, value)
-            return
-        if id(value) in self._seen:
-            self._write("again", self._seen[id(value)])
-            return
-        if len(self._seen) >= _MAX_OBJECTS:
-            self._write("more", type(value).__name__)
-            return
-        self._seen[id(value)] = len(self._seen)
-        self._kept.append(value)
-        self._add_compound(value)
-
-    def _add_compound(self, value: Any) -> None:
-        if isinstance(value, types.FunctionType):
-            self._add_function(value)
-        elif isinstance(value, types.CodeType):
-            self._add_code(value)
-        elif isinstance(value, types.MethodType):
-            self._write("method")
-            self.add(value.__func__)
-            self.add(value.__self__)
-        elif type(value) in (tuple, list):
-            self._write(type(value).__name__, len(value))
-            for item in value:
-                self.add(item)
-        elif type(value) in (set, frozenset):
-            self._write(type(value).__name__, sorted(fingerprint(item) for item in value))
-        elif type(value) is dict:
-            self._write("dict", len(value))
-            for key, item in value.items():
-                self.add(key)
-                self.add(item)
-        elif isinstance(value, types.ModuleType):
-            self._write("module", value.__name__)
-        elif isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
-            self._write("builtin", getattr(value, "__module__", None), value.__qualname__)
-        elif isinstance(value, type):
-            self._add_class(value)
-        else:
-            self._add_other(value)
-
-    def _add_function(self, function: types.FunctionType) -> None:
-        self._write("function", function.__module__, function.__qualname__)
-        self.add(function.__code__)
-        self.add(function.__defaults__)
-        self.add(function.__kwdefaults__)
-        for cell in function.__closure__ or ():
-            try:
-                self.add(cell.cell_contents)
-            except ValueError:
-                self._write("empty cell")
-        for name in sorted(global_names(function.__code__)):
-            if name in function.__globals__:
-                self._write("global", name)
-                self._add_global(function.__globals__[name], function.__module__)
-
-    def _add_global(self, value: Any, module: str) -> None:
-        """What belongs to the same module counts whole, everything else by name."""
-        if isinstance(value, (types.FunctionType, type)) and value.__module__ != module:
-            self._write("elsewhere", value.__module__, value.__qualname__)
-        elif isinstance(value, (types.FunctionType, type, *_ATOMS)) or type(value) in (
-            tuple,
-            list,
-            set,
-            frozenset,
-            dict,
-        ):
-            self.add(value)
-        else:
-            self._write("object", type(value).__module__, type(value).__qualname__)
-
-    def _add_code(self, code: types.CodeType) -> None:
-        self._write("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars)
-        self._write(
-            code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
         )
-        constants = code.co_consts
-        self._write(len(constants))
-        for constant in constants:
-            self.add(constant)
 
-    def _add_class(self, cls: type) -> None:
-        self._write("class", cls.__module__, cls.__qualname__)
-        for base in cls.__bases__:
-            self._write("base", base.__module__, base.__qualname__)
-        for name, value in sorted(vars(cls).items()):
-            plain = getattr(value, "__func__", value)
-            if isinstance(plain, (types.FunctionType, *_ATOMS)) and name != "__doc__":
-                self._write("member", name)
-                self.add(plain)
+    def digest_of(self, part: str) -> str:
+        """Of one part and all that it reaches in turn."""
+        found, waiting = {part}, [part]
+        while waiting:
+            more = self._named.get(waiting.pop(), set()) - found
+            found |= more
+            waiting += more
+        whole = [
+            (one, code_digest(one[7:]) if one.startswith("module ") else self._parts.get(one))
+            for one in sorted(found)
+        ]
+        return digest_of(repr(whole).encode("utf-8", "backslashreplace"))
 
-    def _add_other(self, value: Any) -> None:
-        import functools
+    def _name(self, part: str) -> None:
+        self._named.setdefault(self._at, set()).add(part)
 
-        if isinstance(value, functools.partial):
-            self._write("partial")
-            for part in (value.func, value.args, value.keywords):
-                self.add(part)
+    def root(self, thing: Any, name: str = "") -> None:
+        """Add what a call names itself; `name` it if it has none."""
+        label = name or "the function"
+        named = self.refer(thing) if isinstance(thing, types.FunctionType | type) else None
+        if named is None:
+            self._waiting.append((label, lambda stream: stream.add(thing)))
+        elif not name:
+            self._parts[label] = named
+        self._drain()
+
+    def reach(self) -> Reach:
+        self._drain()
+        self._parts["python"] = ".".join(map(str, sys.version_info[:2]))
+        data = repr(sorted(self._parts.items())).encode("utf-8", "backslashreplace")
+        for module in self._modules.hidden:
+            self.hide(f"{module} imports modules by names that only it knows")
+        return Reach(str(blake3(data).hexdigest()), dict(self._parts), "; ".join(self._hidden))
+
+    def hide(self, why: str) -> None:
+        self._hidden[why] = None
+
+    def module(self, name: str, names: tuple[str, ...] = ()) -> None:
+        if name != "__main__" and not is_standard(name.partition(".")[0]):
+            self._modules.add(name, names)
+            for one in (name, *(f"{name}.{inside}" for inside in names)):
+                self._name(f"module {one}")
+            self._name(f"package {name.partition('.')[0]}")
+
+    def refer(self, thing: Any) -> str | None:
+        """A name that stands for a function or class, whose part is added; None if it has none
+        and must be written out."""
+        module = getattr(thing, "__module__", None) or ""
+        qualname = thing.__qualname__
+        if isinstance(thing, type) and not thing.__flags__ & _MADE_IN_PYTHON:
+            self.module(module)
+            return f"{module}:{qualname}"
+        if by_value(thing):
+            if module != "__main__" or found(module, qualname) is not thing:
+                return None
+            sort = "class" if isinstance(thing, type) else "function"
+            self._name(f"{sort} {qualname}")
+            self._once(f"{sort} {qualname}", thing)
+            return f"{sort} {qualname}"
+        self.module(module)
+        return f"{module}:{qualname}"
+
+    def _once(self, name: str, thing: Any) -> None:
+        if name in self._parts:
             return
-        wrapped = getattr(value, "__wrapped__", None)
-        if wrapped is not None:
-            self._write("wrapper", type(value).__qualname__)
-            self.add(wrapped)
-            return
-        import cloudpickle
+        self._parts[name] = ""  # so that a recursion ends
+        self._kept.append(thing)
+        self._waiting.append((name, lambda stream: stream.spell(thing)))
 
-        self._write("pickled", type(value).__module__, type(value).__qualname__)
-        self._write(cloudpickle.dumps(value, 5))
+    def global_value(self, name: str, value: Any) -> None:
+        """Add a global of the script by its value."""
+        label = f"global {name}"
+        self._name(label)
+        if label not in self._parts:
+            self._parts[label] = ""
+            self._waiting.append((label, lambda stream: stream.add(value)))
 
-
-def global_names(code: types.CodeType) -> set[str]:
-    """Names that the code, or code nested in it, may look up among the globals."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= global_names(constant)
-    return found
+    def _drain(self) -> None:
+        while self._waiting:
+            name, write = self._waiting.pop()
+            stream = Spelling(self)
+            self._at = name
+            try:
+                write(stream)
+            except Exception as error:  # user's __reduce__ and the like may raise anything
+                self.hide(f"{name} cannot be compared ({type(error).__name__}: {error})"[:200])
+            self._parts[name] = stream.digest()

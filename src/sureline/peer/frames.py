@@ -10,6 +10,7 @@ import msgspec
 
 from sureline.peer.jobs import (
     CallJob,
+    CheckJob,
     CommandJob,
     FileMissing,
     FileReady,
@@ -30,7 +31,7 @@ MAX_FUNCTIONS = 1024
 READY = 0
 """The serial of a slot's first report: it is up. Jobs are numbered from 1."""
 
-SlotJob = CommandJob | CallJob | PublishJob | VerifyJob | UserFile
+SlotJob = CommandJob | CallJob | PublishJob | VerifyJob | CheckJob | UserFile
 Report = JobStarted | JobProgressed | JobReturned | JobEnded | FileReady | FileMissing
 
 

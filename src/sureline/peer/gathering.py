@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from sureline.peer.jobs import Blob, FileReady
+from sureline.peer.jobs import Blob, FileMissing, FileReady
 from sureline.peer.messages import Brought
 from sureline.peer.outbox import Key
 from sureline.workflow.files import FileRecord
@@ -33,6 +33,8 @@ class Gathered(msgspec.Struct):
     """On their way."""
     here: dict[str, FileRecord] = {}
     missing: list[str] = []
+    why: str = ""
+    """The first reason that was given for something missing."""
     brought: Brought = Brought()
 
 
@@ -121,6 +123,8 @@ class Gathering:
                 self._on_file(key, fetched.file)
             else:
                 gathered.missing.append(digest)
+                if isinstance(fetched, FileMissing) and not gathered.why:
+                    gathered.why = f" ({fetched.reason})"
             if not gathered.pending:
                 del self._under_way[key]
                 self._on_gathered(key, gathered)

@@ -6,6 +6,9 @@ Like `agent.PeerAgent` it admits tasks against its ledger and starts what fits. 
 - A task's inputs are fetched into this machine's store first (`gathering`), while others run; a
   task starts when all of them are here. If one cannot be had, the task is refused, naming it.
 - The report of an attempt goes into the outbox and stays there until it is acknowledged.
+- What fails through this machine's own fault (a full disk) is given back, as refused: the task is
+  not to blame. No other is taken until a check finds the machine well again. An input that is found
+  damaged is fetched again.
 - Repeated and late messages change nothing: an attempt is known by (run, task, attempt), and those
   that are over are remembered for a while with the epoch in which they were bound.
 
@@ -30,6 +33,7 @@ from sureline.peer.gathering import Gathered, Gathering
 from sureline.peer.jobs import (
     BLOB,
     CallJob,
+    CheckJob,
     CommandJob,
     JobEnded,
     JobProgressed,
@@ -66,6 +70,10 @@ LOOK_S = 600.0
 """How often it is looked whether leases are over."""
 OVER_MAX = 20_000
 """Attempts that are over and remembered, so that a late copy of a Bind starts nothing."""
+FETCHED_AGAIN_MAX = 3
+"""An input that is damaged more often than this is given up on here."""
+WELL_AGAIN_S = 30.0
+"""So often a machine that is ill looks whether it is well again."""
 PAGE_MAX = 500
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -115,6 +123,7 @@ class _Task(msgspec.Struct):
     handle: JobHandle | None = None
     started: bool = False
     fraction: float | None = None
+    fetched_again: int = 0
 
     @property
     def inputs(self) -> tuple[FileRecord, ...]:
@@ -152,6 +161,8 @@ class GridPeerAgent(Agent):
         self._admitting: list[Admitting] = []
         self._ordering: list[Admitting] = []
         """Those of them that have a say in what starts first."""
+        self._ill = ""
+        """Why this machine takes nothing just now."""
 
     def start(self) -> None:
         """Take up what an earlier process left: its writers hear that it was started again."""
@@ -204,6 +215,9 @@ class GridPeerAgent(Agent):
 
     @property
     def cores_in_use(self) -> float:
+        """All of them, while this machine takes nothing."""
+        if self._ill:
+            return self.ledger.capacity.cores
         return self.ledger.capacity.cores - self.ledger.millicores / 1000
 
     @property
@@ -307,6 +321,8 @@ class GridPeerAgent(Agent):
         """Why it cannot be run here; '' if it can."""
         if self._leaving:
             return f"{self.me} is leaving"
+        if self._ill:
+            return f"{self.me} takes nothing now: {self._ill}"
         if not (is_possible(bind.needs) and LABEL.fullmatch(bind.job.label) and _stays(bind)):
             return f"{self.me} cannot make sense of it"
         if not self._whole.fits(bind.needs):
@@ -347,7 +363,9 @@ class GridPeerAgent(Agent):
             return
         self._drop(key, None)
         told = ", ".join(gathered.wanted[digest].path for digest in gathered.missing[:3])
-        self._say(Refused(*key, f"{self.me} cannot get {told}", tuple(gathered.missing)))
+        self._say(
+            Refused(*key, f"{self.me} cannot get {told}{gathered.why}", tuple(gathered.missing))
+        )
 
     # -- running -------------------------------------------------------------------------------
 
@@ -398,10 +416,48 @@ class GridPeerAgent(Agent):
             case JobEnded():
                 self._running -= 1
                 self.ledger.give_back(task.bind.needs)
-                self._drop(key, event)
-                self._report(key, task, event)
+                if event.missing and task.fetched_again < FETCHED_AGAIN_MAX:
+                    self._fetch_again(key, task)
+                elif event.fault:
+                    self._give_back(key, event)
+                else:
+                    self._drop(key, event)
+                    self._report(key, task, event)
                 self._start_ready()
                 self._changed()
+
+    def _fetch_again(self, key: Key, task: _Task) -> None:
+        """A stored input was found damaged, and is gone now."""
+        task.fetched_again += 1
+        task.handle, task.started = None, False
+        task.here = {}
+        self._gathering.add(key, task.inputs, task.bind.sources)
+
+    # -- ill, and well again -------------------------------------------------------------------
+
+    def _give_back(self, key: Key, ended: JobEnded) -> None:
+        """This attempt failed, but not by its own doing."""
+        self._drop(key, None)
+        self._say(Refused(*key, f"{self.me}: {ended.reason}", ended.missing))
+        if ended.fault == "machine" and not self._ill:
+            self._ill = ended.reason
+            for other in [other for other, task in self._tasks.items() if task.handle is None]:
+                self._give_back(other, ended)
+            self.world.after(WELL_AGAIN_S, self._look_whether_well)
+
+    def _look_whether_well(self) -> None:
+        def heard(event: JobEvent) -> None:
+            if not isinstance(event, JobEnded):
+                return
+            if event.outcome == "succeeded":
+                self._ill = ""
+                self._changed()
+            else:
+                self._ill = event.reason
+                self.world.after(WELL_AGAIN_S, self._look_whether_well)
+
+        if not self._leaving:
+            self.world.start(CheckJob("check"), heard)
 
     def _report(self, key: Key, task: _Task, ended: JobEnded) -> None:
         if self._writers.is_over(key[0]):
@@ -509,5 +565,5 @@ def _travels(log: str | None) -> str | None:
 def _as(stored: FileRecord, wanted: FileRecord) -> FileRecord:
     """The copy in this machine's store, under the name that the task uses."""
     return msgspec.structs.replace(
-        wanted, mtime_ns=stored.mtime_ns, size=stored.size, directory=stored.directory
+        wanted, ctime_ns=stored.ctime_ns, size=stored.size, directory=stored.directory
     )

@@ -28,6 +28,7 @@ class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
     stdin: str | None = None
     timeout_s: float | None = None
     cores: float = 1
+    shell: str = ""
 
 
 class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
@@ -48,6 +49,10 @@ class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
     cores: float = 1
     inline_bytes: int = 64 << 10
     """A longer result goes into the store."""
+    declared: tuple[str, ...] = ()
+    """The user's files that it says it reads."""
+    arguments_file: str = ""
+    """A bundle that holds the arguments instead."""
 
 
 class PauseJob(Job, frozen=True, omit_defaults=True, tag="pause"):
@@ -73,6 +78,12 @@ class VerifyJob(Job, frozen=True, tag="verify", omit_defaults=True):
     files: tuple[FileRecord, ...]
 
 
+class CheckJob(Job, frozen=True, tag="check", omit_defaults=True):
+    """Look whether this machine can do its work; succeeds if it can."""
+
+    label: str
+
+
 class JobStarted(JobEvent, frozen=True, omit_defaults=True, tag="started"):
     pid: int | None = None
 
@@ -86,7 +97,10 @@ class JobReturned(JobEvent, frozen=True, tag="returned"):
 
 
 class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
-    """`lost`: the slot process died under the job. `reason` is one sentence, '' on success."""
+    """`lost`: the slot process died under the job. `reason` is one sentence, '' on success.
+
+    `fault` says whose it is, if it is not the task's: the `machine`'s (a full disk), or that of
+    `inputs` whose stored copies were lost; those are named in `missing`, by digest."""
 
     outcome: Literal["succeeded", "failed", "timeout", "cancelled", "lost"]
     exit_code: int | None = None
@@ -102,6 +116,12 @@ class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     stderr: str = ""
     stdout_file: str | None = None
     stderr_file: str | None = None
+    fault: Literal["", "machine", "inputs"] = ""
+    missing: tuple[str, ...] = ()
+    unkept: str = ""
+    """Why the result is not to be reused; '' if it may be."""
+    trace: str = ""
+    """Of a call that raised: how it was called, and the traceback."""
 
 
 class UserFile(Wanted, frozen=True, tag="user file"):

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from sureline.peer.content import remove_tree
+from sureline.peer.removing import clear_away
 
 TOKEN = "SURELINE_JOB"
 _ROUNDS = 50
 """A process that forks faster than we kill is met by repetition; this many rounds at most."""
 _FIRST_ROUND_S = 0.002
 _ROUND_S = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
+
+_adopting = False
 
 
 def token_of(root: str, run: str, label: str) -> str:
@@ -87,6 +91,44 @@ def kill_group(leader: int, number: int = signal.SIGKILL) -> None:
         pass
 
 
+def adopt() -> None:
+    """Have this process, which has no children but slots, adopt what a dead slot leaves behind."""
+    global _adopting
+    _adopting = become_reaper()
+
+
+def become_reaper() -> bool:
+    """Have the orphans among our descendants become our children, where the system allows it."""
+    if not sys.platform.startswith("linux"):
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def kill_adopted(slots: Collection[int]) -> int:
+    """SIGKILL all that this process has adopted: its children, but not these; how many."""
+    return kill_all(lambda: _adopted(slots)) if _adopting else 0
+
+
+def _adopted(slots: Collection[int]) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
+                found.extend(pid for pid in map(int, file.read().split()) if pid not in slots)
+    except OSError:
+        return []
+    living = []
+    for pid in found:
+        try:
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                living.append(pid)
+        except ChildProcessError:
+            pass
+    return living
+
+
 def clear_run(root: Path, run: str) -> int:
     """End what a dead run left: its processes and its working files. How many processes.
 
@@ -94,5 +136,18 @@ def clear_run(root: Path, run: str) -> int:
     """
     top = os.path.abspath(root)
     killed = kill(token_of(top, run, ""), prefix=True)
-    remove_tree(f"{top}/work/{run}")
+    clear_away(f"{top}/work/{run}", aside_of(top))
     return killed
+
+
+def aside_of(root: str) -> str:
+    """Where working files go that cannot be removed."""
+    return f"{root}/aside"
+
+
+def left_aside(root: Path) -> list[str]:
+    """Working files of tasks that could not be removed, and were moved out of the way."""
+    try:
+        return sorted(f"{aside_of(str(root))}/{name}" for name in os.listdir(aside_of(str(root))))
+    except OSError:
+        return []

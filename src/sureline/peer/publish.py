@@ -3,19 +3,19 @@
 A file appears by rename, a directory by two (the old one out of the way, the new one in).
 What a crash leaves behind begins with PREFIX or OLD_PREFIX, and whoever publishes next into the
 same directory clears it up. What stands at the path already is replaced if
-it is of the same kind, or a link, or an empty directory; anything else is a StoreError. A replaced
-directory may hold files that no task made: then it is not removed but moved aside.
+it is of the same kind, or a link, or an empty directory; anything else is a StoreError. What is
+replaced by something else is never removed but moved aside.
 """
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import stat
 from typing import Protocol
 
-from sureline.peer.content import NO_LINK, copy_file, hash_file, link, reflink, remove_tree
+from sureline.peer.content import NO_LINK, copy_file, hash_file, reflink
+from sureline.peer.removing import remove_tree
 from sureline.peer.tree import Entry, StoreError, walk
 from sureline.workflow.files import FileRecord
 
@@ -36,13 +36,15 @@ class Blobs(Protocol):
 
     def entries(self, record: FileRecord) -> list[Entry]: ...
 
+    def link_out(self, digest: str, executable: bool, dest: str) -> bool: ...
+
 
 def publish(
     store: Blobs, record: FileRecord, user_path: str, directory: str, replaced: str
 ) -> None:
     """Make `user_path` (absolute, below `directory`) hold what `record` says.
 
-    `replaced` is where a directory goes that holds more than the one that takes its place.
+    `replaced` is where that goes which stood there and is not the same.
     Does nothing if it does already, or if the record is of a file used in place. Published files
     are the user's own (writable), except big ones, which stay linked to the store, read-only.
     """
@@ -56,10 +58,11 @@ def publish(
         status: os.stat_result | None = os.lstat(user_path)
     except FileNotFoundError:
         status = None
+    name = os.path.relpath(user_path, directory)
     if record.directory:
-        _publish_directory(store, record, user_path, status, replaced)
+        _publish_directory(store, record, user_path, status, f"{replaced}/{name}")
     else:
-        _publish_file(store, record, user_path, status)
+        _publish_file(store, record, user_path, status, f"{replaced}/{name}")
 
 
 def _sweep(parent: str, replaced: str) -> None:
@@ -77,7 +80,7 @@ def _sweep(parent: str, replaced: str) -> None:
             continue
         try:
             if name.startswith(OLD_PREFIX):
-                _move_aside(f"{parent}/{name}", replaced, rest.partition("-")[2])
+                _move_aside(f"{parent}/{name}", f"{replaced}/{rest.partition('-')[2]}")
             elif os.path.isdir(f"{parent}/{name}"):
                 remove_tree(f"{parent}/{name}")
             else:
@@ -110,7 +113,7 @@ def _make_parent(parent: str, directory: str) -> None:
 
 
 def _publish_file(
-    store: Blobs, record: FileRecord, user_path: str, status: os.stat_result | None
+    store: Blobs, record: FileRecord, user_path: str, status: os.stat_result | None, aside: str
 ) -> None:
     blob = store.blob_path(record.digest, record.executable)
     if status is not None:
@@ -120,7 +123,9 @@ def _publish_file(
             _remove_empty(user_path, "a file")
     temporary = _beside(user_path)
     try:
-        _put_file(blob, temporary, record.size, record.executable)
+        _put_file(store, record.digest, temporary, record.size, record.executable)
+        if status is not None and not stat.S_ISDIR(status.st_mode):
+            _keep_aside(user_path, aside)
         os.rename(temporary, user_path)
     except OSError:
         if os.path.lexists(temporary):
@@ -143,15 +148,12 @@ def _same_file(status: os.stat_result, user_path: str, blob: str, record: FileRe
         return False
 
 
-def _put_file(blob: str, dest: str, size: int, executable: bool) -> None:
-    if size >= LINK_FROM_BYTES and not _can_reflink(blob, dest):
-        try:
-            link(blob, dest)
-            return
-        except OSError as error:
-            if error.errno not in NO_LINK:
-                raise
+def _put_file(store: Blobs, digest: str, dest: str, size: int, executable: bool) -> None:
+    blob = store.blob_path(digest, executable)
     try:
+        long = size >= LINK_FROM_BYTES and not _can_reflink(blob, dest)
+        if long and store.link_out(digest, executable, dest):
+            return
         copy_file(blob, dest, 0o777 if executable else 0o666)
     except FileNotFoundError as error:
         if not os.path.lexists(blob):
@@ -178,7 +180,7 @@ def _publish_directory(
     record: FileRecord,
     user_path: str,
     status: os.stat_result | None,
-    replaced: str,
+    aside: str,
 ) -> None:
     entries = store.entries(record)
     if status is not None and stat.S_ISDIR(status.st_mode):
@@ -198,29 +200,43 @@ def _publish_directory(
         remove_tree(temporary)
         raise
     if status is not None:
-        if stat.S_ISLNK(status.st_mode):
-            os.unlink(old)
-        elif _holds_more(old, entries):
-            _move_aside(old, replaced, os.path.basename(user_path))
+        if stat.S_ISDIR(status.st_mode) and not os.listdir(old):
+            os.rmdir(old)
         else:
-            remove_tree(old)
+            _move_aside(old, aside)
 
 
-def _holds_more(path: str, entries: list[Entry]) -> bool:
-    known = {entry.path for entry in entries}
-    return any(below not in known for below, _ in walk(path))
+def _move_aside(path: str, aside: str) -> None:
+    """Rename to `ASIDE.N`, which nothing has. A name is taken first, so nothing is overwritten."""
+    os.makedirs(os.path.dirname(aside), exist_ok=True)
+    is_directory = os.path.isdir(path) and not os.path.islink(path)
+    for number in itertools.count(1):
+        target = f"{aside}.{number}"
+        try:
+            if is_directory:
+                os.mkdir(target)
+            else:
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC))
+        except FileExistsError:
+            continue
+        os.rename(path, target)
+        return
 
 
-def _move_aside(path: str, replaced: str, name: str) -> None:
-    os.makedirs(replaced, exist_ok=True)
+def _keep_aside(path: str, aside: str) -> None:
+    """Give a file that is about to be replaced a second name, `ASIDE.N`."""
+    os.makedirs(os.path.dirname(aside), exist_ok=True)
     for number in itertools.count(1):
         try:
-            # renaming onto a directory that is not empty fails, so nothing is overwritten
-            os.rename(path, f"{replaced}/{name}.{number}")
+            os.link(path, f"{aside}.{number}", follow_symlinks=False)
             return
+        except FileExistsError:
+            continue
         except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            if error.errno not in NO_LINK:
                 raise
+            _move_aside(path, aside)
+            return
 
 
 def _build(store: Blobs, entries: list[Entry], top: str) -> None:
@@ -233,7 +249,7 @@ def _build(store: Blobs, entries: list[Entry], top: str) -> None:
             os.symlink(entry.what, path)
         else:
             program = entry.kind == "program"
-            _put_file(store.blob_path(entry.what, program), path, entry.size, program)
+            _put_file(store, entry.what, path, entry.size, program)
 
 
 def _same_directory(user_path: str, entries: list[Entry]) -> bool:

@@ -18,10 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sureline.peer import orphans
-from sureline.peer.content import remove_tree
+from sureline.peer.confine.rules import Rules
+from sureline.peer.confine.rules import encode as encode_rules
 from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, Said, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
+    CheckJob,
     CommandJob,
     FileMissing,
     FileReady,
@@ -33,12 +35,13 @@ from sureline.peer.jobs import (
     UserFile,
     VerifyJob,
 )
+from sureline.peer.removing import clear_away
 from sureline.peer.runner_slot import SlotProcess
 from sureline.world.protocol import Fetched, Job, JobEvent, JobHandle
 
 __all__ = ["Runner"]
 
-_REPEATABLE = (PublishJob, VerifyJob, UserFile)
+_REPEATABLE = (PublishJob, VerifyJob, CheckJob, UserFile)
 """Our own work with files, which may be done again: nobody's command is repeated unasked."""
 _TRIES = 3
 _QUEUE_LIMIT = 1_000_000
@@ -83,7 +86,8 @@ class Runner:
     """Runs jobs of one run. `root` is `.sureline`, `directory` the user's.
 
     `functions` gives the bytes of calls' functions by digest and is read when a call is sent.
-    `env` is the environment of slots and jobs, by default this process's. All methods are to be
+    `env` is the environment of slots and jobs, by default this process's. With `rules`, jobs are
+    commands of others, and held to them. All methods are to be
     called in the loop's thread.
     """
 
@@ -98,6 +102,7 @@ class Runner:
         max_slots: int,
         grace_s: float = 5.0,
         env: Mapping[str, str] | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self._loop = loop
         self._root = os.path.abspath(root)
@@ -107,6 +112,7 @@ class Runner:
         self._max_slots = max_slots
         self._grace_s = grace_s
         self._env = dict(os.environ if env is None else env)
+        self._rules = "" if rules is None or rules.kind == "none" else encode_rules(rules)
         self._serial = 0
         self._slots_started = 0
         self._slots: set[SlotProcess] = set()
@@ -133,7 +139,7 @@ class Runner:
             self._start_behind(work, after)
         elif isinstance(job, PauseJob):
             self._start_pause(work, job)
-        elif isinstance(job, (CommandJob, CallJob, PublishJob, VerifyJob)):
+        elif isinstance(job, (CommandJob, CallJob, PublishJob, VerifyJob, CheckJob)):
             self._enqueue(work)
         else:
             raise TypeError(f"no such job here: {type(job).__name__}")
@@ -184,12 +190,13 @@ class Runner:
                 orphans.kill_group(work.pid)
         if self._slots_started:
             orphans.kill(orphans.token_of(self._root, self._run, ""), prefix=True)
+            orphans.kill_adopted(())
         self._slots.clear()
         self._idle.clear()
         self._at_work.clear()
         self._behind.clear()
         self._waiting.clear()
-        remove_tree(self._work)
+        clear_away(self._work, orphans.aside_of(self._root))
 
     # -- work without a slot ----------------------------------------------------------------
 
@@ -301,6 +308,7 @@ class Runner:
             run=self._run,
             grace_s=self._grace_s,
             env={**self._env, orphans.TOKEN: orphans.token_of(self._root, self._run, name)},
+            rules=self._rules,
         )
         self._slots.add(slot)
         self._loop.add_reader(slot.fd, self._readable, slot)
@@ -446,6 +454,7 @@ class Runner:
             labels.append(work.job.label)
         for label in labels:
             orphans.kill(orphans.token_of(self._root, self._run, label))
+        orphans.kill_adopted([one.pid for one in self._slots])
         ended = work.cut_short
         work.tries += 1
         if ended is None and isinstance(work.job, _REPEATABLE) and work.tries < _TRIES:
@@ -468,4 +477,4 @@ class Runner:
 def _not_run(work: _Work, reason: str) -> JobEnded | FileMissing:
     if isinstance(work.job, UserFile):
         return FileMissing(work.job.path, reason)
-    return JobEnded("lost", reason=reason)
+    return JobEnded("lost", reason=reason, fault="machine")

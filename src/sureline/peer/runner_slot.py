@@ -13,8 +13,8 @@ from sureline.peer.frames import MAX_FUNCTIONS, Frames, FrameTooLongError, Said,
 from sureline.peer.orphans import kill_group
 
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[8:]; "
-    "from sureline.peer.slot import main; main(sys.argv[1:8])"
+    "import sys; sys.path[:] = sys.argv[9:]; "
+    "from sureline.peer.slot import main; main(sys.argv[1:9])"
 )
 _RECEIVE_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 4096
@@ -32,23 +32,26 @@ class SlotProcess:
         run: str,
         grace_s: float,
         env: Mapping[str, str],
+        rules: str = "",
     ) -> None:
         self.name = name
         self.ready = False
         """Whether it has said that it is up; it may be sent work before."""
-        self._outputs = f"{root}/work/{run}/{name}"
+        self._outputs = f"{root}/work/{run}/{name}/std"
         self._frames = Frames()
         self._unsent = bytearray()
         self._functions: set[str] = set()
         self._sock, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._sock.setblocking(False)
-        arguments = [str(theirs.fileno()), str(lifeline), root, directory, run, name, str(grace_s)]
+        tied = [str(theirs.fileno()), str(lifeline)]
+        arguments = [*tied, root, directory, run, name, str(grace_s), rules]
+        os.makedirs(os.path.dirname(self._outputs), mode=0o700, exist_ok=True)
         out = os.open(f"{self._outputs}.out", _CAPTURE, 0o644)
         err = os.open(f"{self._outputs}.err", _CAPTURE, 0o644)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, *arguments, *(p for p in sys.path if p)],
+                [sys.executable, "-c", _BOOT, *arguments, *(p or os.getcwd() for p in sys.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -129,13 +132,23 @@ class SlotProcess:
 
     def close(self) -> None:
         """Forget a dead slot."""
-        self._sock.close()
-        os.close(self._lifeline)
+        self._let_go()
         for suffix in ("out", "err"):
             try:
                 os.unlink(f"{self._outputs}.{suffix}")
             except OSError:
                 pass
+
+    def abandon(self) -> None:
+        """In a forked process: let go of what is the parent's, and never wait for its child."""
+        self._let_go()
+        self._process.returncode = 0
+
+    def _let_go(self) -> None:
+        self._sock.close()
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:  # else the number may be somebody else's by now
+            os.close(lifeline)
 
     @property
     def signal(self) -> int | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -100,7 +101,7 @@ class Listener:
 
     def _in_file(self) -> float | None:
         try:
-            with open(self._path, "rb") as file:
+            with open(self._path, "rb", opener=_open_plain) as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - _LOOKED_AT_BYTES))
                 lines = file.read(_LOOKED_AT_BYTES).decode("utf-8", "replace").split("\n")
@@ -109,6 +110,16 @@ class Listener:
         return next(
             (fraction_in(line, word=False) for line in reversed(lines) if line.strip()), None
         )
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """What a task has put there may be anything; only a file of its own cannot hold us up. Raises
+    OSError for all else."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError("it is no file")
+    return fd
 
 
 class _Caller:

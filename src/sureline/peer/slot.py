@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sureline.peer.frames import READY, Run
+from sureline.peer.health import trouble_of, trouble_writing
 from sureline.peer.jobs import (
     CallJob,
+    CheckJob,
     CommandJob,
     FileMissing,
     FileReady,
@@ -32,24 +34,30 @@ from sureline.peer.jobs import (
 from sureline.peer.slot_capture import Capture
 from sureline.peer.slot_channel import Channel, Lifeline
 from sureline.peer.slot_command import Commands, Place
-from sureline.peer.store import BlobStore, StoreError
+from sureline.peer.store import BlobStore, DamagedError, StoreError
 from sureline.workflow.files import FileRecord
 
 if TYPE_CHECKING:
     from sureline.peer.slot_call import Calls
+    from sureline.peer.slot_confined import Confined
 
 MAX_REASONS = 5
 
 
 class Slot:
     def __init__(
-        self, channel: Channel, lifeline: Lifeline, place: Place, store: BlobStore
+        self,
+        channel: Channel,
+        lifeline: Lifeline,
+        place: Place,
+        store: BlobStore,
+        confined: Confined | None = None,
     ) -> None:
         self._channel = channel
         self._place = place
         self._store = store
         self._capture = Capture(place.root, place.work, place.name, place.run)
-        self._commands = Commands(store, self._capture, channel, lifeline, place)
+        self._commands = Commands(store, self._capture, channel, lifeline, place, confined)
         self._calls: Calls | None = None
 
     def serve(self) -> None:
@@ -75,12 +83,15 @@ class Slot:
                 report = self._publish(job.files)
             elif isinstance(job, VerifyJob):
                 report = self._verify(job.files)
+            elif isinstance(job, CheckJob):
+                trouble = trouble_writing(self._place.work)
+                report = _machines(trouble) if trouble else JobEnded("succeeded")
             else:
                 report = self._fetch(job)
         except Exception as error:
             # whatever goes wrong here (a full disk, a directory without permission) is this
             # job's failure, not the slot's end
-            report = _failed(job, explain(error))
+            report = _failed(job, error)
         self._channel.say(order.serial, report)
 
     def _calls_ready(self) -> Calls:
@@ -123,10 +134,20 @@ class Slot:
             return FileMissing(wanted.path, explain(error))
 
 
-def _failed(job: object, reason: str) -> JobEnded | FileMissing:
+def _failed(job: object, error: Exception) -> JobEnded | FileMissing:
+    reason = explain(error)
     if isinstance(job, UserFile):
         return FileMissing(job.path, reason)
+    trouble = trouble_of(error)
+    if trouble:
+        return _machines(f"{trouble} ({reason})")
+    if isinstance(job, CommandJob) and isinstance(error, DamagedError):
+        return JobEnded("failed", reason=reason, fault="inputs", missing=(error.digest,))
     return JobEnded("failed", reason=reason)
+
+
+def _machines(trouble: str) -> JobEnded:
+    return JobEnded("failed", reason=f"the machine cannot do its work: {trouble}", fault="machine")
 
 
 def explain(error: Exception) -> str:
@@ -139,14 +160,22 @@ def explain(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}"
 
 
+def _confined(rules: str, place: Place) -> Confined:
+    from sureline.peer.confine.rules import decode
+    from sureline.peer.slot_confined import Confined
+
+    return Confined(decode(rules), place.root, place.own)
+
+
 def main(arguments: list[str]) -> None:
-    """`arguments`: socket fd, lifeline fd, root, user's directory, run, slot's name, grace."""
-    sock_fd, lifeline_fd, root, directory, run, name, grace_s = arguments
+    """`arguments`: socket fd, lifeline fd, root, user's directory, run, name, grace, rules."""
+    sock_fd, lifeline_fd, root, directory, run, name, grace_s, rules = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(int(sock_fd), False)
     os.set_inheritable(int(lifeline_fd), False)
     sys.argv = [""]
     place = Place(root, directory, run, name, float(grace_s))
+    confined = _confined(rules, place) if rules else None
     store = BlobStore(Path(root), Path(directory), Path(place.work))
     lifeline = Lifeline(int(lifeline_fd))
     lifeline.arm()
@@ -154,6 +183,6 @@ def main(arguments: list[str]) -> None:
     # what a call forks must not hold on to these, or this process's death would go unnoticed
     os.register_at_fork(after_in_child=channel.close)
     os.register_at_fork(after_in_child=lifeline.close)
-    slot = Slot(channel, lifeline, place, store)
+    slot = Slot(channel, lifeline, place, store, confined)
     channel.say(READY, JobStarted(os.getpid()))
     slot.serve()

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
-from sureline.peer import saying
-from sureline.peer.calls import describe, dump_error, dump_value, load_arguments
+from sureline.peer import code, saying
+from sureline.peer.calls import describe, dump_apart, dump_error, load_arguments
+from sureline.peer.code import Code
 from sureline.peer.frames import MAX_FUNCTIONS
 from sureline.peer.jobs import CallJob, JobEnded
+from sureline.peer.packed import Apart, Buffer, Collected, bundle, bundled, mapped, unpacked
 from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture, flush_python
-from sureline.peer.store import BlobStore
+from sureline.peer.slot_reads import Reads
+from sureline.peer.store import BlobStore, StoreError
 from sureline.workflow.files import FileRecord, result_path
 
 
@@ -25,7 +30,11 @@ class Calls:
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         """A new process starts with the peak of the one that spawned it."""
         self._packed: dict[str, bytes] = {}
-        self._loaded: dict[str, Callable[..., object]] = {}
+        self._loaded: dict[str, Callable[..., object] | Code] = {}
+        self._reads = Reads(os.path.dirname(store.blob_path("")))
+        self._called = ""
+        self._changed: dict[str, str] = {}
+        """Why a function's results may not be reused."""
 
     def run(self, job: CallJob, function: bytes | None, say: Callable[[float], None]) -> JobEnded:
         """Call; whatever the call raises is its result, not this slot's end. `say` hears of its
@@ -39,6 +48,8 @@ class Calls:
         result: bytes | None = None
         outputs: tuple[FileRecord, ...] = ()
         error: BaseException | None = None
+        trace = ""
+        self._called = ""
         saved = dict(os.environ) if job.env else None
         try:
             os.chdir(self._directory)
@@ -49,13 +60,16 @@ class Calls:
             if saved is not None:
                 environ.update(job.env)
             saying.listen(say)
-            result = self._call(job)
-            if len(result) > job.inline_bytes:
-                outputs = (self._store.put(result, result_path(job.task)),)
-                result = None
+            pickled, apart = self._call(job)
+            if apart or len(pickled) > job.inline_bytes:
+                outputs = (self._store.put_pieces(bundle(pickled, apart), result_path(job.task)),)
+            else:
+                result = pickled
         except BaseException as caught:
             error = caught
+            trace = self._trace(caught, job)
         finally:
+            unkept = self._reads.end(job.function, job.declared, self._directory)
             saying.listen(None)
             if saved is not None:
                 _restore(saved)
@@ -74,25 +88,89 @@ class Calls:
             stderr=captured.stderr,
             stdout_file=captured.stdout_file,
             stderr_file=captured.stderr_file,
+            unkept=self._changed.get(job.function, "") or unkept,
+            trace=trace,
         )
+
+    def _trace(self, error: BaseException, job: CallJob) -> str:
+        """Where a workflow's call raised; it belongs to what the call wrote, too."""
+        from sureline.peer.shown import trace_of
+
+        if not isinstance(self._loaded.get(job.function), Code):
+            return ""  # an executor's caller gets the exception itself
+        trace = trace_of(error, self._called)
+        try:
+            print(trace, end="", file=sys.stderr)
+        except (OSError, ValueError, AttributeError):
+            pass  # the call closed it
+        return trace
 
     def _peak_bytes(self) -> int:
         """This process's peak so far; 0 if it cannot be told."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak * RSS_UNIT_BYTES if peak > self._inherited_peak else 0
 
-    def _call(self, job: CallJob) -> bytes:
-        function = self._loaded.get(job.function)
-        if function is None:
-            function = pickle.loads(self._packed[job.function])
-            self._loaded[job.function] = function
+    def _call(self, job: CallJob) -> tuple[bytes, list[memoryview]]:
+        """The pickled result, and large buffers apart from it."""
+        known = self._function(job.function)
+        if isinstance(known, Code):
+            named, function = _names(known), known.function
+        else:
+            named, function = _no_names, known
 
         def result_of(task: str) -> object:
             data = job.results.get(task)
-            return pickle.loads(self._store.read(job.files[task]) if data is None else data)
+            if data is not None:
+                return code.load(data, (), named)
+            return code.load(*bundled(self._blob(job.files[task].digest)), named)
 
-        args, kwargs = load_arguments(job.arguments, result_of)
-        return dump_value(function(*args, **kwargs))
+        if job.arguments_file:
+            pickled, buffers = bundled(mapped(job.arguments_file))
+        else:
+            pickled, buffers = unpacked(job.arguments, self._apart)
+        if isinstance(known, Code):
+            args, kwargs = code.load(pickled, buffers, named, result_of)
+        else:
+            args, kwargs = load_arguments(pickled, result_of, buffers)
+        self._reads.begin()
+        try:
+            value = function(*args, **kwargs)
+        except BaseException:
+            from sureline.peer.shown import shown_call
+
+            self._called = shown_call(function, args, kwargs)
+            raise
+        if isinstance(known, Code):
+            return code.dump_result(value, known)
+        taken = Collected()
+        return dump_apart(value, taken), taken.views
+
+    def _function(self, digest: str) -> Callable[..., object] | Code:
+        known = self._loaded.get(digest)
+        if known is None:
+            pickled, buffers = unpacked(self._packed[digest], self._apart)
+            known = self._loaded[digest] = pickle.loads(pickled, buffers=buffers)
+            if isinstance(known, Code) and (changed := known.changed()):
+                told = f"{', '.join(changed)} changed after the call was described"
+                self._changed[digest] = told
+        return known
+
+    def _apart(self, one: Apart) -> Buffer:
+        return self._blob(one.digest)
+
+    def _blob(self, digest: str) -> Buffer:
+        try:
+            return mapped(self._store.blob_path(digest))
+        except FileNotFoundError:
+            raise StoreError("stored data that it needs is gone from .sureline/blobs") from None
+
+
+def _names(known: Code) -> Callable[[str], object]:
+    return lambda key: known.names[key][0]
+
+
+def _no_names(key: str) -> Any:
+    raise KeyError(key)
 
 
 def _restore(saved: dict[str, str]) -> None:

@@ -32,12 +32,12 @@ NOTHING = Captured()
 
 
 class Capture:
-    """`work` holds the two files, named after the slot; kept ones move to `root/logs/RUN/`."""
+    """The two files lie in the slot's directory in `work`; kept ones move to `root/logs/RUN/`."""
 
     def __init__(self, root: str, work: str, name: str, run: str) -> None:
         self._root = root
         self._run = run
-        self._work = f"{work}/{name}"
+        self._work = f"{work}/{name}/std"
 
     def collect(self, label: str) -> Captured:
         """What was written since the last time."""

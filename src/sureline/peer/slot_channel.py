@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 from collections import deque
+from collections.abc import Callable
 
 from sureline.peer.frames import Frames, Recall, Report, Run, Said, Stop, decode_order, encode
 from sureline.peer.jobs import JobEnded, JobReturned, JobStarted
@@ -100,7 +101,6 @@ class Lifeline:
         self._by_kernel = hasattr(fcntl, "F_SETSIG")
         if self._by_kernel:
             fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
-            fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
         else:  # pragma: no cover - not on Linux
             import _thread
 
@@ -108,10 +108,20 @@ class Lifeline:
 
     def arm(self) -> None:
         if self._by_kernel:
+            fcntl.fcntl(self._fd, fcntl.F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(self._fd, fcntl.F_SETFL, self._flags | os.O_ASYNC)
         self._armed = True
         if self._gone(0):
             orphan_self()
+
+    def hear(self, gone: Callable[[], None]) -> None:
+        """Have `gone` called when the runner dies, between two steps of our own work."""
+        if self._by_kernel:
+            signal.signal(signal.SIGIO, lambda number, frame: gone())
+            fcntl.fcntl(self._fd, fcntl.F_SETSIG, signal.SIGIO)
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, self._flags | os.O_ASYNC)
+        if self._gone(0):
+            gone()
 
     def close(self) -> None:
         os.close(self._fd)

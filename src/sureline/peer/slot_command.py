@@ -6,25 +6,26 @@ import errno
 import os
 import select
 import signal
-import sys
 import time
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from sureline.peer import orphans, saying
-from sureline.peer.commands import SHELL, argv_of, find_program
+from sureline.peer.commands import SCRIPT, find_program, shell_argv, start_of
+from sureline.peer.health import trouble_at
 from sureline.peer.jobs import CommandJob, JobEnded, JobProgressed, JobStarted
 from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture
 from sureline.peer.slot_channel import Channel, Lifeline
 from sureline.peer.slot_sandbox import Sandbox
 from sureline.peer.store import BlobStore, StoreError
 
+if TYPE_CHECKING:
+    from sureline.peer.slot_confined import Confined
+
 _ANNOUNCE_AFTER_S = 0.005
 """A job that ends sooner is announced together with its end: one message, not two."""
-_NO_SPACE_BYTES = 64 << 10
-"""With less free space than this, a command that failed may have failed for want of it."""
-_PR_SET_CHILD_SUBREAPER = 36
 _RESET = (
     signal.SIGINT,
     signal.SIGQUIT,
@@ -38,7 +39,7 @@ _RESET = (
 )
 """Signals that this process or its caller may ignore; the job starts with the defaults."""
 
-How = Literal["ended", "timeout", "cancelled"]
+How = Literal["ended", "timeout", "cancelled", "excess"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -54,22 +55,39 @@ class Place(msgspec.Struct, frozen=True):
     def work(self) -> str:
         return f"{self.root}/work/{self.run}"
 
+    @property
+    def own(self) -> str:
+        """The directory of this slot alone."""
+        return f"{self.work}/{self.name}"
+
 
 class Commands:
     def __init__(
-        self, store: BlobStore, capture: Capture, channel: Channel, lifeline: Lifeline, place: Place
+        self,
+        store: BlobStore,
+        capture: Capture,
+        channel: Channel,
+        lifeline: Lifeline,
+        place: Place,
+        confined: Confined | None,
     ) -> None:
         self._capture = capture
         self._channel = channel
         self._lifeline = lifeline
         self._place = place
-        self._sandbox = Sandbox(store, place.work, place.name)
-        self._progress = f"{place.work}/{place.name}.progress"
+        self._confined = confined
+        boxes = f"{place.own}-" if confined is None else f"{confined.box}/"
+        self._sandbox = Sandbox(store, place.root, place.directory, boxes)
+        where = place.own if confined is None else confined.temporary
+        self._progress = f"{where}/progress"
         self._environment = dict(os.environ)
         self._children = Children()
         self._memory = Memory()
         self._wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watching = False
+        self._excess = ""
+        self._reaped = False
+        """Whether the number of the job's process may be another's by now."""
         self._poller = select.poll()
         self._poller.register(channel.fd, select.POLLIN)
         self._poller.register(self._wake, select.POLLIN)
@@ -98,6 +116,8 @@ class Commands:
         finally:
             self._forget_progress()
             self._sandbox.clean(reusable=usable)
+            if self._confined is not None:
+                self._confined.clean()
             if not usable:
                 self._capture.renew()
         return ended
@@ -116,8 +136,11 @@ class Commands:
 
     def _run(self, serial: int, job: CommandJob, started: float) -> JobEnded:
         token = orphans.token_of(self._place.root, self._place.run, job.label)
+        inherited: Mapping[str, str] = self._environment
+        if self._confined is not None:
+            inherited = self._confined.environment(self._sandbox.path)
         environment = {
-            **self._environment,
+            **inherited,
             **job.env,
             "SURELINE_TASK": job.task,
             "SURELINE_ATTEMPT": str(job.attempt),
@@ -126,14 +149,19 @@ class Commands:
             orphans.TOKEN: token,
         }
         try:
-            pid = self._spawn(job, environment)
+            self._reaped = False
+            pid = self._start(job, environment)
         except OSError as error:
             return _not_started(job, error)
         how = self._wait(pid, serial, job, started, token)
         orphans.kill_group(pid)
         _, status, usage = os.wait4(pid, 0)
-        if how != "ended":
+        self._reaped = True
+        if how != "ended" or self._confined is not None or self._sandbox.lease_wanted():
             self._children.kill_descendants(token)
+        if job.outputs:
+            # Taking them may last: this slot must not outlive its runner by that.
+            self._lifeline.hear(lambda: self._die_with(pid, token))
         elapsed_s = time.monotonic() - started
         code = os.waitstatus_to_exitcode(status)
         captured = self._capture.collect(job.label)
@@ -152,10 +180,13 @@ class Commands:
         return self._judge(job, how, code, ended)
 
     def _judge(self, job: CommandJob, how: How, code: int, ended: JobEnded) -> JobEnded:
-        damaged = self._sandbox.damaged_inputs(job)
+        damaged = self._sandbox.written_inputs()
         if how == "timeout":
             reason = f"took longer than its timeout of {job.timeout_s:g} s"
             return msgspec.structs.replace(ended, outcome="timeout", reason=reason)
+        if how == "excess":
+            reason = f"was stopped: it used {self._excess}, which is what a task may use here"
+            return msgspec.structs.replace(ended, outcome="failed", reason=reason)
         if how == "cancelled":
             return msgspec.structs.replace(ended, outcome="cancelled", reason="was stopped")
         if damaged:
@@ -164,21 +195,33 @@ class Commands:
             )
         elif code != 0:
             reason = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
-            if _disk_is_full(self._sandbox.path):
+            trouble = trouble_at(self._sandbox.path)
+            if trouble:
                 # what the command said about it may have found no room either
-                reason += "; the disk is full: free some space, then resume the run"
+                reason += f"; the machine is to blame: {trouble}; mend that, then resume the run"
+                ended = msgspec.structs.replace(ended, fault="machine")
         elif job.outputs:
             try:
-                return msgspec.structs.replace(ended, outputs=self._sandbox.take_outputs(job))
+                alone = self._children.none_left()
+                taken = self._sandbox.take_outputs(job, alone=alone)
+                return msgspec.structs.replace(ended, outputs=taken)
             except StoreError as error:
                 reason = str(error)
         else:
             return ended
         return msgspec.structs.replace(ended, outcome="failed", reason=reason)
 
+    def _start(self, job: CommandJob, environment: dict[str, str]) -> int:
+        if self._confined is None:
+            return self._spawn(job, environment)
+        return self._confined.start(lambda: self._spawn(job, environment))
+
     def _spawn(self, job: CommandJob, environment: dict[str, str]) -> int:
         path = environment.get("PATH")
-        argv = argv_of(job.run, path)
+        argv, is_script = start_of(job.run, path, job.shell)
+        if is_script:
+            with open(SCRIPT, "x", encoding="utf-8", errors="surrogateescape") as script:
+                script.write(job.run)
         program = find_program(argv[0], path) or argv[0]
         actions = []
         if job.stdin is not None:
@@ -189,7 +232,9 @@ class Commands:
             if error.errno != errno.ENOEXEC:
                 raise
             # a script without a "#!" line: the shell runs such files itself
-            return _posix_spawn(SHELL, [SHELL, "-ec", job.run], environment, actions)
+            argv = shell_argv(job.run, path)
+            program = find_program(argv[0], path) or argv[0]
+            return _posix_spawn(program, argv, environment, actions)
 
     def _wait(self, pid: int, serial: int, job: CommandJob, started: float, token: str) -> How:
         """Wait until the main process has ended (it is not reaped yet), stopping it if asked to
@@ -197,6 +242,7 @@ class Commands:
         how: How = "ended"
         announce_at: float | None = started + _ANNOUNCE_AFTER_S
         act_at = None if job.timeout_s is None else started + job.timeout_s
+        usage = None if self._confined is None else self._confined.usage()
         listener, look_at = saying.Listener((1, 2), self._progress), started + saying.EVERY_S
         while not _has_ended(pid):
             soonest = min(t for t in (announce_at, act_at, look_at) if t is not None)
@@ -207,6 +253,8 @@ class Commands:
             for fd, _ in poller.poll(wait_ms):
                 if fd == self._wake:
                     _drain(fd)
+                    if self._sandbox.lease_wanted():
+                        orphans.kill_group(pid)  # it would wait to write until its time is up
                 elif not self._channel.pump():
                     self._die_with(pid, token)
             now = time.monotonic()
@@ -219,6 +267,10 @@ class Commands:
                 fraction = listener.news()
                 if fraction is not None:
                     self._channel.say(serial, JobProgressed(fraction))
+                self._excess = usage.excess() if usage is not None else ""
+                if self._excess and how == "ended":
+                    how = "excess"
+                    orphans.kill_group(pid)
             if stop is not None:
                 orphans.kill_group(pid, signal.SIGKILL if stop.force else signal.SIGTERM)
                 if how == "ended":
@@ -238,7 +290,8 @@ class Commands:
 
     def _die_with(self, pid: int, token: str) -> None:
         """The runner is gone: leave nothing running."""
-        orphans.kill_group(pid)
+        if not self._reaped:
+            orphans.kill_group(pid)
         self._children.kill_descendants(token)
         os._exit(0)
 
@@ -258,7 +311,7 @@ class Children:
     def begin(self) -> None:
         """A job is about to start; what is left of earlier ones is not its doing."""
         if self._adopts is None:
-            self._adopts = _adopt_orphans()
+            self._adopts = orphans.become_reaper()
         self._alone = self.none_left()
 
     def none_left(self) -> bool:
@@ -314,14 +367,6 @@ def _children_of_this_process() -> list[int]:
         return []
 
 
-def _adopt_orphans() -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    import ctypes
-
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-
-
 def _posix_spawn(
     program: str,
     argv: list[str],
@@ -351,14 +396,10 @@ def _drain(fd: int) -> None:
 
 
 def _not_started(job: CommandJob, error: OSError) -> JobEnded:
-    word = job.run.split()[0] if job.run.split() else job.run
+    words = (job.shell or job.run.split("\n", 1)[0].removeprefix("#!")).split()
+    word = words[0] if words else job.run
     code = 127 if error.errno == errno.ENOENT else 126
     return JobEnded("failed", exit_code=code, reason=f"cannot run {word!r}: {error.strerror}")
-
-
-def _disk_is_full(path: str) -> bool:
-    place = os.statvfs(path)
-    return place.f_bavail * place.f_frsize < _NO_SPACE_BYTES
 
 
 def signal_name(number: int) -> str:

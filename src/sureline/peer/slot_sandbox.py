@@ -7,12 +7,14 @@ that could write into it.
 
 from __future__ import annotations
 
+import itertools
 import os
-import stat
+from collections import deque
 
-from sureline.peer.content import empty_directory, remove_tree
 from sureline.peer.jobs import CommandJob
-from sureline.peer.store import BlobStore, StoreError
+from sureline.peer.orphans import aside_of
+from sureline.peer.removing import clear_away, empty_directory
+from sureline.peer.store import BlobStore, DamagedError, Lent, StoreError
 from sureline.workflow.files import FileRecord
 
 _SIMILAR_SHOWN = 5
@@ -20,9 +22,14 @@ _SIMILAR_LOOKED_AT = 1000
 
 
 class Sandbox:
-    def __init__(self, store: BlobStore, work: str, name: str) -> None:
+    """`boxes` is what the paths of its directories begin with."""
+
+    def __init__(self, store: BlobStore, root: str, directory: str, boxes: str) -> None:
         self._store = store
-        self._prefix = f"{work}/{name}-"
+        self._aside = aside_of(root)
+        self._directory = directory
+        self._lent = Lent()
+        self._prefix = boxes
         self._count = 0
         self._made = False
         self._mode = 0
@@ -36,7 +43,7 @@ class Sandbox:
             try:
                 os.mkdir(self.path)
             except FileExistsError:
-                remove_tree(self.path)
+                clear_away(self.path, self._aside)
                 os.mkdir(self.path)
             self._mode = os.stat(self.path).st_mode
             self._made = True
@@ -47,7 +54,7 @@ class Sandbox:
             if inside and record.path.startswith(inside):
                 continue  # it comes with its directory
             self._make_parent(record.path, parents)
-            self._store.materialise(record, f"{self.path}/{record.path}")
+            self._put(record, f"{self.path}/{record.path}")
         for output in job.outputs:
             self._make_parent(output, parents)
 
@@ -57,23 +64,51 @@ class Sandbox:
             os.makedirs(f"{self.path}/{parent}", exist_ok=True)
             made.add(parent)
 
-    def damaged_inputs(self, job: CommandJob) -> list[str]:
-        """The inputs whose stored copies the task wrote to; those copies are removed."""
-        return [
-            record.path
-            for record in job.inputs
-            if not self._store.unchanged(record) and not self._store.intact(record)
-        ]
+    def _put(self, record: FileRecord, dest: str) -> None:
+        """Put an input in its place. If the store has lost it, the user's directory may have it: it
+        came from there, or was published there."""
+        try:
+            self._store.materialise(record, dest, self._lent)
+        except DamagedError:
+            if not self._store.restore(record, f"{self._directory}/{record.path}"):
+                what = "is gone, or was damaged and is gone now"
+                raise DamagedError(record.path, record.digest, what) from None
+            clear_away(dest, self._aside)
+            self._store.materialise(record, dest, self._lent)
 
-    def take_outputs(self, job: CommandJob) -> tuple[FileRecord, ...]:
-        """Move all outputs into the store. Raises StoreError naming all that are missing."""
+    def written_inputs(self) -> list[str]:
+        """The inputs that the task wrote to, or tried to."""
+        return self._lent.written_to()
+
+    def lease_wanted(self) -> bool:
+        """Whether something waits to open an input for writing: until that is given back."""
+        return any(loan.wanted() for _, loan in self._lent.loans)
+
+    def take_outputs(self, job: CommandJob, *, alone: bool) -> tuple[FileRecord, ...]:
+        """Move all outputs into the store; unless `alone` (a process is left that may have them
+        open), copies of them. Raises StoreError naming all that are missing."""
         missing = [o for o in job.outputs if not os.path.lexists(f"{self.path}/{o}")]
         if missing:
             raise StoreError(self._explain_missing(missing, job))
+        inside = tuple(f"{output}/" for output in job.outputs) if len(job.outputs) > 1 else ()
         return tuple(
-            self._store.take(f"{self.path}/{output}", output, within=self.path)
+            self._store.take(
+                f"{self.path}/{output}",
+                output,
+                within=self.path,
+                move=alone and not self._shared(output, inside),
+            )
             for output in job.outputs
         )
+
+    def _shared(self, output: str, inside: tuple[str, ...]) -> bool:
+        """Whether another output may need the same file."""
+        if not inside:
+            return False
+        path = f"{self.path}/{output}"
+        if os.path.islink(path) or output.startswith(inside):
+            return True
+        return any(other.startswith(f"{output}/") for other in inside)
 
     def _explain_missing(self, missing: list[str], job: CommandJob) -> str:
         shown = ", ".join(missing[:20]) + (
@@ -86,31 +121,37 @@ class Sandbox:
         return f"did not make its output{'s' if len(missing) > 1 else ''} {shown}{hint}"
 
     def _files(self) -> list[str]:
+        """Some of the files that are there, the shallow ones first."""
         found: list[str] = []
-        for parent, _, names in os.walk(self.path):
-            for name in names:
-                found.append(os.path.relpath(f"{parent}/{name}", self.path))
-                if len(found) == _SIMILAR_LOOKED_AT:
-                    return found
+        waiting = deque([""])
+        while waiting and len(found) < _SIMILAR_LOOKED_AT:
+            parent = waiting.popleft()
+            try:
+                with os.scandir(f"{self.path}/{parent}") as entries:
+                    for entry in itertools.islice(entries, _SIMILAR_LOOKED_AT):
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(f"{parent}{entry.name}/")
+                        else:
+                            found.append(f"{parent}{entry.name}")
+            except OSError:
+                pass  # too deep, or closed to us: it only serves a hint
         return found
 
     def clean(self, *, reusable: bool) -> None:
         """Empty the directory; remove it too unless it is `reusable` (no process is left that
         knows it)."""
         os.chdir("/")
-        if reusable and os.stat(self.path).st_mode == self._mode:
-            if os.listdir(self.path):
-                empty_directory(self.path)
-            return
-        self._made = False
+        self._lent.give_back()
+        self._lent = Lent()
         try:
-            os.rmdir(self.path)
-        except FileNotFoundError:
-            pass
+            if reusable and os.stat(self.path).st_mode == self._mode:
+                if os.listdir(self.path):
+                    empty_directory(self.path)
+                return
         except OSError:
-            if not stat.S_ISDIR(os.lstat(self.path).st_mode):
-                os.unlink(self.path)
-            remove_tree(self.path)
+            pass  # it is not as it was: it goes
+        self._made = False
+        clear_away(self.path, self._aside)
 
 
 def _similar(missing: list[str], present: list[str]) -> list[str]:

@@ -92,6 +92,8 @@ def walk(top: str) -> Iterator[tuple[str, os.stat_result]]:
             if seen > MAX_ENTRIES:
                 raise StoreError(f"{top} holds more than {MAX_ENTRIES} files")
             path = f"{parent}{name}"
+            if not is_text(name):
+                raise StoreError(f"{top} holds {_shown(path)}, a name that is not UTF-8; rename it")
             status = os.lstat(f"{top}/{path}")
             yield path, status
             if stat.S_ISDIR(status.st_mode):
@@ -116,6 +118,9 @@ def entries_of(
             found.append(Entry(path, "directory"))
         elif stat.S_ISLNK(status.st_mode):
             target = os.readlink(full)
+            if not is_text(target):
+                what = f"points to {_shown(target)}, a name that is not UTF-8"
+                raise StoreError(f"{shown}/{path} {what}; rename it")
             if stays_inside(path, target):
                 found.append(Entry(path, "link", target))
             else:
@@ -123,6 +128,20 @@ def entries_of(
         else:
             raise StoreError(f"{shown}/{path} is a {special_name(status.st_mode)}, not a file")
     return found
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be recorded, and sent to others."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(name: str) -> str:
+    """A name for messages, whatever bytes are in it."""
+    return repr(os.fsencode(name))[1:]
 
 
 def stays_inside(path: str, target: str) -> bool:

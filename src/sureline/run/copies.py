@@ -19,11 +19,23 @@ from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Timer, Unreachable, World
 
 TOPIC = "runs"
+ROLE = "submit"
+"""Who may look at runs."""
 PART = "reader"
 LISTED_MAX = 500
 COPIES_MAX = 3
 ANSWER_S = 5.0
 PAGES_MAX = 1_000_000
+EPOCHS_APART = 1 << 18
+"""Epochs must stay below 1 << 31: that leaves room for thousands of processes of one run."""
+
+
+def next_epoch(last: int, randrange: Callable[[int], int]) -> int:
+    """The epoch under which a run on a grid is opened whose last known one was `last`, 0 for none.
+
+    Processes that take a run over at the same time, each from a copy of its own, do not know of
+    each other. They must not have the same epoch: nobody would fence either of them."""
+    return last + 1 + randrange(EPOCHS_APART) if last else 1
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -37,11 +49,23 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Copy]).decode
 
 
-def answer_with(node: Node, known: Callable[[], Sequence[RunKnown]]) -> Callable[..., bytes]:
-    """The handler of TOPIC on a peer that keeps copies: payload is the start of a run's name."""
+def plainly_asked(question: bytes, by: Node) -> str | None:
+    """Where nobody signs anything."""
+    return question.decode(errors="replace")
 
-    def handler(origin: AgentId, payload: bytes) -> bytes:
-        start = payload.decode(errors="replace")
+
+def answer_with(
+    node: Node,
+    known: Callable[[], Sequence[RunKnown]],
+    asked: Callable[[bytes, Node], str | None] = plainly_asked,
+) -> Callable[..., bytes | None]:
+    """The handler of TOPIC on a peer that keeps copies. The payload is a question for the start of a
+    run's name; `asked` tells what a node asks, None if it may not."""
+
+    def handler(origin: AgentId, payload: bytes) -> bytes | None:
+        start = asked(payload, node_of(origin))
+        if start is None:
+            return None
         found = [Copy(node, one) for one in known() if one.run.startswith(start) and one.whole]
         return _encode(found[-LISTED_MAX:])
 
@@ -71,16 +95,25 @@ def _copies_in(reply: bytes) -> list[Copy]:
 
 class RunCopy:
     """What has been read of a run. `on_events` takes what follows what it was given before, with
-    the graph whole by then."""
+    the graph whole by then. After `on_again` it is given all events anew.
+
+    Who takes a run over from a copy builds on that copy, and what others have beyond it never
+    happened. So what is read is of one epoch's line: when another keeper, or the same one later,
+    has the run of another epoch, reading begins anew."""
 
     def __init__(
-        self, copies: Sequence[Copy], on_events: Callable[[bytes, Sequence[NumberedEvent]], None]
+        self,
+        copies: Sequence[Copy],
+        on_events: Callable[[bytes, Sequence[NumberedEvent]], None],
+        on_again: Callable[[], None],
     ) -> None:
         self.run = copies[0].about.run
         self._copies = list(copies)
         self.graph = b""
         self.position: Position = 0
+        self._epoch = 0
         self._on_events = on_events
+        self._on_again = on_again
 
     @property
     def keeper(self) -> Node | None:
@@ -96,12 +129,19 @@ class RunCopy:
         """It had its chance."""
         del self._copies[0]
 
-    def take(self, part: KeeperPart) -> None:
+    def take(self, part: KeeperPart) -> bool:
+        """Whether it was what followed; if not, it is of another epoch."""
+        if self.position and part.epoch != self._epoch:
+            self.position = 0
+            self._on_again()
+            return False
+        self._epoch = part.epoch
         if part.piece and part.offset == len(self.graph):
             self.graph += part.piece
         if part.events:
             self._on_events(self.graph, part.events)
             self.position = max(position for position, _ in part.events)
+        return True
 
 
 class _Question:
@@ -112,10 +152,18 @@ class _Question:
 
 
 class CopyReader(Agent):
-    """Asks keepers and drivers; part `reader` of a node that looks around."""
+    """Asks keepers and drivers; part `reader` of a node that looks around. `ask` makes a question
+    of the start of a run's name, signed where that is the custom."""
 
-    def __init__(self, me: AgentId, world: World, kademlia: Kademlia) -> None:
+    def __init__(
+        self,
+        me: AgentId,
+        world: World,
+        kademlia: Kademlia,
+        ask: Callable[[str], bytes] = str.encode,
+    ) -> None:
         super().__init__(me, world)
+        self._ask_for = ask
         self._kademlia = kademlia
         self._serial = 0
         self._open: dict[int, _Question] = {}
@@ -128,7 +176,7 @@ class CopyReader(Agent):
             value = getattr(aggregate, "value", None)
             on_found(_copies_in(value) if value else [])
 
-        self._kademlia.broadcast(TOPIC, start.encode(), heard)
+        self._kademlia.broadcast(TOPIC, self._ask_for(start), heard)
 
     def read(self, copy: RunCopy, on_read: Callable[[bool], None]) -> None:
         """Read all that is new, from the first keeper that answers; False if none does."""
@@ -144,8 +192,7 @@ class CopyReader(Agent):
                 copy.give_up_keeper()
                 self.read(copy, on_read)
                 return
-            copy.take(answer)
-            if answer.last:
+            if copy.take(answer) and answer.last:
                 on_read(True)
             else:
                 self._next_page(copy, on_read, pages_left - 1)

@@ -95,21 +95,21 @@ class Fleet:
     def ask(self, enlisted: Enlisted) -> None:
         enlisted.serial += 1
         enlisted.pages = {}
-        enlisted.ask_at = self._world.now() + enlisted.interval_s
+        enlisted.ask_at = self._world.elapsed() + enlisted.interval_s
         enlisted.interval_s = min(ASK_MAX_S, 2 * enlisted.interval_s)
         self._world.send(enlisted.target.agent, Attach(self._run, self._epoch, enlisted.serial))
 
     def ask_later(self, enlisted: Enlisted) -> None:
         """Something was bound there, and it may take a moment to tell of it."""
-        enlisted.ask_at = max(enlisted.ask_at, self._world.now() + ASK_S)
+        enlisted.ask_at = max(enlisted.ask_at, self._world.elapsed() + ASK_S)
 
     def heard(self, enlisted: Enlisted) -> None:
-        enlisted.heard_at = self._world.now()
+        enlisted.heard_at = self._world.elapsed()
 
     def is_due(self, enlisted: Enlisted, *, bound: bool, unheard: bool) -> bool:
         """Whether to ask now: `bound` if anything is under way there, `unheard` if some of it has
         not been told of."""
-        now = self._world.now()
+        now = self._world.elapsed()
         if not enlisted.attached or unheard:
             return now >= enlisted.ask_at
         return bound and now >= max(enlisted.ask_at, enlisted.heard_at + ASK_ANYWAY_S)
@@ -129,7 +129,7 @@ class Fleet:
             return None  # it was started again in between, and is asked again
         enlisted.pages = {}
         enlisted.interval_s = ASK_S
-        enlisted.ask_at = self._world.now() + ASK_S
+        enlisted.ask_at = self._world.elapsed() + ASK_S
         return _joined(pages)
 
 

@@ -30,7 +30,8 @@ are not counted that brought the result: what helped uses up nothing."""
 
 class Allowance:
     """How many attempts repair may still add. Python calls get none: they work in the user's own
-    directory, where two of them at once would be in each other's way."""
+    directory, where two of them at once would be in each other's way. Nor do tasks that are not
+    `repeatable`."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -39,9 +40,10 @@ class Allowance:
         self._left = max(DUPLICATES_OF_RUN_MIN, int(DUPLICATES_OF_RUN_SHARE * len(graph)))
 
     def allows(self, task: int) -> bool:
-        is_call = isinstance(self._graph.tasks[task].action, Call)
+        described = self._graph.tasks[task]
+        harmless = described.repeatable and not isinstance(described.action, Call)
         few = self._of_task.get(task, 0) < DUPLICATES_OF_TASK_MAX
-        return self._left > 0 and few and not is_call
+        return self._left > 0 and few and harmless
 
     def use(self, task: int, attempt: int) -> None:
         self._of_task[task] = self._of_task.get(task, 0) + 1
@@ -115,11 +117,13 @@ class FreeRepairer:
 
 def late_first(graph: Graph, situation: Situation) -> list[list[Running]]:
     """The attempts under way of each task that may be duplicated: those first that most often
-    decide the end, and of these the ones that began first."""
+    decide the end, and of these the ones that began first. Of a task whose duration is a guess
+    nobody can say that it is late: it is left alone."""
+    guessed = frozenset(situation.forecast.guessed)
     share = {graph.index[name]: share for name, share in situation.forecast.critical}
     by_task: dict[int, list[Running]] = {}
     for one in situation.running:
-        if one.task in situation.may_duplicate:
+        if one.task in situation.may_duplicate and one.task not in guessed:
             by_task.setdefault(one.task, []).append(one)
     return sorted(
         by_task.values(),

@@ -157,6 +157,6 @@ def _named(fetched: FileReady, wanted: FileRecord) -> FileReady:
     """What lies in this node's store, under the name that the run uses."""
     stored = fetched.file
     record = msgspec.structs.replace(
-        wanted, mtime_ns=stored.mtime_ns, size=stored.size, directory=stored.directory
+        wanted, ctime_ns=stored.ctime_ns, size=stored.size, directory=stored.directory
     )
     return msgspec.structs.replace(fetched, file=record)

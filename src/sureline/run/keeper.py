@@ -37,6 +37,8 @@ from sureline.run.keeping import (
     Position,
     RunKnown,
     RunsKnown,
+    last_common,
+    line_on,
 )
 from sureline.world.address import Node, node_of
 from sureline.world.agent import Agent, handles
@@ -59,6 +61,8 @@ class KeptState(msgspec.Struct, frozen=True):
     position: Position
     graph_bytes: int
     """0 while the graph is not whole."""
+    line: tuple[Position, ...] = ()
+    """The last position of each epoch in it."""
 
 
 Done = Callable[[str], None]
@@ -167,7 +171,7 @@ class Keeper(Agent):
                 run,
                 epoch,
                 node_of(sender),
-                message.base,
+                _base(message, state),
                 lambda refused: self._opened(sender, message, refused),
             )
         else:
@@ -297,6 +301,13 @@ class Keeper(Agent):
         self.world.send(sender, part)
 
 
+def _base(message: KeepRun, state: KeptState | None) -> Position:
+    """Up to where what is here is what the new writer builds on."""
+    if state is None or not message.line:
+        return message.base
+    return last_common(state.line, message.line)
+
+
 def _readable(events: Sequence[NumberedEvent]) -> bool:
     """Whether all of them are events: what is kept must be of use to readers."""
     try:
@@ -322,7 +333,9 @@ class KeptInMemory:
         events = [entry for entry in self._events.get(run, []) if entry[0] <= base]
         self._events[run] = events
         position = events[-1][0] if events else 0
-        self._states[run] = KeptState(epoch, writer, position, len(self._graphs.get(run, b"")))
+        line = line_on((), (position for position, _ in events))
+        graph_bytes = len(self._graphs.get(run, b""))
+        self._states[run] = KeptState(epoch, writer, position, graph_bytes, line)
         done("")
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
@@ -333,8 +346,9 @@ class KeptInMemory:
     def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
         self._events[run].extend(events)
         if events:
-            last = events[-1][0]
-            self._states[run] = msgspec.structs.replace(self._states[run], position=last)
+            state, last = self._states[run], events[-1][0]
+            line = line_on(state.line, (position for position, _ in events))
+            self._states[run] = msgspec.structs.replace(state, position=last, line=line)
         done("")
 
     def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:

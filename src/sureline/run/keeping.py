@@ -7,10 +7,12 @@ Positions order a run's events over all its epochs (see `journal.schema`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
 
+from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.world.protocol import Message
 
 Position = int
@@ -19,8 +21,9 @@ NumberedEvent = tuple[Position, bytes]
 
 
 class KeepRun(Message, frozen=True, tag="keeper.keep_run"):
-    """Keep a copy of this run; here is a piece of its graph. `base` is the last position of earlier
-    epochs that the writer has: what a keeper has beyond it never happened."""
+    """Keep a copy of this run; here is a piece of its graph. `line` has the last position of each
+    earlier epoch that the writer builds on, and `base` is the last of them: what a keeper has
+    besides never happened."""
 
     needs_role: ClassVar[str] = "submit"
 
@@ -30,6 +33,8 @@ class KeepRun(Message, frozen=True, tag="keeper.keep_run"):
     size_bytes: int
     offset: int
     piece: bytes
+    line: tuple[Position, ...] = ()
+    """Empty if the writer is of a version that knows only its base."""
 
 
 class KeepEvents(Message, frozen=True, tag="keeper.keep_events"):
@@ -110,6 +115,26 @@ class RunsKnown(Message, frozen=True, tag="keeper.runs"):
 
     serial: int
     runs: tuple[RunKnown, ...]
+
+
+def line_on(line: Sequence[Position], positions: Iterable[Position]) -> tuple[Position, ...]:
+    """The last position of each epoch, after these have followed."""
+    last = {position // POSITIONS_PER_EPOCH: position for position in line}
+    for position in positions:
+        last[position // POSITIONS_PER_EPOCH] = position
+    return tuple(last.values())
+
+
+def last_common(kept: Sequence[Position], line: Sequence[Position]) -> Position:
+    """Up to where a copy is what a writer builds on. An event of an epoch has one history, so from
+    the last one that both have, all before it is the same."""
+    built_on = {position // POSITIONS_PER_EPOCH: position for position in line}
+    common = [
+        min(position, built_on[position // POSITIONS_PER_EPOCH])
+        for position in kept
+        if position // POSITIONS_PER_EPOCH in built_on
+    ]
+    return max(common, default=0)
 
 
 LISTED_MAX = 500

@@ -1,8 +1,9 @@
 """What a result depends on, hashed: two tasks with equal keys make equal results.
 
-A command's key covers its text, its inputs by content, its `env:`, its standard input and the
-names of its outputs. A call's covers the function (its fingerprint), its pickled arguments and
-the results these refer to. The caller's environment, the time and the machine are left out.
+A command's key covers its text, its shell, its inputs by content, its `env:`, its standard input
+and the names of its outputs. A call's covers all code of the user's that it reaches (see
+`peer.fingerprint`), its pickled arguments, the results these refer to and the files that it
+declares. The caller's environment, the time and the machine are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from blake3 import blake3
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Call, Command, Task
 
-VERSION = 1
+VERSION = 2
 """Raised when what a key covers changes, so that old results are not mistaken for new ones."""
 
 
@@ -28,10 +29,12 @@ def result_key(
     """
     read = sorted((r.path, r.digest, r.executable) for r in inputs)
     match task.action:
-        case Command(run=run):
-            parts: tuple[object, ...] = ("command", run, task.stdin, sorted(task.outputs))
-        case Call(function=function, arguments=arguments):
-            parts = ("call", function, arguments, results)
+        case Command(run=run, shell=shell):
+            parts: tuple[object, ...] = ("command", run, shell, task.stdin, sorted(task.outputs))
+        case Call(unkept=why) if why:
+            return ""
+        case Call(function=function, code=code, arguments=arguments):
+            parts = ("call", code or function, arguments, results)
         case _:
             return ""
     data = msgspec.msgpack.encode((VERSION, parts, read, sorted(task.env.items())))

@@ -93,7 +93,7 @@ class Known:
         t = self._graph.tasks[task]
         label = f"{task}.{attempt}"
         match t.action:
-            case Command(run=run):
+            case Command(run=run, shell=shell):
                 return CommandJob(
                     label,
                     t.name,
@@ -105,6 +105,7 @@ class Known:
                     t.stdin,
                     t.timeout_s,
                     t.needs.cores,
+                    shell,
                 )
             case Call(function=function, arguments=arguments, uses=uses):
                 inline = {n: r for n in uses if (r := self._results.get(self._graph.index[n]))}
@@ -120,6 +121,7 @@ class Known:
                     t.env,
                     t.timeout_s,
                     t.needs.cores,
+                    declared=t.inputs,
                 )
             case Pause(seconds=seconds):
                 return PauseJob(label, t.name, attempt, seconds)

@@ -41,8 +41,8 @@ AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
 class Recorded(Protocol):
     """A run's journal, as far as it would survive a kill of this process."""
 
-    base: Position
-    """The last position of earlier epochs."""
+    line: tuple[Position, ...]
+    """The last position of each earlier epoch."""
 
     def after(self, position: Position) -> list[NumberedEvent]:
         """The next events, as many as fit a message."""
@@ -199,8 +199,9 @@ class Mirror(Agent):
         if keeper.position is None or keeper.graph_bytes < len(self._graph):
             offset = keeper.graph_bytes
             piece = self._graph[offset : offset + PIECE_BYTES_MAX]
-            base = self._recorded.base
-            message = KeepRun(self._run, self._epoch, base, len(self._graph), offset, piece)
+            line = self._recorded.line
+            base, size_bytes = max(line, default=0), len(self._graph)
+            message = KeepRun(self._run, self._epoch, base, size_bytes, offset, piece, line)
         else:
             events = self._recorded.after(keeper.position)
             if not events:

@@ -38,6 +38,8 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether anything is done about it."""
     anyway: bool = False
     """Begin although no plan meets the terms."""
+    overwrite: bool = False
+    """Replace files of the user's that no run here made."""
 
     @property
     def terms(self) -> Terms:

@@ -44,13 +44,15 @@ def task_ended(
         e.stderr,
         e.stdout_file,
         e.stderr_file,
-        key,
+        "" if e.unkept else key,
         "",
         _remembered_kind(task),
         brought.here_files,
         brought.here_bytes,
         brought.peer_files,
         brought.peer_bytes,
+        e.unkept,
+        e.trace,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
@@ -79,7 +79,7 @@ def resolved(options: Options) -> Options:
         raise UserError(f"{name} runs everything on this machine; leave out --grid, or --strategy")
     if found.where == "grid" and not options.grid:
         raise UserError(f"{name} places tasks on a grid; name one with --grid")
-    if options.budget is not None and not found.spends:
+    if options.strategy and options.budget is not None and not found.spends:
         spending = " or ".join(other.name for other in known().values() if other.spends)
         raise UserError(
             f"{name} spends no money; leave out --budget, or take --strategy {spending}"
@@ -104,6 +104,22 @@ def settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:
         return msgspec.convert(dict(given), strategy.settings, strict=False)
     except msgspec.ValidationError as error:
         raise UserError(f"a setting of {strategy.name} does not fit: {error}") from None
+
+
+def described_settings(strategy: Strategy) -> list[tuple[str, str, Any, str]]:
+    """(name, type, default, what it means) of each setting; the last from its `msgspec.Meta`."""
+    found = []
+    for field in msgspec.structs.fields(strategy.settings):
+        kind, said = field.type, ""
+        if get_origin(kind) is Annotated:
+            kind, *marks = get_args(kind)
+            said = next((mark.description for mark in marks if mark.description), "")
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        name = kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+        found.append((field.encode_name, name, default, said))
+    return found
 
 
 def machine_settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:

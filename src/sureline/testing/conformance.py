@@ -15,7 +15,7 @@ import pytest
 
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.outcome import Outcome
-from sureline.journal.events import AnyEvent, PeerLeft, TaskBound, TaskEnded, TaskRetried
+from sureline.journal.events import AnyEvent, Opened, PeerLeft, TaskBound, TaskEnded, TaskRetried
 from sureline.journal.export import exported_events
 from sureline.run.port import Strategy
 from sureline.strategies import strategy as named
@@ -71,6 +71,14 @@ class StrategyConformance:
     def test_restart_of_the_driver(self, seed: int) -> None:
         events = self.finished("driver restarts", seed)
         assert laws.processes(events) == 3
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_takeover(self, seed: int) -> None:
+        """Whoever drives the run is gone for good; another machine goes on from a copy."""
+        self.on_grid()
+        events = self.finished("takeover", seed)
+        openings = [event.peer for event in events if isinstance(event, Opened)]
+        assert openings == ["submitter", "standby1"]
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_cut_off_and_back(self, seed: int) -> None:

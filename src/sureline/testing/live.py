@@ -198,6 +198,8 @@ class LiveGrid:
         """Start (again) the peer of a home."""
         if not any(a.startswith("--slots") for a in arguments):
             arguments = (*arguments, "--slots=1")
+        # tests hold tasks back by files of their own, beside the lab
+        arguments = (*arguments, "--share", str(self.where.parent))
         peer = self.peers[name] = LivePeer(self, name, list(arguments))
         return peer
 

@@ -81,6 +81,12 @@ whom = "submitter"
 at = "60s"
 for = "10s"
 """,
+    "takeover": """
+[[faults.script]]
+what = "crash"
+whom = "submitter"
+at = "30s"
+""",
     "cut off": """
 [[faults.script]]
 what = "partition"
@@ -97,7 +103,11 @@ at = "20s"
 """,
 }
 NETWORKS = {"loss": "loss = 0.05\nduplication = 0.05\nreordering = true"}
-TERMS = {"cancel": 'cancel = "30s"', "deadline": 'within = "12min"'}
+TERMS = {
+    "cancel": 'cancel = "30s"',
+    "deadline": 'within = "12min"',
+    "takeover": 'standbys = 1\nlook = "5s"',
+}
 
 
 def scenario_of(case: str, strategy: Strategy, settings: Mapping[str, Any]) -> Scenario:

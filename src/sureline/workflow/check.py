@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +41,7 @@ class Draft(msgspec.Struct):
     file: str | None = None
     params: Mapping[str, str] = {}
     functions: Mapping[str, bytes] = {}
+    reached: Mapping[str, Mapping[str, str]] = {}
     file_sizes: Mapping[str, int] = {}
     whole: bool = True
     """False if some tasks could not be read; what they would make is then unknown."""
@@ -89,6 +91,7 @@ def check(
         tasks,
         params=draft.params,
         functions=draft.functions,
+        reached=draft.reached,
         file_sizes=draft.file_sizes,
         source=draft.file,
     )
@@ -133,6 +136,10 @@ def _check_alone(task: Task, line: int | None, found: Collector) -> None:
         if not action.run.strip():
             hint = "write the command line to run"
             found.add("empty commands", f"`run` of task '{task.name}' is empty", hint, line)
+        if action.shell and not _is_split(action.shell):
+            what = f"`shell` of task '{task.name}' is {action.shell!r}"
+            hint = "name a program, such as bash, python3 or 'perl -w {}', with its quotes closed"
+            found.add("bad shells", what, hint, line)
     elif type(action) is Pause and not 0 <= action.seconds < math.inf:
         what = f"task '{task.name}' takes {action.seconds} seconds"
         found.add("bad durations", what, "give zero or more", line)
@@ -142,6 +149,13 @@ def _check_alone(task: Task, line: int | None, found: Collector) -> None:
     if task.timeout_s is not None and not task.timeout_s > 0:
         what = f"task '{task.name}' has a timeout of {task.timeout_s} seconds"
         found.add("bad timeouts", what, "give more than zero, or leave it out", line)
+
+
+def _is_split(shell: str) -> bool:
+    try:
+        return bool(shlex.split(shell))
+    except ValueError:
+        return False
 
 
 class _Afters:

@@ -10,14 +10,15 @@ class FileRecord(msgspec.Struct, frozen=True, array_like=True):
 
     `digest` is the blake3 hash (hex) of the content; of a directory, that of its manifest. A file
     used in place has the digest `stat:SIZE:MTIME_NS`, because its content was never read.
-    `mtime_ns` is the stored copy's own modification time: if it or the size has changed, somebody
-    wrote into the store and the copy may not be used.
+    `ctime_ns` is when the stored copy was last changed in any way, as the kernel says; of a
+    directory, the youngest of its files. If that is another now, or the size is, the content
+    must be looked at before the copy is used.
     """
 
     path: str
     digest: str
     size: int
-    mtime_ns: int = 0
+    ctime_ns: int = 0
     executable: bool = False
     directory: bool = False
 

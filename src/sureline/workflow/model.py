@@ -32,13 +32,15 @@ class Takes(msgspec.Struct, frozen=True):
     pessimistic_s: float
 
 
-class Command(msgspec.Struct, frozen=True, tag="command"):
-    """A command line, run by exec or by the shell (see `peer.commands`)."""
+class Command(msgspec.Struct, frozen=True, tag="command", omit_defaults=True):
+    """A command line, run by exec or by a shell (see `peer.commands`)."""
 
     run: str
+    shell: str = ""
+    """The program that runs it, with `{}` for the script's path; '' for bash, or else sh."""
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class Call(msgspec.Struct, frozen=True, tag="call", omit_defaults=True):
     """A Python call. `function` and `arguments` are pickled; `function` is a digest into
     `Graph.functions`. A `Handle(task)` inside the arguments stands for that task's result."""
 
@@ -46,6 +48,10 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     arguments: bytes
     uses: tuple[str, ...] = ()
     """Names of the tasks whose results stand in the arguments, in order of first use."""
+    code: str = ""
+    """A digest of all code that it reaches, and of `Graph.reached`, which tells it part by part."""
+    unkept: str = ""
+    """Why its result is never reused; '' if it may be."""
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
@@ -77,6 +83,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     """The inputs that are used where they lie and identified by size and time."""
     kind: str = ""
     """What alike tasks share; '' means the name with numeric suffixes stripped."""
+    repeatable: bool = True
+    """Whether a second attempt may run beside the first: not if it has effects outside."""
 
     @property
     def kind_name(self) -> str:
@@ -107,6 +115,7 @@ class Graph:
         *,
         params: Mapping[str, str] | None = None,
         functions: Mapping[str, bytes] | None = None,
+        reached: Mapping[str, Mapping[str, str]] | None = None,
         file_sizes: Mapping[str, int] | None = None,
         source: str | None = None,
     ) -> None:
@@ -115,6 +124,8 @@ class Graph:
         self.params = dict(params or {})
         self.functions = dict(functions or {})
         """Pickled functions of `Call`s, by digest."""
+        self.reached = dict(reached or {})
+        """What code each `Call.code` stands for: parts, each with its digest or version."""
         self.file_sizes = dict(file_sizes or {})
         """Sizes in bytes that the description states (traces do), by path."""
         self.source = source
@@ -123,6 +134,9 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.tasks)
+
+    def task(self, name: str) -> Task:
+        return self.tasks[self.index[name]]
 
     @cached_property
     def producer(self) -> dict[str, int]:
@@ -183,6 +197,7 @@ class Graph:
                 self.functions,
                 self.file_sizes,
                 self.source,
+                self.reached,
             )
         )
 
@@ -194,6 +209,7 @@ class Graph:
             s.tasks,
             params=s.params,
             functions=s.functions,
+            reached=s.reached,
             file_sizes=s.file_sizes,
             source=s.source,
         )
@@ -206,3 +222,4 @@ class _Snapshot(msgspec.Struct):
     functions: dict[str, bytes]
     file_sizes: dict[str, int]
     source: str | None
+    reached: Mapping[str, Mapping[str, str]] = {}

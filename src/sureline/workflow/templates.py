@@ -16,6 +16,8 @@ from sureline.workflow.collect import did_you_mean
 # a doubled opening; a reference; a brace just before a reference, as in ${{{name}}}; an open one
 _TOKEN = re.compile(r"\{\{\{\{|\{\{([^{}\n]*)\}\}|\{(?=\{\{[^{}\n]*\}\})|\{\{")
 _LITERAL_HINT = "write {{{{ for a literal {{"
+FILLED_CHARS_MAX = 4 << 20
+"""Params may use each other, so a few lines could otherwise ask for any length."""
 
 
 class TemplateError(ValueError):
@@ -65,7 +67,7 @@ def compile_template(text: str, scope: Scope) -> Template:
         return Template(text)
     parts: list[str] = []
     places: list[int] = []
-    end = 0
+    end = length = 0
     for token in _TOKEN.finditer(text):
         parts.append(text[end : token.start()].replace("%", "%%"))
         end = token.end()
@@ -80,6 +82,12 @@ def compile_template(text: str, scope: Scope) -> Template:
             )
         else:
             parts.append(_reference(token[1].strip(), scope, places))
+            length += len(parts[-1])
+            if length > FILLED_CHARS_MAX:
+                raise TemplateError(
+                    f"with its params put in, it is longer than {FILLED_CHARS_MAX:,} characters",
+                    "put long texts into files, and name those",
+                )
     parts.append(text[end:].replace("%", "%%"))
     form = "".join(parts)
     if not places:

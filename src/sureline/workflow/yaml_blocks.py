@@ -39,10 +39,12 @@ TASK_KEYS = (
     "env",
     "stdin",
     "in_place",
+    "shell",
+    "repeatable",
     "kind",
     "description",
 )
-DEFAULT_KEYS = ("needs", "retries", "timeout", "env")
+DEFAULT_KEYS = ("needs", "retries", "timeout", "env", "shell", "repeatable")
 TASKS_MAX = 2_000_000
 
 _BLOCK_NAME = re.compile(r"[\w.-]+")
@@ -293,6 +295,7 @@ class _Block:
         self._outputs = self._outputs_texts()
         self._after = reader.texts(self._of("after"), get("after"), scope)
         self._stdin = reader.template(self._of("stdin"), get("stdin"), scope)
+        self._shell = reader.template(self._of("shell"), get("shell"), scope)
         self._needs = reader.needs(self._of("needs"), get("needs"), scope)
         self._takes: Quantity[Takes | None] | None = reader.quantity(
             self._of("takes"), get("takes"), scope, parse_takes, None
@@ -303,6 +306,7 @@ class _Block:
         self._retries = reader.quantity(self._of("retries"), get("retries"), scope, parse_count, 0)
         self._env_names, self._env = self._environment(get("env"))
         self._all_in_place, self._in_place = self._places(get("in_place"))
+        self._repeatable = self._yes_or_no("repeatable", otherwise=True)
         self._kind = self._kind_text(get("kind"))
 
     def _of(self, key: str) -> str:
@@ -321,7 +325,9 @@ class _Block:
         stdin = self._stdin
         return Task(
             name=name,
-            action=Command(self._run.fill(values)),
+            action=Command(
+                self._run.fill(values), self._shell.fill(values).strip() if self._shell else ""
+            ),
             inputs=inputs,
             outputs=self._outputs.fill(values),
             after=self._after.fill(values),
@@ -333,6 +339,7 @@ class _Block:
             stdin=stdin.fill(values) if stdin else None,
             in_place=inputs if self._all_in_place else self._in_place.fill(values),
             kind=self._kind,
+            repeatable=self._repeatable,
         )
 
     def _run_template(self) -> Template:
@@ -376,6 +383,16 @@ class _Block:
             return node.value.lower() in ("true", "yes"), _NO_TEXTS
         return False, self._reader.texts(self._of("in_place"), node, self._scope)
 
+    def _yes_or_no(self, key: str, *, otherwise: bool) -> bool:
+        node = self._pairs.get(key)
+        if node is None or _is_nothing(node):
+            return otherwise
+        if not isinstance(node, Text) or node.value.lower() not in _YES_OR_NO:
+            what, hint = f"{self._of(key)} is {_sort(node)}", "write true or false"
+            self._reader.add("wrong types", what, hint, node.line)
+            return otherwise
+        return _YES_OR_NO[node.value.lower()]
+
     def _kind_text(self, node: Node | None) -> str:
         if node is not None:
             template = self._reader.template(self._of("kind"), node, Scope(self._scope.fixed))
@@ -386,6 +403,7 @@ class _Block:
 
 
 _UNKNOWN = Template("?")
+_YES_OR_NO = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def _parse_timeout(text: str) -> float:

@@ -42,6 +42,8 @@ def _task(task: Task) -> Iterable[str]:
         raise UserError(f"the task's name '{task.name}' cannot be written as YAML; rename it")
     yield f"  {_text(task.name)}:"
     yield from _run(escape(task.action.run))
+    if task.action.shell:
+        yield f"    shell: {_text(escape(task.action.shell))}"
     for key, paths in (("inputs", task.inputs), ("outputs", task.outputs)):
         if paths:
             yield from _list(key, [escape(escape_glob(path)) for path in paths])
@@ -57,6 +59,8 @@ def _task(task: Task) -> Iterable[str]:
         yield f"    needs: {{{', '.join(_needs(task.needs))}}}"
     if task.retries:
         yield f"    retries: {task.retries}"
+    if not task.repeatable:
+        yield "    repeatable: false"
     if task.timeout_s is not None:
         yield f"    timeout: {format_duration(task.timeout_s)}"
     if task.env:

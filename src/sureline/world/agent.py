@@ -7,7 +7,7 @@ error in the sender, not a reason to crash the receiver: it is counted and dropp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from sureline.world.protocol import AgentId, Message, World
@@ -55,6 +55,15 @@ class Agent:
     def hears(cls, message: type[Message]) -> bool:
         """Whether there is a handler for this type of message."""
         return message in cls._table
+
+    def unlearn(self, tags: Collection[str]) -> None:
+        """Be as an agent of another version that does not know the messages with these tags."""
+        if tags:
+            self._handlers = {
+                message: handler
+                for message, handler in self._handlers.items()
+                if message.__struct_config__.tag not in tags
+            }
 
     def direct_handlers(self) -> HandlerTable:
         """The handlers, to be called without `receive`; none if a subclass does more there."""

@@ -128,19 +128,20 @@ class FileCache:
         if status is None:
             return None
         if 0 <= record.size != status.st_size:
-            self.discard(record.digest)  # somebody has cut it, or written to its end
-            return None
+            return None  # this is whole, so the record lies
         self._uses.note([record.digest])
-        return msgspec.structs.replace(record, size=status.st_size, mtime_ns=status.st_mtime_ns)
+        return msgspec.structs.replace(record, size=status.st_size, ctime_ns=status.st_ctime_ns)
 
     def _ready_file(self, digest: str, executable: bool) -> os.stat_result | None:
+        """What the system says of a copy that is whole; one that is damaged is removed."""
         blob = self.store.blob_path(digest, executable)
-        try:
-            return os.stat(blob)
-        except FileNotFoundError:
-            pass
+        status = self.store.whole(digest, executable, remove=False)
+        if status is not None:
+            return status
+        if os.path.lexists(blob):
+            self.discard(digest)
         other = self.store.blob_path(digest, not executable)
-        if not os.path.exists(other):
+        if self.store.whole(digest, not executable, remove=False) is None:
             return None
         temporary = self.temporary()
         try:
@@ -155,28 +156,22 @@ class FileCache:
                 os.unlink(temporary)
 
     def _ready_directory(self, record: FileRecord) -> FileRecord | None:
-        """Its parts must not be younger than its manifest: see BlobStore.unchanged."""
         manifest = self._ready_file(record.digest, False)
         entries = None if manifest is None else self.store.manifest(record)
         if manifest is None or entries is None:
             return None
-        newest = manifest.st_mtime_ns
+        newest = 0
         digests = [record.digest]
         for entry in entries:
             if entry.kind in ("file", "program"):
                 status = self._ready_file(entry.what, entry.kind == "program")
                 if status is None:
                     return None
-                newest = max(newest, status.st_mtime_ns)
+                newest = max(newest, status.st_ctime_ns)
                 digests.append(entry.what)
-        if newest != manifest.st_mtime_ns:
-            try:
-                os.utime(self.store.blob_path(record.digest), ns=(newest, newest))
-            except FileNotFoundError:
-                return None
         self._uses.note(digests)
         size = sum(entry.size for entry in entries)
-        return msgspec.structs.replace(record, size=size, mtime_ns=newest)
+        return msgspec.structs.replace(record, size=size, ctime_ns=newest)
 
     def missing_parts(self, entries: list[tree.Entry]) -> list[tree.Entry]:
         """Of a directory's files, those that are not here; each content once."""
@@ -262,7 +257,7 @@ class FileCache:
     def admit(self, path: str, digest: str, executable: bool) -> None:
         """Make the whole, verified file at `path`, for which there is room, a stored one; its old
         name is gone then."""
-        self.store.admit(path, digest, executable)
+        self.store.note(digest, executable, self.store.admit(path, digest, executable))
         self._uses.note([digest])
 
     def adopt(self, record: FileRecord, run: str = "") -> None:
@@ -270,6 +265,8 @@ class FileCache:
         needs. Evicts others if the cache is over its bound now."""
         if run:
             self.mark_only_copy(record, run)
+        if not record.directory:
+            self.store.note(record.digest, record.executable, record.ctime_ns)
         self._used_bytes += record.size
         self._uses.note([record.digest])
         if self._used_bytes > self.size_bytes_max and time.monotonic() > self._full_until:
@@ -365,6 +362,7 @@ class FileCache:
     def _remove(self, one: Held) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.store.blob_path(one.digest, one.executable))
+            self.store.forget_note(one.digest, one.executable)
             self._used_bytes -= one.size
         if self.path(one.digest) is None:
             with contextlib.suppress(FileNotFoundError):

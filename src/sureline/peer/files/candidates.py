@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from sureline.peer.files.asking import Asker, Offer
+from sureline.peer.files.finding import FetchError
 from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, RefusedError
-from sureline.workflow.mistakes import SurelineError
 from sureline.world.address import Node, name_of
 
 Key = tuple[int, bytes]
@@ -32,10 +32,6 @@ ALONE_S = 2.0
 STARVED_S = 20.0
 """If those who are left do not have what is missing, hope ends after this long."""
 _TOLD_MAX = 5
-
-
-class FetchError(SurelineError):
-    """A file that could not be fetched; the message says why, in one sentence."""
 
 
 class _Candidate:

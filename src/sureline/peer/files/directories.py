@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sureline.peer.files.cache import CacheFullError, FileCache
-from sureline.peer.files.candidates import FetchError
+from sureline.peer.files.finding import FetchError
 from sureline.peer.files.wire import unique
 from sureline.peer.store import StoreError
 from sureline.peer.tree import Entry

@@ -7,18 +7,18 @@ lie about it. The next source is asked when one fails, or takes long; the first 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 
 from sureline.peer.files.asking import Asker, Offer
+from sureline.peer.files.finding import FetchError, Hunt
 from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, RefusedError
 from sureline.world.address import Node, name_of
 
 OVERTAKE_S = 1.0
 """A source that has not answered by then is overtaken by the next."""
-TRIED_MAX = 16
+TOLD_MAX = 5
 
 
 class Found(NamedTuple):
@@ -28,36 +28,46 @@ class Found(NamedTuple):
     offer: Offer
 
 
-class NobodyError(Exception):
-    """No source has it; the message says what each said."""
-
-
-async def ask_for_small(
-    asker: Asker, digest: str, size: int | None, nodes: Sequence[Node]
-) -> Found:
-    """Raises NobodyError. If the `size` is not known, a source may say that it is no small file."""
-    waiting = list(nodes[:TRIED_MAX])
+async def ask_for_small(asker: Asker, hunt: Hunt, size: int | None) -> Found:
+    """Raises FetchError. If the `size` is not known, a source may say that it is no small file."""
     asked: dict[asyncio.Task[Offer], Node] = {}
     told: list[str] = []
+    coming: asyncio.Future[Node | None] | None = _next(hunt)
+    is_more = True
     try:
-        while waiting or asked:
-            if waiting:
-                node = waiting.pop(0)
-                task = asyncio.ensure_future(asker.describe(node, digest, inline=True))
-                asked[task] = node
-            limit_s = OVERTAKE_S if waiting else None
+        while asked or coming is not None:
+            waited: list[asyncio.Future[Any]] = [*asked, *([coming] if coming is not None else ())]
+            limit_s = OVERTAKE_S if coming is None and is_more else None
             done, _ = await asyncio.wait(
-                asked, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+                waited, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
             )
+            if coming is not None and coming in done:
+                node, coming = coming.result(), None
+                is_more = node is not None
+                if node is not None:
+                    task = asyncio.ensure_future(asker.describe(node, hunt.digest, inline=True))
+                    asked[task] = node
+                continue
             for task in [task for task in asked if task in done]:
                 node = asked.pop(task)
-                offer = _judged(task, digest, size, node, told)
+                offer = _judged(task, hunt.digest, size, node, told)
                 if offer is not None:
                     return Found(node, offer)
-        raise NobodyError("; ".join(told[:5]))
+            if coming is None and is_more:
+                coming = _next(hunt)
     finally:
         for task in asked:
             task.cancel()
+    named = hunt.digest[:16]
+    if told:
+        raise FetchError(f"no node that holds {named} can be used ({'; '.join(told[:TOLD_MAX])})")
+    raise FetchError(f"no node is known to hold {named}")
+
+
+def _next(hunt: Hunt) -> asyncio.Future[Node | None]:
+    coming: asyncio.Future[Node | None] = asyncio.get_running_loop().create_future()
+    hunt.next(lambda node: None if coming.done() else coming.set_result(node))
+    return coming
 
 
 def _judged(

@@ -18,8 +18,9 @@ from blake3 import blake3
 
 from sureline.peer.files.asking import Asker, Buffers, Offer
 from sureline.peer.files.cache import CacheFullError, FileCache
-from sureline.peer.files.candidates import Candidates, FetchError, Key
+from sureline.peer.files.candidates import Candidates, Key
 from sureline.peer.files.chunks import Flags, chunk_span
+from sureline.peer.files.finding import FetchError, OnProgress
 from sureline.peer.files.partial import BusyError, Partial
 from sureline.peer.files.schedule import Request, Schedule
 from sureline.peer.files.serving import save_list
@@ -34,8 +35,6 @@ TICK_S = 0.2
 REFRESHES = 16
 """How often, at least, all sources are asked what they have while a file comes in."""
 Locate = Callable[[str], Awaitable[Sequence[Node]]]
-OnProgress = Callable[[int, int], None]
-"""Takes how many bytes are there, and of how many."""
 
 
 class Kit(NamedTuple):

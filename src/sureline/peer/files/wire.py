@@ -7,7 +7,7 @@ uses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated, Literal, Protocol
 
 import msgspec
@@ -128,5 +128,5 @@ def decode_answer(header: bytes) -> Description | Sent:
     return answer
 
 
-def unique(nodes: Sequence[Node]) -> list[Node]:
+def unique(nodes: Iterable[Node]) -> list[Node]:
     return list(dict.fromkeys(nodes))

@@ -294,6 +294,10 @@ class Authority:
         )
         self._write(f"peers/{name}", record)
 
+    def lock(self, secret: bytes | None) -> None:
+        """Protect the CA's key by this passphrase, or by none. Raises IdentityError."""
+        disk.write(self.path / "ca.key", certificates.key_pem(self._key(), secret))
+
     def _key(self) -> PrivateKey:
         pem = disk.read_secret(self.path / "ca.key", FILE_BYTES_MAX)
         if pem is None:

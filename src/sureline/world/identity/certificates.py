@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sureline.world.identity import passphrase
 from sureline.world.identity.errors import IdentityError
 from sureline.world.identity.names import ROLES, is_name
 
@@ -53,19 +54,29 @@ def new_key() -> PrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def key_pem(key: PrivateKey) -> bytes:
+def key_pem(key: PrivateKey, secret: bytes | None = None) -> bytes:
+    """With a `secret`, only who knows it can read the key."""
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if secret is not None:
+        encryption = serialization.BestAvailableEncryption(secret)
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
     )
 
 
+def is_locked(pem: bytes) -> bool:
+    """Whether the key in it has a passphrase."""
+    return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in pem
+
+
 def read_key(pem: bytes) -> PrivateKey:
-    """Raises IdentityError."""
+    """Asks for the passphrase, if it has one. Raises IdentityError."""
+    secret = passphrase.passphrase() if is_locked(pem) else None
     try:
-        key = serialization.load_pem_private_key(pem, None)
+        key = serialization.load_pem_private_key(pem, secret)
     except (ValueError, TypeError):
+        if secret is not None:
+            raise passphrase.wrong() from None
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise IdentityError("a key file holds no key of ours; restore it, or enrol anew")
@@ -76,9 +87,9 @@ def pem_of(certificate: Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def own_pem(key: PrivateKey, certificate: Certificate) -> bytes:
+def own_pem(key: PrivateKey, certificate: Certificate, secret: bytes | None = None) -> bytes:
     """A key and its certificate, as one file holds them."""
-    return key_pem(key) + pem_of(certificate)
+    return key_pem(key, secret) + pem_of(certificate)
 
 
 def der_of(certificate: Certificate) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 import time
 
-from sureline.world.identity import certificates, disk
+from sureline.world.identity import certificates, disk, passphrase
 from sureline.world.identity.certificates import Identity
 from sureline.world.identity.errors import IdentityError
 from sureline.world.identity.home import FILE_BYTES_MAX, GridHome
@@ -84,9 +84,13 @@ class Credentials:
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         context.load_verify_locations(cadata=certificates.pem_of(self.authority).decode())
+        locked = certificates.is_locked(self._own_pem())
+        password = passphrase.passphrase() if locked else None
         try:
-            context.load_cert_chain(self.home.credentials_path)
-        except (ssl.SSLError, OSError):
+            context.load_cert_chain(self.home.credentials_path, password=password)
+        except (ssl.SSLError, OSError) as error:
+            if locked and isinstance(error, ssl.SSLError):
+                raise passphrase.wrong() from None
             raise IdentityError(
                 f"{self.home.credentials_path} is damaged; restore it, or enrol anew"
             ) from None
@@ -108,21 +112,27 @@ class Credentials:
         """A signing request for our own key, if our certificate should be renewed by now."""
         if self.identity.not_after - time.time() > certificates.RENEW_BEFORE_S:
             return None
-        return certificates.new_request(self._own_key())
+        return certificates.new_request(self.own_key())
 
     def renew(self, der: bytes) -> None:
         """Use this certificate from now on; it must be ours, and last longer. Connections that
         open from now on show it. Raises IdentityError."""
-        certificate, key = certificates.read_der(der), self._own_key()
+        certificate, key = certificates.read_der(der), self.own_key()
         identity = certificates.identity_of(certificate, self.authority)
         if identity.name != self.name or certificate.public_key() != key.public_key():
             raise IdentityError("the renewed certificate is for somebody else")
         if identity.not_after <= self.identity.not_after:
             raise IdentityError("the renewed certificate does not last longer")
-        disk.write(self.home.credentials_path, certificates.own_pem(key, certificate))
+        secret = passphrase.passphrase() if certificates.is_locked(self._own_pem()) else None
+        disk.write(self.home.credentials_path, certificates.own_pem(key, certificate, secret))
         self._read_own()
 
-    def _own_key(self) -> certificates.PrivateKey:
+    def lock(self, secret: bytes | None) -> None:
+        """Protect this home's key by this passphrase, or by none. Raises IdentityError."""
+        key, certificate = self.own_key(), certificates.read_pem(self._own_pem())
+        disk.write(self.home.credentials_path, certificates.own_pem(key, certificate, secret))
+
+    def own_key(self) -> certificates.PrivateKey:
         return certificates.read_key(self._own_pem())
 
     @property

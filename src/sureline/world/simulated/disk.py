@@ -7,6 +7,7 @@ left is always a prefix of what was written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sureline.world.protocol import Action, Recordable
@@ -21,6 +22,10 @@ class Disk:
     """Outlives the machine's processes. `events` and `kept` are what is on the platter."""
 
     def __init__(self) -> None:
+        self.slowness = 1.0
+        """How many times as long as usual it takes."""
+        self.full = False
+        """Whether what asks takes no more; the journal of a run does not."""
         self.events: list[Recordable] = []
         self.kept: dict[str, bytes] = {}
         self._unsynced: list[Write] = []
@@ -44,6 +49,12 @@ class Disk:
     def recorded(self) -> list[Recordable]:
         """What a process that reads the disk now finds recorded, in order."""
         return self.events + [write for write in self._unsynced if isinstance(write, Recordable)]
+
+    def replace(self, events: Sequence[Recordable]) -> None:
+        """These, durably, instead of all that was recorded."""
+        self._unsynced = [write for write in self._unsynced if isinstance(write, tuple)]
+        self._flushed = min(self._flushed, len(self._unsynced))
+        self.events = list(events)
 
     def surviving(self, start: int) -> list[Recordable]:
         """What a kill would leave of what was recorded, from the `start`-th on."""
@@ -106,7 +117,7 @@ class DiskRecorder:
             self._disk.sync_to(mark)
             on_durable()
 
-        self._life.after(self._life.machine.spec.sync_s, done)
+        self._life.after(self._life.machine.spec.sync_s * self._disk.slowness, done)
 
     def put(self, key: str, value: bytes) -> None:
         self._disk.put(key, value)

@@ -200,7 +200,7 @@ class Broker:
 
     def renew(self, service: int) -> None:
         """Ask for new bids, of all who are dealt with in it."""
-        now = self._world.now()
+        now = self._world.elapsed()
         for deal in self._by_service.get(service, {}).values():
             if not deal.serial and now - deal.at >= RENEW_AT_ONCE_S:
                 self._to_ask.append(deal.number)
@@ -255,12 +255,12 @@ class Broker:
         self._serial += 1
         deal.serial = self._serial
         deal.tries += 1
-        deal.again_at = self._world.now() + ANSWER_S * deal.tries
+        deal.again_at = self._world.elapsed() + ANSWER_S * deal.tries
         self._waiting[deal.number] = None
         self._world.send(market, Estimate(self._run, deal.number, self._serial, wish))
 
     def _tick(self) -> None:
-        now = self._world.now()
+        now = self._world.elapsed()
         for number in list(self._waiting):
             deal = self._deals[number]
             if now < deal.again_at:
@@ -277,12 +277,13 @@ class Broker:
         self._world.after(TICK_S, self._tick)
 
     def _answered(self, deal: Deal, offered: Offered | None) -> None:
-        now = self._world.now()
+        now = self._world.elapsed()
         self._waiting.pop(deal.number, None)
         deal.serial, deal.tries, deal.at, deal.offered = 0, 0, now, offered
         deal.again_at = now + (PAUSE_S if offered is None else FRESH_S)
         if offered is not None and offered.bid.expires is not None:
-            deal.again_at = max(now + RENEW_AT_ONCE_S, min(deal.again_at, offered.bid.expires))
+            expires_s = now + offered.bid.expires - self._world.now()
+            deal.again_at = max(now + RENEW_AT_ONCE_S, min(deal.again_at, expires_s))
         if offered is not None:
             self._fresh.append((deal.service, offered))
         self._send_asks()

@@ -98,7 +98,7 @@ class Client(Deciding):
         for service in range(len(self._services)):
             self._broker.deal_in(service)
         world.after(TICK_S, self._tick)
-        self._begin_by = world.now() + BIDS_WAIT_S
+        self._begin_by = world.elapsed() + BIDS_WAIT_S
         # The targets are told of after this: look for them a moment later.
         world.after(0.0, lambda: engine.when_attached(BIDS_WAIT_S, lambda: self._plan(go)))
 
@@ -106,7 +106,7 @@ class Client(Deciding):
         """Once the bids are there, or have been waited for long enough."""
         if self._begun or self._is_over:
             return
-        if self._broker.asks() and self._world.now() < self._begin_by:
+        if self._broker.asks() and self._world.elapsed() < self._begin_by:
             self._world.after(LOOK_S, lambda: self._plan(go))
             return
         self._begun = True
@@ -158,7 +158,7 @@ class Client(Deciding):
         if ending == "broken":
             self._trust.broke(bound.target)
         if since is not None and ending in ("done", "cancelled"):
-            took_s = self._world.now() - since
+            took_s = self._world.elapsed() - since
             expected_s = self.placing.promised(self._services.of[bound.task], bound.target)
             if ending == "done" or took_s > expected_s:
                 self._trust.kept(bound.target, expected_s, took_s, at_once)

@@ -39,7 +39,7 @@ class Examiner:
 
     def look_at(self, late: Sequence[Late]) -> None:
         """These are late now; nothing is remembered of others."""
-        now = self._world.now()
+        now = self._world.elapsed()
         asked_at = {one: self._asked_at[one] for one in late if one in self._asked_at}
         due = [one for one in late if now - asked_at.get(one, -EXAMINE_S) >= EXAMINE_S]
         for one in due[:EXAMINED_MAX]:

@@ -197,7 +197,7 @@ class Placing:
     def look_again(self) -> None:
         """Time has passed: what was worth waiting for may not be any more."""
         self._changed = True
-        if self._under_way.most_overdue(self._world.now()) >= CAUGHT:
+        if self._under_way.most_overdue(self._world.elapsed()) >= CAUGHT:
             self._trust.caught()
 
     def bids_came(self, bids: Sequence[tuple[int, Offered]]) -> None:
@@ -326,7 +326,7 @@ class Placing:
 
     def is_overdue(self, task: int, peer: PeerName) -> bool:
         """Whether it has been there for longer than it should ever take."""
-        return self._under_way.is_overdue(task, peer, self._world.now())
+        return self._under_way.is_overdue(task, peer, self._world.elapsed())
 
     def ours_at(self, provider: PeerName) -> int:
         """How many of our attempts it has."""
@@ -356,7 +356,7 @@ class Placing:
 
     def slower(self, provider: PeerName) -> float:
         """How many times longer than it says everything is expected to take there."""
-        overdue = self._under_way.overdue(provider, self._world.now())
+        overdue = self._under_way.overdue(provider, self._world.elapsed())
         return self._trust.factor(provider) * overdue
 
     def usual_s(self, service: int) -> float:
@@ -384,7 +384,7 @@ class Placing:
         """As `options`, whatever the plan says."""
         service = self._services.of[task]
         needs = self._services.all[service].needs
-        now, may_spend = self._world.now(), self.spendable(task)
+        now, may_spend = self._world.elapsed(), self.spendable(task)
         avoid = self._avoid.get(task, {})
         found = []
         for offered in self._broker.offers(service):
@@ -528,7 +528,7 @@ class Placing:
             if provider not in self._whole:
                 why = why or f"{provider} is gone"
             if why:
-                self._avoid.setdefault(task, {})[provider] = self._world.now() + AVOID_S
+                self._avoid.setdefault(task, {})[provider] = self._world.elapsed() + AVOID_S
                 self._let_go(task, provider)
                 self.ready(task)
             else:
@@ -559,7 +559,7 @@ class Placing:
             self._free.take(peer, needs)
         takes = self.takes(service, peer)
         late_s = LATE_UNKNOWN * seconds if takes is None else takes.pessimistic_s
-        self._under_way.begin(task, peer, self._world.now(), seconds, late_s)
+        self._under_way.begin(task, peer, self._world.elapsed(), seconds, late_s)
 
     def _let_go(self, task: int, peer: PeerName) -> None:
         needs = self._services.all[self._services.of[task]].needs

@@ -94,10 +94,10 @@ class MoneyRepairer:
         late = late_first(self._engine.graph, situation)[:LATE_MAX]
         for service in dict.fromkeys(self._services.of[found[0].task] for found in late):
             self._broker.renew(service)
-        self._when_bid(self._world.now() + BIDS_WAIT_S, lambda: offer(self._actions(late)))
+        self._when_bid(self._world.elapsed() + BIDS_WAIT_S, lambda: offer(self._actions(late)))
 
     def _when_bid(self, at_most: float, then: Callable[[], None]) -> None:
-        if self._broker.asks() and self._world.now() < at_most:
+        if self._broker.asks() and self._world.elapsed() < at_most:
             self._world.after(LOOK_S, lambda: self._when_bid(at_most, then))
         else:
             then()

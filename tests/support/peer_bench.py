@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from sureline.peer.confine.rules import Rules
 from sureline.peer.jobs import JobEnded, UserFile
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
@@ -42,7 +43,14 @@ class Started:
 
 
 class Bench:
-    def __init__(self, directory: Path, max_slots: int = 2, grace_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        max_slots: int = 2,
+        grace_s: float = 5.0,
+        rules: Rules | None = None,
+    ) -> None:
+        self._rules = rules
         self.directory = directory
         self.root = directory / ".sureline"
         self.loop = asyncio.new_event_loop()
@@ -62,6 +70,7 @@ class Bench:
             max_slots=max_slots,
             grace_s=grace_s,
             env=env,
+            rules=self._rules,
         )
 
     def start(self, job: Job, after: Started | None = None) -> Started:

@@ -1,178 +1,145 @@
-"""A `concurrent.futures.Executor` over warm slot processes; its calls are not journalled.
+"""The processes of an executor, and the calls that wait for them.
 
-    with sureline.Executor() as executor:
-        print(list(executor.map(pow, [2, 3], [10, 10])))
+Shared by the callers' threads and one thread that hears the slots. `_lock` guards everything;
+futures are completed outside it, because their callbacks may submit again.
 
-Unlike a ProcessPoolExecutor, a worker process that dies (out of memory, a crash in C code) fails
-only the call it was running, and functions and arguments may be anything cloudpickle can carry.
-It also serves Dask: `dask.compute(x, scheduler=executor)`.
+After a fork, the pool is empty and new in the child: the parent's processes, sockets and files are
+closed there and nothing else is done to them.
 """
 
 from __future__ import annotations
 
 import atexit
-import operator
+import io
+import logging
 import os
+import pathlib
 import pickle
 import selectors
 import shutil
 import socket
 import sys
-import tempfile
 import threading
-import types
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor as FuturesExecutor
-from concurrent.futures import Future
-from pathlib import Path
-from typing import IO, Any, ParamSpec, TypeVar
+from concurrent.futures import BrokenExecutor, Future
+from typing import IO, Any, NamedTuple
 
+from sureline.executor.functions import Functions
+from sureline.executor.janitor import Janitor
 from sureline.peer import orphans
-from sureline.peer.calls import dump_value, load_error
-from sureline.peer.capacity import this_machine
-from sureline.peer.fingerprint import global_names
+from sureline.peer.calls import dump_apart, load_error
 from sureline.peer.frames import FrameTooLongError, Run, encode
 from sureline.peer.jobs import CallJob, JobEnded
+from sureline.peer.packed import Collected, bundle, bundled, mapped
 from sureline.peer.runner_slot import SlotProcess
 from sureline.peer.store import BlobStore
-from sureline.run.keys import digest_of
 from sureline.workflow.mistakes import SurelineError
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 RUN = "executor"
-FUNCTIONS_MAX = 1000
-"""How many functions are remembered as bytes; past this, all are forgotten."""
-INLINE_BYTES = 32 << 20
-"""Longer results come through a file."""
+INLINE_BYTES = 1 << 20
+"""Longer arguments and results go through a file, which is mapped."""
+_LOG = logging.getLogger("concurrent.futures")
 
 
 class WorkerLostError(SurelineError):
     """The process that ran a call died. Only that call is lost; the executor goes on."""
 
 
-class Executor(FuturesExecutor):
-    """`max_workers` processes at most, by default one per core; they start when needed."""
+class Worker(NamedTuple):
+    """How each process begins, and when it is replaced."""
 
-    def __init__(self, max_workers: int | None = None) -> None:
-        if max_workers is not None and max_workers < 1:
-            raise ValueError("max_workers must be 1 or more")
-        workers = max_workers or max(1, int(this_machine(Path(".")).cores))
-        self._max_workers = workers
-        """Dask reads this name."""
-        self._pool = _Pool(workers)
-        self._forget = weakref.finalize(self, self._pool.close, False)
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call `fn` in a worker process. The future is cancelled only while it waits."""
-        return self._pool.submit(fn, args, kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; those submitted are still made, unless cancelled here."""
-        self._forget.detach()
-        self._pool.close(cancel_futures)
-        if wait:
-            self._pool.join()
+    initializer: Callable[..., object] | None = None
+    initargs: tuple[Any, ...] = ()
+    calls_max: int | None = None
 
 
 class _Call:
-    __slots__ = ("arguments", "digest", "function", "future")
+    __slots__ = ("arguments", "digest", "file", "function", "future", "is_initializer")
 
-    def __init__(self, digest: str, function: bytes, arguments: bytes) -> None:
+    def __init__(self, digest: str, function: bytes, arguments: bytes, file: str = "") -> None:
         self.digest = digest
         self.function = function
         self.arguments = arguments
+        self.file = file
         self.future: Future[Any] = Future()
+        self.is_initializer = False
 
 
-class _Functions:
-    """Functions as bytes. One that travels by value is pickled again only when something it is
-    made of (its code, its defaults, a global that it names) is another object than before; one
-    that has a closure, or is no plain function, is pickled for every call."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, _Packed] = {}
-
-    def packed(self, fn: object) -> tuple[str, bytes]:
-        """The function's digest and its bytes."""
-        if not isinstance(fn, types.FunctionType) or fn.__closure__:
-            data = dump_value(fn)
-            return digest_of(data), data
-        known = self._known.get(id(fn))
-        if known is None or not known.holds():
-            if len(self._known) >= FUNCTIONS_MAX:
-                self._known.clear()
-            known = self._known[id(fn)] = _Packed(fn)
-        return known.digest, known.data
-
-
-class _Packed:
-    """A plain function as bytes, and what it was made of then. It keeps the function alive, so
-    that its id is not given to another one."""
-
-    __slots__ = ("_fn", "_made_of", "_names", "data", "digest")
-
-    def __init__(self, fn: types.FunctionType) -> None:
-        self._fn = fn
-        self._names = tuple(global_names(fn.__code__))
-        self._made_of = self._parts()
-        self.data = dump_value(fn)
-        self.digest = digest_of(self.data)
-
-    def _parts(self) -> tuple[object, ...]:
-        fn = self._fn
-        values = map(fn.__globals__.get, self._names)
-        return (fn.__code__, fn.__defaults__, fn.__kwdefaults__, *values)
-
-    def holds(self) -> bool:
-        return all(map(operator.is_, self._made_of, self._parts()))
-
-
-class _Pool:
-    """The executor's state, shared by its callers' threads and one thread that hears the slots.
-
-    `_lock` guards everything; futures are completed outside it, because their callbacks may
-    submit again.
-    """
-
-    def __init__(self, workers: int) -> None:
+class Pool:
+    def __init__(self, workers: int, worker: Worker) -> None:
         self._workers = workers
+        self._worker = worker
+        self._functions = Functions()
+        self._begin()
+        _pools.add(self)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._root = tempfile.mkdtemp(prefix="sureline-executor-")
-        self._functions = _Functions()
+        self._janitor: Janitor | None = None
         self._waiting: deque[_Call] = deque()
-        self._slots: set[SlotProcess] = set()
+        self._slots: dict[SlotProcess, int] = {}
+        """How many calls each was given."""
         self._idle: list[SlotProcess] = []
         self._at_work: dict[SlotProcess, tuple[int, _Call]] = {}
         self._serial = 0
         self._started = 0
         self._closing = False
+        self.broken = ""
+        """Why no more calls are taken; '' if they are."""
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._thread: threading.Thread | None = None
-        _pools.add(self)
+
+    def forked(self) -> None:
+        """In a child process: let go of all that is the parent's, and begin anew."""
+        closing = self._closing
+        for slot in self._slots:
+            slot.abandon()
+        if self._janitor is not None:
+            self._janitor.forget()
+        for end in (self._selector, self._wake, self._woken):
+            end.close()
+        self._begin()
+        self._closing = closing
 
     # -- callers' threads ----------------------------------------------------------------------
 
     def submit(self, fn: object, args: Any, kwargs: Any) -> Future[Any]:
-        digest, function = self._functions.packed(fn)
-        call = _Call(digest, function, dump_value((args, kwargs)))
+        call = self._packed(fn, args, kwargs)
         with self._lock:
-            if self._closing:
-                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._refuse_if_over()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, daemon=True, name="sureline")
                 self._thread.start()
-            slot = None if self._waiting else self._free_slot()
-            if slot is None:
-                self._waiting.append(call)
-            elif not self._dispatch(slot, call):
-                self._idle.append(slot)
+            self._waiting.append(call)
+            slot = self._free_slot()
+            if slot is not None:
+                self._next(slot)
         return call.future
+
+    def _refuse_if_over(self) -> None:
+        if self.broken:
+            raise BrokenExecutor(self.broken)
+        if self._closing:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    def _packed(self, fn: object, args: Any, kwargs: Any) -> _Call:
+        digest, function = self._functions.packed(fn)
+        taken = Collected()
+        arguments = dump_apart((args, kwargs), taken)
+        if not taken.views and len(arguments) <= INLINE_BYTES:
+            return _Call(digest, function, arguments)
+        with self._lock:
+            self._refuse_if_over()
+            self._serial += 1
+            path = f"{self._root}/arguments-{self._serial}"
+        with open(path, "xb", buffering=0) as file:
+            for piece in bundle(arguments, taken.views):
+                _write_all(file, memoryview(piece).cast("B"))
+        return _Call(digest, function, b"", path)
 
     def close(self, cancel_futures: bool) -> None:
         cancelled: list[_Call] = []
@@ -198,7 +165,14 @@ class _Pool:
 
     # -- under the lock ------------------------------------------------------------------------
 
+    @property
+    def _root(self) -> str:
+        if self._janitor is None:
+            self._janitor = Janitor("sureline-executor-")
+        return self._janitor.directory
+
     def _free_slot(self) -> SlotProcess | None:
+        """One that may be given a call now. A new one gets its initializer first."""
         if self._idle:
             return self._idle.pop()
         if len(self._slots) >= self._workers:
@@ -216,34 +190,52 @@ class _Pool:
             grace_s=1.0,
             env={**os.environ, orphans.TOKEN: orphans.token_of(self._root, RUN, name)},
         )
-        self._slots.add(slot)
+        self._slots[slot] = 0
         self._selector.register(slot.fd, selectors.EVENT_READ, slot)
         self._wake.send(b"x")  # so that the waiting select hears the new one
-        return slot
+        if self._worker.initializer is None:
+            return slot
+        digest, function = self._functions.packed(self._worker.initializer)
+        first = _Call(digest, function, dump_apart((self._worker.initargs, {}), None))
+        first.is_initializer = True
+        self._dispatch(slot, first)
+        return None
 
     def _dispatch(self, slot: SlotProcess, call: _Call) -> bool:
         """Send the call to a free slot; False if it was cancelled or cannot be sent."""
         if not call.future.set_running_or_notify_cancel():
+            _remove(call.file)
             return False
         self._serial += 1
         job = CallJob(
-            "call", "call", self._serial, call.digest, call.arguments, inline_bytes=INLINE_BYTES
+            "call",
+            "call",
+            self._serial,
+            call.digest,
+            call.arguments,
+            inline_bytes=INLINE_BYTES,
+            arguments_file=call.file,
         )
         function = call.function if slot.needs_function(call.digest) else None
         try:
             frame = encode(Run(self._serial, job, function))
         except FrameTooLongError as error:
             call.future.set_exception(
-                ValueError(f"the call's function and arguments are too long to pass on: {error}")
+                ValueError(f"the call's function is too long to pass on: {error}")
             )
             return False
         slot.has_function(call.digest)
+        self._slots[slot] += not call.is_initializer
         self._at_work[slot] = (self._serial, call)
         if slot.send(frame):
             self._selector.modify(slot.fd, selectors.EVENT_READ | selectors.EVENT_WRITE, slot)
         return True
 
     def _next(self, slot: SlotProcess) -> None:
+        calls_max = self._worker.calls_max
+        if calls_max is not None and self._slots[slot] >= calls_max:
+            slot.kill()  # it has nothing to do; its end is heard, and another takes its place
+            return
         while self._waiting:
             if self._dispatch(slot, self._waiting.popleft()):
                 return
@@ -276,8 +268,9 @@ class _Pool:
             self._at_work.clear()
             self._waiting.clear()
         for call in calls:
-            if not call.future.done():
-                call.future.set_exception(error)
+            future = call.future
+            if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
+                future.set_exception(error)
 
     def _finished(self) -> bool:
         with self._lock:
@@ -296,47 +289,43 @@ class _Pool:
         for message in said:
             if not isinstance(message.report, JobEnded):
                 continue
-            result: bytes | OSError
+            result: Any
             try:
                 result = self._result(slot, message.report)
             except OSError as error:
                 result = error
             with self._lock:
-                serial, call = self._at_work[slot]
+                serial, call = self._at_work.pop(slot)
                 assert serial == message.serial, "a slot answered a call it was not given"
-                del self._at_work[slot]
-                self._next(slot)
-            self._complete(call.future, message.report, result)
+                failed = call.is_initializer and message.report.outcome != "succeeded"
+                if not failed:
+                    self._next(slot)
+            _remove(call.file)
+            if failed:
+                self._break(message.report)
+            elif not call.is_initializer:
+                _complete(call.future, message.report, result)
 
-    def _complete(self, future: Future[Any], ended: JobEnded, result: bytes | OSError) -> None:
-        _echo(sys.stdout, ended.stdout)
-        _echo(sys.stderr, ended.stderr)
-        try:
-            if isinstance(result, OSError):
-                future.set_exception(result)
-            elif ended.outcome == "succeeded":
-                future.set_result(pickle.loads(result))
-            elif ended.error is not None:
-                future.set_exception(load_error(ended.error))
-            else:
-                future.set_exception(WorkerLostError(ended.reason))
-        except Exception as error:  # a result that does not unpickle here is the call's failure
-            future.set_exception(error)
+    def _break(self, ended: JobEnded) -> None:
+        """A worker could not be initialised: as other executors, this one takes no more calls."""
+        error = None if ended.error is None else load_error(ended.error)
+        _LOG.critical("Exception in initializer:", exc_info=error)
+        self.broken = "a process could not be initialised; the executor is not usable any more"
+        self._abandon(BrokenExecutor(self.broken))
 
     def _root_of(self, slot_name: str) -> str:
         """Each slot has a store of its own: what is in it belongs to the one call it runs."""
         return f"{self._root}/{slot_name}"
 
-    def _result(self, slot: SlotProcess, ended: JobEnded) -> bytes:
-        """The pickled result; a long one is taken out of the slot's store."""
+    def _result(self, slot: SlotProcess, ended: JobEnded) -> tuple[Any, list[Any]]:
+        """The pickled result and its buffers; a long one is a file that is mapped and unlinked."""
         if ended.result is not None or not ended.outputs:
-            return ended.result or b""
+            return ended.result or b"", []
         (file,) = ended.outputs
-        path = BlobStore(Path(self._root_of(slot.name))).blob_path(file.digest)
-        with open(path, "rb") as stored:
-            data = stored.read()
+        path = BlobStore(pathlib.Path(self._root_of(slot.name))).blob_path(file.digest)
+        data = mapped(path)
         os.unlink(path)
-        return data
+        return bundled(data)
 
     def _bury(self, slot: SlotProcess) -> None:
         """A slot has died: its call fails, the others go on, a new slot takes its place."""
@@ -344,7 +333,7 @@ class _Pool:
         slot.kill()
         slot.wait()
         with self._lock:
-            self._slots.discard(slot)
+            del self._slots[slot]
             if slot in self._idle:
                 self._idle.remove(slot)
             _, call = self._at_work.pop(slot, (0, None))
@@ -353,7 +342,11 @@ class _Pool:
         slot.close()
         shutil.rmtree(self._root_of(slot.name), ignore_errors=True)
         if call is not None:
-            call.future.set_exception(lost)
+            _remove(call.file)
+            if call.is_initializer:
+                self._break(JobEnded("lost", reason=slot.epitaph()))
+            else:
+                call.future.set_exception(lost)
         with self._lock:
             while self._waiting and (fresh := self._free_slot()) is not None:
                 self._next(fresh)
@@ -364,14 +357,36 @@ class _Pool:
         for slot in self._slots:
             slot.wait()
             slot.close()
-        orphans.kill(orphans.token_of(self._root, RUN, ""), prefix=True)
-        self._discard()
+        if self._janitor is not None:
+            orphans.kill(orphans.token_of(self._root, RUN, ""), prefix=True)
+        with self._lock:
+            self._slots.clear()
+            self._discard()
 
     def _discard(self) -> None:
         self._selector.close()
         self._wake.close()
         self._woken.close()
-        shutil.rmtree(self._root, ignore_errors=True)
+        if self._janitor is not None:
+            self._janitor.close()
+            self._janitor = None
+
+
+def _complete(future: Future[Any], ended: JobEnded, result: Any) -> None:
+    _echo(sys.stdout, ended.stdout)
+    _echo(sys.stderr, ended.stderr)
+    try:
+        if isinstance(result, OSError):
+            future.set_exception(result)
+        elif ended.outcome == "succeeded":
+            pickled, buffers = result
+            future.set_result(pickle.loads(pickled, buffers=buffers))
+        elif ended.error is not None:
+            future.set_exception(load_error(ended.error))
+        else:
+            future.set_exception(WorkerLostError(ended.reason))
+    except Exception as error:  # a result that does not unpickle here is the call's failure
+        future.set_exception(error)
 
 
 def _echo(stream: IO[str] | None, text: str) -> None:
@@ -383,7 +398,20 @@ def _echo(stream: IO[str] | None, text: str) -> None:
         pass
 
 
-_pools: weakref.WeakSet[_Pool] = weakref.WeakSet()
+def _write_all(file: io.FileIO, view: memoryview) -> None:
+    while view:
+        view = view[file.write(view) or 0 :]
+
+
+def _remove(path: str) -> None:
+    if path:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 @atexit.register
@@ -392,3 +420,11 @@ def _close_pools() -> None:
     for pool in list(_pools):
         pool.close(False)
         pool.join()
+
+
+def _forked() -> None:
+    for pool in list(_pools):
+        pool.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

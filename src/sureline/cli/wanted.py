@@ -1,0 +1,173 @@
+"""What `run` and `submit` share: how a workflow is to be run, as options and as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sureline.cli import console
+from sureline.cli.options import (
+    Grid,
+    Settings,
+    check_grid,
+    limits,
+    machine,
+    read_flow,
+    retry_delay_s,
+)
+from sureline.cli.terms import Anyway, Budget, By, RepairToo, Surety, Within, refused, terms
+from sureline.workflow.mistakes import UserError
+
+if TYPE_CHECKING:
+    from sureline.peer.capacity import Capacity
+    from sureline.run.options import Options
+    from sureline.workflow.model import Graph
+
+Cores = Annotated[float | None, Parameter(help="Cores to use at most. Default: all of them.")]
+Memory = Annotated[
+    str | None, Parameter(help="Memory to use at most, e.g. 8GB. Default: all of it.")
+]
+Gpus = Annotated[int | None, Parameter(help="GPUs to use at most. Default: all of them.")]
+Tags = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--tag",
+        negative="",
+        consume_multiple=False,
+        help="A tag this machine offers: NAME, or NAME=COUNT for a counted one. May be repeated.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A workflow that may be run, and how. `refused`: its terms cannot be met, and were told so."""
+
+    graph: Graph
+    capacity: Capacity
+    options: Options
+    limits: list[str]
+    refused: bool
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """All that says how a workflow is to be run."""
+
+    set_: Settings = None
+    grid: Grid = None
+    strategy: Annotated[
+        str | None,
+        Parameter(help="Which strategy says where tasks run; see: sureline strategies."),
+    ] = None
+    with_: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--with",
+            negative="",
+            consume_multiple=False,
+            help="A setting of the strategy: --with KEY=VALUE. May be repeated.",
+        ),
+    ] = None
+    fresh: Annotated[
+        bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
+    ] = False
+    cores: Cores = None
+    memory: Memory = None
+    gpus: Gpus = None
+    tag: Tags = None
+    stop_on_failure: Annotated[
+        bool, Parameter(negative="", help="After a failure, start nothing more.")
+    ] = False
+    retry_delay: Annotated[str, Parameter(help="Wait before a first retry; doubles with each.")] = (
+        "1s"
+    )
+    within: Within = None
+    by: By = None
+    budget: Budget = None
+    surety: Surety = None
+    repair: RepairToo = True
+    anyway: Anyway = False
+    overwrite: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Replace files that no run here made; they are kept in .sureline/replaced/.",
+        ),
+    ] = False
+
+    def ready(
+        self,
+        flow: str,
+        where: Path,
+        *,
+        pretend: bool = False,
+        speed: float = 1.0,
+        as_json: bool,
+    ) -> Ready:
+        """Read the workflow and check that it can be run as is wanted. Raises UserError."""
+        from sureline.compose import HOME
+
+        delay_s = retry_delay_s(self.retry_delay)
+        asked = terms(self.within, self.by, self.budget, self.surety)
+        given = limits(self.grid, self.cores, self.memory, self.gpus, self.tag)
+        capacity = machine(where, self.cores, self.memory, self.gpus, self.tag)
+        options = self._options(asked.deadline_at, asked.surety, delay_s)
+        reading = read_flow(
+            flow,
+            where,
+            self.set_,
+            None if self.grid else capacity,
+            pretend=pretend,
+            speed=speed,
+        )
+        if self.grid:
+            check_grid(self.grid, reading.graph)
+        for warning in reading.warnings:
+            console.note(f"note: {warning}")
+        is_refused = not self.grid and refused(
+            reading.graph,
+            capacity,
+            where / HOME,
+            asked,
+            fresh=self.fresh,
+            anyway=self.anyway,
+            as_json=as_json,
+        )
+        return Ready(reading.graph, capacity, options, given, is_refused)
+
+    def _options(self, deadline_at: float | None, surety: float, delay_s: float) -> Options:
+        from sureline.run.options import Options
+        from sureline.strategies import resolved
+
+        return resolved(
+            Options(
+                fresh=self.fresh,
+                stop_on_failure=self.stop_on_failure,
+                retry_delay_s=delay_s,
+                grid=self.grid or "",
+                strategy=self.strategy or "",
+                settings=dict(_settings(self.with_)),
+                deadline_at=deadline_at,
+                budget=self.budget,
+                surety=surety,
+                repair=self.repair,
+                anyway=self.anyway,
+                overwrite=self.overwrite,
+            )
+        )
+
+
+def _settings(given: list[str] | None) -> dict[str, str]:
+    """`--with a=1 --with b=x` as a mapping."""
+    found: dict[str, str] = {}
+    for setting in given or ():
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise UserError(f"--with {setting!r} has no value; write --with KEY=VALUE")
+        found[name] = value
+    return found

@@ -1,0 +1,226 @@
+"""Where a content is had from, and who is told that it is here: decided the same way in all worlds.
+
+A content that is not in the node's own store is asked of the nodes that were named, in their order,
+and then of those that have announced it in the hash table. All who want the same content at the
+same time share one transfer, and the nodes that any of them names are sources of it. So many come
+in at once, others wait their turn.
+
+Moving bytes is not done here: a `Move` does it, with real connections or simulated ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from sureline.peer.files.wire import unique
+from sureline.workflow.mistakes import SurelineError
+from sureline.world.address import Node
+
+TRANSFERS_MAX = 8
+"""So many contents come in at once; others wait their turn."""
+WAITING_MAX = 100_000
+SOURCES_MAX = 64
+LOCATE_S = 10.0
+FRESH_S = 1.0
+ANNOUNCED_PER_TURN = 50
+"""So many digests are announced each FRESH_S: after a restart the DHT is told little by little."""
+
+Found = Callable[[Sequence[Node]], None]
+OnProgress = Callable[[int, int], None]
+"""Takes how many bytes are there, and of how many."""
+Landed = Node | BaseException
+"""The node that gave a content, or most of it; else why it could not be had."""
+OnLanded = Callable[[Landed], None]
+After = Callable[[float, Callable[[], None]], object]
+
+
+class FetchError(SurelineError):
+    """A file that could not be fetched; the message says why, in one sentence."""
+
+
+class Places(Protocol):
+    """The hash table, as far as it tells where contents are."""
+
+    def announce(self, digest: str) -> None: ...
+    def withdraw(self, digest: str) -> None: ...
+    def locate(self, digest: str, on_done: Found) -> None:
+        """Calls back once, with the nodes that have announced it."""
+
+
+class Nowhere:
+    """For a node that is on no grid."""
+
+    def announce(self, digest: str) -> None: ...
+    def withdraw(self, digest: str) -> None: ...
+    def locate(self, digest: str, on_done: Found) -> None:
+        on_done(())
+
+
+NOWHERE = Nowhere()
+
+
+class Hunt:
+    """One content on its way in: who may have it, and who waits for it."""
+
+    def __init__(self, finder: Finder, digest: str) -> None:
+        self.digest = digest
+        self.on_more: Found = lambda nodes: None
+        """Hears of sources that are named while it comes in."""
+        self.waiting: list[OnLanded] = []
+        self.listening: list[OnProgress] = []
+        self._finder = finder
+        self._sources: dict[Node, None] = {}
+        self._asked = 0
+        self._located = False
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        room = SOURCES_MAX - len(self._sources)
+        new = [n for n in unique(nodes) if n not in self._sources and n != self._finder.me][:room]
+        self._sources.update(dict.fromkeys(new))
+        if new:
+            self.on_more(new)
+
+    def sources(self) -> list[Node]:
+        return list(self._sources)
+
+    def next(self, on_next: Callable[[Node | None], None]) -> None:
+        """The next source to ask, None if nobody is left. The hash table is asked when all who were
+        named have been."""
+        if self._asked < len(self._sources):
+            self._asked += 1
+            on_next(self.sources()[self._asked - 1])
+        elif self._located:
+            on_next(None)
+        else:
+            self._located = True
+
+            def found(nodes: Sequence[Node]) -> None:
+                self.add(nodes)
+                self.next(on_next)
+
+            self._finder.locate(self.digest, found)
+
+    def progressed(self, there: int, size: int) -> None:
+        for listener in self.listening:
+            listener(there, size)
+
+
+Move = Callable[[Hunt, OnLanded], None]
+"""Begins to bring a content in; calls back once."""
+
+
+class Finder:
+    """Of one node. `after` runs an action so many seconds later."""
+
+    def __init__(self, me: Node, places: Places, after: After) -> None:
+        self.me = me
+        self._places = places
+        self._after = after
+        self._hunts: dict[str, Hunt] = {}
+        self._moves: deque[tuple[Hunt, Move]] = deque()
+        """Those that wait for their turn."""
+        self._moving = 0
+
+    def is_coming(self, digest: str) -> bool:
+        return digest in self._hunts
+
+    def bring(
+        self,
+        digest: str,
+        sources: Sequence[Node],
+        move: Move,
+        on_landed: OnLanded,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        """Bring one content in, by the transfer that is under way if there is one."""
+        hunt = self._hunts.get(digest)
+        if hunt is None:
+            if len(self._hunts) >= WAITING_MAX:
+                on_landed(FetchError("too many files are being fetched already"))
+                return
+            hunt = self._hunts[digest] = Hunt(self, digest)
+            self._moves.append((hunt, move))
+        hunt.add(sources)
+        hunt.waiting.append(on_landed)
+        if on_progress is not None:
+            hunt.listening.append(on_progress)
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        while self._moves and self._moving < TRANSFERS_MAX:
+            hunt, move = self._moves.popleft()
+            self._moving += 1
+            move(hunt, self._landing(hunt))
+
+    def _landing(self, hunt: Hunt) -> OnLanded:
+        def landed(how: Landed) -> None:
+            self._moving -= 1
+            self._hunts.pop(hunt.digest, None)
+            for on_landed in hunt.waiting:
+                on_landed(how)
+            self._next_turn()
+
+        return landed
+
+    def locate(self, digest: str, on_done: Found) -> None:
+        """The nodes that the hash table knows to hold this, without this one; none if it does not
+        answer in time."""
+        asked = [on_done]
+
+        def answered(nodes: Sequence[Node]) -> None:
+            if asked:
+                asked.pop()([node for node in unique(nodes) if node != self.me])
+
+        self._after(LOCATE_S, lambda: answered(()))
+        self._places.locate(digest, answered)
+
+
+class Stock(Protocol):
+    """What is in the store of a node that serves it to others."""
+
+    def announced(self) -> Iterable[str]:
+        """All that is to be found through the hash table; some may have gone meanwhile."""
+
+    def take_fresh(self, limit: int) -> list[str]:
+        """What others put there and want announced, at most `limit` of them."""
+
+    def has(self, digest: str) -> bool: ...
+
+
+class Announcer:
+    """Tells the hash table what is here, from the first `turn` on, a little each FRESH_S."""
+
+    def __init__(self, places: Places, stock: Stock, is_coming: Callable[[str], bool]) -> None:
+        self._places = places
+        self._stock = stock
+        self._is_coming = is_coming
+        self._waiting = deque(stock.announced())
+        self._told: dict[str, None] = {}
+        """What the hash table has been told of, longest not looked at first."""
+
+    def turn(self) -> bool:
+        """Announce some of what waits, and withdraw some of what has gone; whether more waits."""
+        self._waiting.extendleft(self._stock.take_fresh(ANNOUNCED_PER_TURN))
+        for _ in range(min(ANNOUNCED_PER_TURN, len(self._waiting))):
+            digest = self._waiting.popleft()
+            if self._stock.has(digest):
+                self.tell(digest)
+        self._look_at_some()
+        return bool(self._waiting)
+
+    def tell(self, digest: str) -> None:
+        """It is here, or on its way in so that parts of it can be had."""
+        self._told[digest] = None
+        self._places.announce(digest)
+
+    def _look_at_some(self) -> None:
+        """Others may have removed what was announced: a few are looked at each time, in turn."""
+        for digest in list(itertools.islice(self._told, ANNOUNCED_PER_TURN)):
+            del self._told[digest]
+            if self._is_coming(digest) or self._stock.has(digest):
+                self._told[digest] = None
+            else:
+                self._places.withdraw(digest)

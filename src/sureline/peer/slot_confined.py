@@ -1,0 +1,54 @@
+"""A slot that runs the commands of others: its part in keeping them in their place.
+
+The directory of the slot, `work/RUN/SLOT`, holds what its commands write: `std.out` and `std.err`,
+and `box/` with one directory for each command and `tmp`. Commands may write there and nowhere else.
+Nothing of a command outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from sureline.peer.confine.landlock import BoundThread, Domain
+from sureline.peer.confine.limits import Usage, limit_this_process
+from sureline.peer.confine.namespaces import enter
+from sureline.peer.confine.rules import Rules, clean_environment
+from sureline.peer.removing import empty_directory
+
+T = TypeVar("T")
+
+
+class Confined:
+    """Moves this process, which has one thread yet, to where the commands of others may run.
+    Raises OSError if the system does not let it."""
+
+    def __init__(self, rules: Rules, root: str, own: str) -> None:
+        self._rules = rules
+        self.box = f"{own}/box"
+        self.temporary = f"{self.box}/tmp"
+        os.makedirs(self.temporary, mode=0o700, exist_ok=True)
+        readable = rules.readable()
+        if rules.kind == "full":
+            enter(rules, root, self.temporary)
+        limit_this_process(rules)
+        self._inherited = clean_environment(os.environ, readable)
+        domain = Domain(rules, writable=[self.box], files_writable=[own])
+        self._thread = BoundThread(domain)
+
+    def environment(self, home: str) -> Mapping[str, str]:
+        """Of a command that runs in `home`."""
+        return {**self._inherited, "HOME": home, "TMPDIR": self.temporary}
+
+    def start(self, spawn: Callable[[], T]) -> T:
+        """Start a command that is bound to the box."""
+        return self._thread.do(spawn)
+
+    def usage(self) -> Usage:
+        return Usage(self._rules, [self.box])
+
+    def clean(self) -> None:
+        """After a command, of which no process is left."""
+        if os.listdir(self.temporary):
+            empty_directory(self.temporary)

@@ -1,0 +1,161 @@
+"""Simulated runs taken over on other machines, while keepers, disks and clocks misbehave."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from sureline.experiments import driver, invariants
+from sureline.experiments.distributions import constant
+from sureline.experiments.drive import run_scenario
+from sureline.experiments.scenario import Fault
+from sureline.experiments.scenario_reader import find_scenario, read_scenario
+from sureline.experiments.toml_table import ScenarioError
+from sureline.journal.events import Opened, TaskReady, encode
+from sureline.journal.schema import POSITIONS_PER_EPOCH
+from sureline.journal.store import Entry
+
+TAKEOVER = "takeover"
+SMALL = """
+duration = "1h"
+[grid]
+machines = 4
+cores = 2
+[workload]
+kind = "fork-join"
+width = 4
+stages = 2
+work = "20s"
+begin = "10s"
+standbys = 1
+look = "5s"
+"""
+
+
+def small(*faults, text=SMALL):
+    scenario = read_scenario(text.encode(), file="small.toml", beside=None)
+    return msgspec.structs.replace(scenario, faults=faults)
+
+
+def hosts(outcome):
+    """Where the run was opened, in the journal of who ended it."""
+    events = [msgspec.json.decode(line).get("event", {}) for line in outcome.journals[0]]
+    return [event["host"] for event in events if event.get("event") == "opened"]
+
+
+def assert_good(seed, outcome):
+    broken = [(check.what, check.problems) for check in outcome.checks if not check.held]
+    told = f"seed {seed}: {broken}; repeat it: sureline simulate {TAKEOVER} --seed {seed}"
+    assert outcome.good, told
+
+
+def sweep(seeds):
+    outcomes = []
+    for seed in seeds:
+        outcomes.append(run_scenario(find_scenario(TAKEOVER), seed))
+        assert_good(seed, outcomes[-1])
+    return outcomes
+
+
+@pytest.mark.limit_s(600)  # also on a busy machine
+@pytest.mark.parametrize("first", [1, 6])
+def test_runs_are_taken_over_and_each_task_commits_once(first):
+    outcomes = sweep(range(first, first + 5))
+    assert any(len(set(hosts(outcome))) > 1 for outcome in outcomes), "the faults must hurt"
+    struck = set().union(*(outcome.faults for outcome in outcomes))
+    assert {"clock", "full_disk", "slow_disk", "crash", "partition"} <= struck
+
+
+@pytest.mark.soak
+@pytest.mark.limit_s(36_000)
+def test_thousands_of_takeovers():
+    sweep(range(1000, 3000))
+
+
+def test_a_driver_that_dies_for_good_is_followed_by_another_machine():
+    outcome = run_scenario(small(Fault("crash", ("submitter",), at_s=25.0)), 1)
+    assert outcome.good
+    assert hosts(outcome) == ["submitter", "standby1"]
+    assert outcome.runs[0].epochs == 2
+
+
+def test_without_anybody_who_looks_after_it_the_run_stays_where_it_was():
+    text = SMALL.replace("standbys = 1", "standbys = 0").replace(
+        'duration = "1h"', 'duration = "5min"'
+    )
+    outcome = run_scenario(small(Fault("crash", ("submitter",), at_s=25.0), text=text), 1)
+    assert [check.what for check in outcome.checks if not check.held] == ["finished"]
+
+
+def test_a_driver_that_is_only_cut_off_is_fenced_when_it_comes_back():
+    cut = Fault(
+        "partition",
+        at_s=25.0,
+        lasts_s=constant(40.0),
+        groups=(("submitter",), ("peers", "standby")),
+    )
+    outcome = run_scenario(small(cut), 1)
+    assert outcome.good
+    assert hosts(outcome) == ["submitter", "standby1"]
+
+
+def test_takers_that_draw_the_same_epoch_are_noticed(monkeypatch):
+    """What the epochs of `run.copies.next_epoch` are apart for."""
+    monkeypatch.setattr(driver, "next_epoch", lambda last, randrange: last + 1)
+    found = [run_scenario(find_scenario(TAKEOVER), seed) for seed in range(1, 4)]
+    broken = {check.what for outcome in found for check in outcome.checks if not check.held}
+    assert "one line of epochs" in broken
+
+
+def test_a_run_outlives_keepers_with_full_disks_and_old_versions():
+    """Of four machines, one can keep copies: it must be found, and is enough to take over from."""
+    text = SMALL.replace(
+        "[grid]\nmachines = 4\ncores = 2",
+        "[grid]\ncores = 2\n[[grid.site]]\nname = 'new'\nmachines = 2\n"
+        "[[grid.site]]\nname = 'old'\nmachines = 2\nunknown = ['keeper.keep_run']",
+    ).replace('work = "20s"', 'work = "60s"')
+    full = Fault("full_disk", ("new1",), at_s=0.0)
+    crash = Fault("crash", ("submitter",), at_s=65.0)
+    outcome = run_scenario(small(full, crash, text=text), 1)
+    assert outcome.good
+    assert hosts(outcome) == ["submitter", "standby1"]
+
+
+def test_clocks_that_are_set_move_times_in_the_journal_and_nothing_else():
+    quiet = run_scenario(small(), 1)
+    step = Fault("clock", ("peers", "submitter"), at_s=20.0, by_s=constant(-7200.0))
+    outcome = run_scenario(small(step), 1)
+    assert outcome.good and outcome.faults == {"clock": 5}
+    assert outcome.runs[0].makespan_s < quiet.runs[0].makespan_s + 10.0
+
+
+def test_mistakes_in_such_scenarios_are_told():
+    def told(change, to):
+        with pytest.raises(ScenarioError) as error:
+            small(text=SMALL.replace(change, to))
+        return str(error.value)
+
+    unknown = told("cores = 2", 'cores = 2\nunknown = ["keeper.keep_runs"]')
+    assert "there is no message 'keeper.keep_runs'" in unknown and "keeper.keep_run" in unknown
+    end = 'look = "5s"\n'
+    assert "does not last" in told(
+        end, end + '[[faults.script]]\nwhat = "clock"\nat = "1s"\nby = "1h"\nfor = "1s"'
+    )
+
+
+def entry(epoch, number, event):
+    return Entry(epoch * POSITIONS_PER_EPOCH + number, event)
+
+
+def test_lines_that_contradict_each_other_are_noticed():
+    ours = [entry(1, 1, Opened(1.0, 1, "a", 1)), entry(1, 2, TaskReady(1.0, "t"))]
+    theirs = [entry(1, 1, Opened(1.0, 1, "b", 1))]
+    assert invariants.one_line({"a": ours, "b": ours[:1]}) == []
+    assert "epoch 1 was opened on a and, otherwise, on b" in invariants.one_line(
+        {"a": ours, "b": theirs}
+    )
+    copy = [(one.position, encode(one.event)) for one in ours]
+    assert invariants.copies_true({"a": ours[:1]}, [copy, copy[:1], []]) == []
+    assert invariants.copies_true({"a": ours}, [copy[::-1]]) == ["a copy is out of order"]
+    wrong = [(ours[1].position, encode(TaskReady(1.0, "u")))]
+    assert len(invariants.copies_true({"a": ours}, [wrong])) == 1
