@@ -14,6 +14,8 @@ import pytest
 PACKAGE = Path(__file__).parent / "roomiest"
 SOURCE = Path(__file__).parents[2] / "src"
 LINES_MAX = 120
+SUITE_S = 280.0
+"""On a machine that is very busy; it takes a tenth of that."""
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,7 @@ def installed(tmp_path_factory):
     return made, {**os.environ, "PYTHONPATH": str(made / "site")}
 
 
+@pytest.mark.limit_s(SUITE_S + 20)
 def test_it_passes_the_suite(installed):
     where, env = installed
     suite = shutil.copy(PACKAGE / "conformance_of_roomiest.py", where)
@@ -42,7 +45,7 @@ def test_it_passes_the_suite(installed):
         env=env,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=SUITE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -37,3 +37,18 @@ class TestHeft(StrategyConformance):
 
 class TestSurety(StrategyConformance):
     strategy = "surety"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety])
+def test_many_seeds(suite):
+    one = suite()
+    for seed in range(2, 30):
+        one.test_quiet(seed)
+        one.test_loss(seed)
+        one.test_crash(seed)
+        one.test_restart_of_machines(seed)
+        one.test_restart_of_the_driver(seed)
+        one.test_takeover(seed)
+        one.test_cut_off_and_back(seed)
+        one.test_cancel(seed)
