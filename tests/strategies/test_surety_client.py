@@ -130,7 +130,9 @@ class Market:
         self.graph = Graph("g", tasks)
         self.calls = Counter()
         self.asked = []
-        self.world = SimpleNamespace(now=lambda: 0.0, send=self.hear, after=lambda s, a: None)
+        self.world = SimpleNamespace(
+            now=lambda: 0.0, elapsed=lambda: 0.0, send=self.hear, after=lambda s, a: None
+        )
         engine = SimpleNamespace(
             run="r",
             graph=self.graph,
