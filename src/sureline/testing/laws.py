@@ -68,11 +68,14 @@ def bound_to_those_there(events: Events) -> Iterator[str]:
 
 
 def ended_once(events: Events) -> Iterator[str]:
-    """An attempt ends once; again only if it was believed lost, or its result was revoked."""
+    """An attempt ends once; again only if it was believed lost, or its result was revoked: then its
+    target may come back, and tell again."""
     ends: Counter[tuple[str, int]] = Counter()
     for event in events:
         if isinstance(event, Opened):
             ends.clear()
+        elif isinstance(event, TaskRevoked):
+            ends = Counter({key: count for key, count in ends.items() if key[0] != event.task})
         elif isinstance(event, TaskEnded) and event.attempt and event.outcome != "lost":
             ends[event.task, event.attempt] += 1
             if ends[event.task, event.attempt] > 1:
