@@ -26,7 +26,8 @@ STUCK_S = 60.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # How long an example takes says how busy the machine is; what hangs is ended by the limit below.
+    # How long an example takes says how busy the machine is; what hangs is ended by the limit
+    # below.
     hypothesis.settings.register_profile("house", deadline=None)
     hypothesis.settings.load_profile("house")
     config.addinivalue_line("markers", "limit_s(seconds): how long a phase of this test may take")

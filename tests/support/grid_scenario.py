@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from toy_grid import ToyGrid, digest_of, made
 
@@ -20,7 +20,7 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.run.engine import Hearers, RunEngine
 from sureline.run.options import Options, Past
-from sureline.run.port import Target
+from sureline.run.port import Deciding, Target
 from sureline.strategies.spread import Spread
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Command, Graph
@@ -60,6 +60,7 @@ class GridRun:
         self.here: dict[str, None] = dict.fromkeys(self.peers)
         """The peers that membership believes to be there."""
         self.epoch = 0
+        self.deciding: Callable[[], Deciding] = lambda: Spread(RUN)
         self.home = HOME
         """The machine of the newest writer."""
         self.ended: RunEnded | None = None
@@ -91,7 +92,7 @@ class GridRun:
             RUN,
             self.graph,
             self.options,
-            Spread(RUN),
+            self.deciding(),
             Hearers(self._on_end, self.fenced.append),
             past=past,
             epoch=self.epoch,

@@ -7,16 +7,15 @@ what is waited for holds. Processes of a directory are found by the token they c
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import warm
 
@@ -25,26 +24,14 @@ from sureline.journal.locks import RunLock
 from sureline.journal.store import Journal
 from sureline.journal.views import RunView
 from sureline.peer import orphans
+from sureline.testing.live import PATIENCE_S, Said, until
 from sureline.workflow.model import Graph
 
-T = TypeVar("T")
+__all__ = ["PATIENCE_S", "Said", "until"]
+"""Of what tests take from here, that which stands elsewhere."""
 
 COMMAND = str(Path(sys.executable).parent / "sureline")
-PATIENCE_S = 60.0
-"""How long a condition may take before a test gives up on it."""
 HOME = ".sureline"
-
-
-class Said(NamedTuple):
-    """What a command that ended said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 def sureline(
@@ -176,18 +163,6 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return not _is_zombie(pid)
-
-
-def until(
-    what: Callable[[], T], told: str = "", timeout_s: float = PATIENCE_S, every_s: float = 0.01
-) -> T:
-    """Wait for `what()` to be true, and return it. Fails the test when patience ends."""
-    give_up = time.monotonic() + timeout_s
-    while not (found := what()):
-        if time.monotonic() > give_up:
-            raise AssertionError(f"waited {timeout_s:g} s in vain for {told or what}")
-        time.sleep(every_s)
-    return found
 
 
 def none_survives(where: Path, timeout_s: float = PATIENCE_S) -> None:

@@ -51,8 +51,8 @@ def _go_on(present: Present, then: Callable[[str], None]) -> None:
 
 
 Judge = Callable[[Present, Callable[[str], None]], None]
-"""Finds out whether a run can keep its terms on the machines that are there, and calls back with why
-not, or ''."""
+"""Finds out whether a run can keep its terms on the machines that are there, and calls back with
+why not, or ''."""
 
 
 def run_part(run: str) -> str:

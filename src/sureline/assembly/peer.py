@@ -32,8 +32,8 @@ class Certificates(NamedTuple):
 
 
 class Workplace(NamedTuple):
-    """What a machine that runs tasks does them with, the strategies that have a half there, and what
-    its owner has set of them."""
+    """What a machine that runs tasks does them with, the strategies that have a half there, and
+    what its owner has set of them."""
 
     capacity: Capacity
     marks: Marks

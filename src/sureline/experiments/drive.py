@@ -59,6 +59,8 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
             driver.options = msgspec.structs.replace(driver.options, deadline_at=deadline_at)
         for node in driver.machines:
             grid.at(at_s, partial(grid.boot, node, partial(driver.boot, node)))
+        if workload.cancel_s is not None:
+            grid.at(at_s + workload.cancel_s, partial(grid.cancel, driver.node, driver.run))
         at_s += workload.every_s.draw(faults.random)
     faults.schedule()
     sound = _let_happen(grid, scenario, progress, lambda: all(driver.over for driver in drivers))

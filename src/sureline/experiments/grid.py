@@ -27,6 +27,7 @@ from sureline.peer.agent import PeerAgent
 from sureline.run.copies import PART as READER
 from sureline.run.copies import CopyReader
 from sureline.run.engine import Hearers
+from sureline.run.options import CancelRun
 from sureline.run.port import Strategy, Target
 from sureline.strategies import known, strategy
 from sureline.world.address import at
@@ -200,6 +201,14 @@ class SimulatedGrid:
         for agent in agents:
             sim.join(agent)
         engine.start([Target(node, here, capacity)])
+
+    # -- what users do -------------------------------------------------------------------------
+
+    def cancel(self, node: str, run: str) -> None:
+        """Somebody at this machine cancels the run that is driven there."""
+        if self.state(node) == "up":
+            asked = CancelRun(reason="cancelled by its user")
+            self.sim.place(at(node, "user")).send(at(node, run_part(run)), asked)
 
     # -- what faults do ------------------------------------------------------------------------
 

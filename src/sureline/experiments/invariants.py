@@ -14,6 +14,7 @@ from typing import NamedTuple
 from sureline.experiments.work import made_digest, user_digest
 from sureline.journal.events import (
     COMMITS,
+    CancelAsked,
     Event,
     Opened,
     RunEnded,
@@ -259,7 +260,8 @@ def finished(graph: Graph, events: Sequence[Event], retries_used_up: Iterable[st
     if not ends:
         done = sum(isinstance(e, TaskEnded) and e.outcome in COMMITS for e in events)
         return [f"the run did not end: {done} of {len(graph)} tasks are done"]
-    if ends[-1].state != "succeeded":
+    asked = any(isinstance(event, CancelAsked) for event in events)
+    if ends[-1].state != "succeeded" and not (asked and ends[-1].state == "cancelled"):
         return [f"the run {ends[-1].state}: {ends[-1].reason or 'no reason was given'}"]
     return []
 

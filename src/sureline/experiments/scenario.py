@@ -122,6 +122,8 @@ class Workload(msgspec.Struct, frozen=True):
     """Between two looks of such a one."""
     begin_s: float = 10.0
     """When the first one is submitted: until then the grid comes together."""
+    cancel_s: float | None = None
+    """So long after its submission the user cancels a run."""
     fail: float = 0.0
     """The probability that an attempt fails."""
     fail_kinds: dict[str, float] = {}

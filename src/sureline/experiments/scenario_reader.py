@@ -274,6 +274,7 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
         site=table.text("site"),
         runs=table.count("runs", 1, 1, RUNS_MAX),
         every_s=table.distribution("every", plain.every_s, parse_duration),
+        cancel_s=table.duration("cancel", 0.0) or None,
         standbys=table.count("standbys", 0, most=STANDBYS_MAX),
         look_s=table.distribution("look", plain.look_s, parse_duration, least=1.0),
         fail=table.number("fail", 0.0, most=1.0),

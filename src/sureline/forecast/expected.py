@@ -1,7 +1,7 @@
 """How long each task of a graph is expected to take, taken alone: its mean and a few quantiles.
 
-A task's duration is what is its own (a table) times what is common to its kind in a run (a lognormal
-shift, see `durations`); here both are taken together.
+A task's duration is what is its own (a table) times what is common to its kind in a run (a
+lognormal shift, see `durations`); here both are taken together.
 """
 
 from __future__ import annotations

@@ -190,8 +190,8 @@ class Planned(Event, frozen=True, tag="planned"):
 
 
 class Noted(Event, frozen=True, tag="noted"):
-    """Something that a strategy did or heard. `said` is for people, `body` for the strategy when the
-    run is resumed; both stay, and can be read, where the strategy itself is not installed."""
+    """Something that a strategy did or heard. `said` is for people, `body` for the strategy when
+    the run is resumed; both stay, and can be read, where the strategy itself is not installed."""
 
     strategy: str
     kind: str

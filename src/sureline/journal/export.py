@@ -69,6 +69,13 @@ def import_jsonl(journal: Journal, lines: Iterable[str]) -> str:
     return header.run
 
 
+def exported_events(lines: Iterable[str]) -> list[AnyEvent]:
+    """The events of an exported run, in order. Raises UserError as `import_jsonl`."""
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    next(numbered, None)  # the header
+    return [entry.event for entry in _entries(numbered)]
+
+
 def _entries(numbered: Iterable[tuple[int, str]]) -> Iterator[Entry]:
     for number, text in numbered:
         try:

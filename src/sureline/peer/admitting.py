@@ -1,8 +1,8 @@
 """The half of a strategy on a machine that runs tasks.
 
-The machine's agent knows tasks, not prices, windows or pilots. Whoever deals in these there is asked
-before an attempt is admitted, says what may start and in which order, and hears what became of it.
-Several strategies may stand beside each other on one machine: what one of them objects to is
+The machine's agent knows tasks, not prices, windows or pilots. Whoever deals in these there is
+asked before an attempt is admitted, says what may start and in which order, and hears what became
+of it. Several strategies may stand beside each other on one machine: what one of them objects to is
 refused, and what may start is what all of them let start, in the order of the last.
 """
 

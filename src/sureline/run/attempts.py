@@ -1,8 +1,8 @@
 """The book of attempts that are under way, as a run's writer sees them.
 
 There may be several of one task: a target that was believed dead goes on with its attempt while
-another has been started elsewhere, or a second one was added because the first is late. What happens
-to them is decided in `engine`.
+another has been started elsewhere, or a second one was added because the first is late. What
+happens to them is decided in `engine`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeping in contact with targets that come and go: what is under way there, by their own word.
 
-What a target has of the run and is of use is adopted, what is not is withdrawn; what should be there
-and is not is said again, or is lost. Only the book is compared here: what follows for the tasks is
-the engine's affair (`Consequences`).
+What a target has of the run and is of use is adopted, what is not is withdrawn; what should be
+there and is not is said again, or is lost. Only the book is compared here: what follows for the
+tasks is the engine's affair (`Consequences`).
 """
 
 from __future__ import annotations

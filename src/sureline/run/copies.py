@@ -59,8 +59,8 @@ def answer_with(
     known: Callable[[], Sequence[RunKnown]],
     asked: Callable[[bytes, Node], str | None] = plainly_asked,
 ) -> Callable[..., bytes | None]:
-    """The handler of TOPIC on a peer that keeps copies. The payload is a question for the start of a
-    run's name; `asked` tells what a node asks, None if it may not."""
+    """The handler of TOPIC on a peer that keeps copies. The payload is a question for the start of
+    a run's name; `asked` tells what a node asks, None if it may not."""
 
     def handler(origin: AgentId, payload: bytes) -> bytes | None:
         start = asked(payload, node_of(origin))

@@ -1,7 +1,7 @@
-"""What becomes of committed results: they come home, are put in place, and their makers are thanked.
+"""What becomes of committed results: they come home, are put in place, and are acknowledged.
 
-Where all tasks run in this process (`here`), files are in this node's store when they are made. On a
-grid they stay where they were made and are brought home in the background (`homing`); what nobody
+Where all tasks run in this process (`here`), files are in this node's store when they are made. On
+a grid they stay where they were made and are brought home in the background (`homing`); what nobody
 holds any more has to be made again. Reports are acknowledged when what came of them is durable
 (`receipts`).
 """
@@ -110,8 +110,8 @@ class Delivery:
             self.holders.add(record.digest, ended.peer)
 
     def when_in_place(self, tasks: tuple[int, ...], action: Action) -> bool:
-        """Run the action once the files of these tasks are in the user's directory; False, and it is
-        not run, if they are there already."""
+        """Run the action once the files of these tasks are in the user's directory; False, and it
+        is not run, if they are there already."""
         mark = max([self._published.get(task, 0) for task in tasks], default=0)
         if mark <= self.publisher.in_place:
             return False

@@ -16,9 +16,9 @@ strategy is kept here:
   for something that failed. The end is announced only when it is durable.
 - A writer that hears of a newer one stops at once, without another event (`fence`).
 
-Around it: inputs and past results (`staging`), what a target is told (`binds`), the book of attempts
-(`attempts`), keeping in contact with targets (`contact`), what becomes of results (`delivery`), and,
-with a deadline, watching over it (`watch`).
+Around it: inputs and past results (`staging`), what a target is told (`binds`), the book of
+attempts (`attempts`), keeping in contact with targets (`contact`), what becomes of results
+(`delivery`), and, with a deadline, watching over it (`watch`).
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ DECISIONS_MAX = 100
 
 class Hearers(NamedTuple):
     """Who hears of a run: `on_end` when its end is durable; `on_fenced`, in one sentence, that
-    another process has taken it over; `on_told` what the user should know; `on_refused` that it ends
-    before it began, since its terms cannot be met: without it, it begins all the same."""
+    another process has taken it over; `on_told` what the user should know; `on_refused` that it
+    ends before it began, since its terms cannot be met: without it, it begins all the same."""
 
     on_end: Callable[[RunEnded], None]
     on_fenced: Callable[[str], None] = lambda reason: None

@@ -1,7 +1,7 @@
 """The targets of a run as its writer sees them: where they are, and what they last told.
 
-A peer takes part from when it has answered an `Attach`: then it is enlisted what of this run is under
-way there, and that older writers are fenced. Later it is asked again while something that was
+A peer takes part from when it has answered an `Attach`: then it is known what of this run is
+under way there, and that older writers are fenced. Later it is asked again while something that was
 bound there has not been heard of, at growing intervals, and now and then in any case. A target in
 the writer's own process takes part at once, and nothing is asked.
 """

@@ -1,4 +1,4 @@
-"""The port that strategies plug into. A strategy is composed with the engine, never inherits from it.
+"""The port that strategies plug into: composed with the engine, never heirs of it.
 
 It has three halves, and each may be left out:
 - beside the run's writer (`Deciding`): sees the whole graph, the terms and the targets before
@@ -10,8 +10,8 @@ It has three halves, and each may be left out:
 A *target* is whatever speaks the attempt protocol of `peer.messages`: a machine, or a site's queue
 that stands for many. The engine keeps what must hold for all strategies: readiness, one commit per
 task, revocation, retries, the journal, one writer per epoch. What somebody else decided, such as a
-node of a tree or the holder of a molecule, reaches a strategy's own agent as an ordinary message, and
-is advice: the half beside the writer binds.
+node of a tree or the holder of a molecule, reaches a strategy's own agent as an ordinary message,
+and is advice: the half beside the writer binds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ __all__ = [
 """All that a strategy of its own package needs to import."""
 
 Ending = Literal["succeeded", "failed", "timeout", "cancelled", "lost", "refused", "withdrawn"]
-"""How an attempt ended, for the run. 'cancelled': its target stopped it; 'withdrawn': the run did."""
+"""How an attempt ended, for the run. 'cancelled': its target stopped it; 'withdrawn': the run
+did."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -73,7 +74,8 @@ class Target(msgspec.Struct, frozen=True):
     capacity: Capacity
     site: str = ""
     extras: Mapping[str, float | str] = {}
-    """What else it says of itself, in words of whoever advertises it; see `Admitting.advertised`."""
+    """What else it says of itself, in words of whoever advertises it; see
+    `Admitting.advertised`."""
 
     @property
     def price(self) -> float:
@@ -108,8 +110,8 @@ class Bound(msgspec.Struct):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """An attempt is over. `told` is the target's own word; None if it is believed lost, or was given
-    up."""
+    """An attempt is over. `told` is the target's own word; None if it is believed lost, or was
+    given up."""
 
     bound: Bound
     ending: Ending
@@ -214,9 +216,10 @@ class Engine(Protocol):
 class Deciding(Protocol):
     """The half beside a run's writer. Every method but `decide` may be left as it is.
 
-    Order: `begin`, then `target` for each that takes part, `stands` for each task that was committed
-    before; nothing is ready before `go` was called. `bound` is told of every attempt that is on the
-    book (the strategy's own, added by repair, or found under way), and `over` once of each of them.
+    Order: `begin`, then `target` for each that takes part, `stands` for each task that was
+    committed before; nothing is ready before `go` was called. `bound` is told of every attempt that
+    is on the book (the strategy's own, added by repair, or found under way), and `over` once of
+    each of them.
     """
 
     @property

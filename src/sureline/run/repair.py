@@ -1,7 +1,8 @@
 """What can be done when a run is no longer sure enough: the words of the monitor and its repairer.
 
 A `Repairer` says what could be done; `monitor` has that judged by forecasts, chooses, and lets the
-repairer do it. `free_repair` has what is done for nothing; a strategy may bring a repairer of its own.
+repairer do it. `free_repair` has what is done for nothing; a strategy may bring a repairer of its
+own.
 """
 
 from __future__ import annotations

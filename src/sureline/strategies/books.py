@@ -1,7 +1,7 @@
 """What is free on each target, by our own placements: the book that most strategies keep.
 
-Kept in arrays: a decision looks at all targets at once, a few microseconds for a thousand of them. We
-never place more on a target than it has, counting our own; what others hold there shows only as
+Kept in arrays: a decision looks at all targets at once, a few microseconds for a thousand of them.
+We never place more on a target than it has, counting our own; what others hold there shows only as
 load, and the target may let a task wait.
 
 A task that is too large for what is free may be overtaken, but not for ever: after PATIENCE
@@ -30,7 +30,8 @@ Integers = npt.NDArray[np.int64]
 
 
 class Books:
-    """What is free on each target, by our own placements. Targets have numbered places, used again."""
+    """What is free on each target, by our own placements. Targets have numbered places, used
+    again."""
 
     def __init__(self, salt: str) -> None:
         self._salt = salt

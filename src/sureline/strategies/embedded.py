@@ -1,7 +1,7 @@
 """Everything on this machine: the most urgent ready task that fits starts now.
 
-While attempts last less than AHEAD_BELOW_S, the next ones are bound *ahead*: each is to begin where one
-with equal needs ends, and takes over what that one held, without a round trip in between.
+While attempts last less than AHEAD_BELOW_S, the next ones are bound *ahead*: each is to begin where
+one with equal needs ends, and takes over what that one held, without a round trip in between.
 """
 
 from __future__ import annotations

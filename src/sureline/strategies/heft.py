@@ -1,11 +1,12 @@
-"""HEFT: the task with the longest way to the end first, on the target that is done with it earliest.
+"""HEFT: the task with the longest way to the end first, on the target that is done with it
+earliest.
 
 After Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for
 heterogeneous computing" (2002). The whole graph is planned before anything is ready: tasks in the
-order of their upward ranks (by forecasts of durations), each into the earliest gap of a target where
-it fits (insertion). Beyond the paper, reality is heard: what a target takes beyond what was expected
-corrects its speed, and the plan is made anew when targets come or go or an attempt ends well off its
-plan. Of very large graphs only the next PLANNED_MAX tasks are planned.
+order of their upward ranks (by forecasts of durations), each into the earliest gap of a target
+where it fits (insertion). Beyond the paper, reality is heard: what a target takes beyond what was
+expected corrects its speed, and the plan is made anew when targets come or go or an attempt ends
+well off its plan. Of very large graphs only the next PLANNED_MAX tasks are planned.
 
 A ready task waits for the target that its plan names; tasks of one target start in planned order.
 """
@@ -18,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sureline.peer.capacity import Ledger
 from sureline.peer.messages import Finished
 from sureline.run.estimates import EstimatesFound
 from sureline.run.port import (
@@ -53,15 +55,19 @@ LOOKED_AT_PER_S = 50_000
 
 
 class Gaps:
-    """What is free on one target from now on: a step function of cores and memory over time."""
+    """What is free on one target from now on: a step function of cores and memory over time. Of all
+    else that it has, it is only known whether there is enough at all."""
 
     def __init__(self, target: Target, since: float) -> None:
+        self._whole = Ledger(target.capacity)
         self._times = [since]
         self._cores = [target.capacity.cores]
         self._memory_bytes = [target.capacity.memory_bytes]
 
     def earliest(self, ready_at: float, seconds: float, needs: Needs) -> float:
         """The first moment from which it fits for so long; infinite if it never does."""
+        if not self._whole.fits(needs):
+            return math.inf
         start = max(ready_at, self._times[0])
         step = bisect_right(self._times, start) - 1
         last = len(self._times) - 1
@@ -113,6 +119,8 @@ class Heft(Deciding):
         self._logs: dict[PeerName, tuple[float, int]] = {}
         """Of each target: the sum of logarithms of how much longer attempts took, and how many."""
         self._stale = False
+        self._unplanned = False
+        """Whether a task has become ready that the plan does not know."""
         self._planned_at = -math.inf
         self._timer = False
 
@@ -121,7 +129,7 @@ class Heft(Deciding):
 
         def estimated(found: EstimatesFound) -> None:
             self._expected_s = [max(1e-3, task.mean_s) for task in found.tasks]
-            self._ranks = upward_ranks(engine.graph, self._expected_s)
+            self._rank()
             engine.when_attached(ATTACH_WAIT_S, begin)
 
         def begin() -> None:
@@ -148,13 +156,17 @@ class Heft(Deciding):
     def grown(self, tasks: range) -> None:
         usual = sum(self._expected_s) / max(1, len(self._expected_s))
         self._expected_s += [usual] * len(tasks)
-        self._ranks = upward_ranks(self._engine.graph, self._expected_s)
+        self._rank()
         self._stale = True
+
+    def _rank(self) -> None:
+        graph = self._engine.graph
+        self._ranks = upward_ranks(graph, self._expected_s, lambda a, b: _brought_s(graph, a, b))
 
     def ready(self, task: int) -> None:
         self._ready[task] = None
         if task not in self._plan:
-            self._stale = True
+            self._stale = self._unplanned = True
 
     def bound(self, bound: Bound) -> None:
         self._ready.pop(bound.task, None)
@@ -207,8 +219,8 @@ class Heft(Deciding):
         now = self._world.now()
         pairs = min(PLANNED_MAX, len(self._engine.graph)) * len(self._targets)
         due_at = self._planned_at + max(REPLAN_S, pairs / LOOKED_AT_PER_S)
-        if now >= due_at or any(task not in self._plan for task in self._ready):
-            self._stale = False
+        if now >= due_at or self._unplanned:
+            self._stale = self._unplanned = False
             self._planned_at = now
             self._make_plan(now)
         elif not self._timer:
@@ -262,7 +274,7 @@ class Heft(Deciding):
             ready_at = now
             for parent in graph.parents[task]:
                 end, where = done_at.get(parent, (now, name))
-                brought_s = 0.0 if where == name else _made_bytes(graph, parent) / BANDWIDTH_BYTES_S
+                brought_s = 0.0 if where == name else _brought_s(graph, parent, task)
                 ready_at = max(ready_at, end + brought_s)
             seconds = self._expected_s[task] * self._slower(name) - (
                 held.get(name, 0) / BANDWIDTH_BYTES_S
@@ -278,8 +290,13 @@ class Heft(Deciding):
         return math.exp(total / (count + SPEED_PRIOR))
 
 
-def _made_bytes(graph: Graph, task: int) -> int:
-    return sum(graph.file_sizes.get(path, 0) for path in graph.tasks[task].outputs)
+def _brought_s(graph: Graph, parent: int, child: int) -> float:
+    """What it takes to bring a task what it reads of its parent's."""
+    if not graph.file_sizes:
+        return 0.0
+    made = graph.tasks[parent].outputs
+    read = [path for path in graph.tasks[child].inputs if path in made]
+    return sum(graph.file_sizes.get(path, 0) for path in read) / BANDWIDTH_BYTES_S
 
 
 def _deciding(seat: Seat) -> Heft:

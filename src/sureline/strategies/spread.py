@@ -2,8 +2,8 @@
 
 The load of a target is the share of its cores that is in use: by this run, which is known exactly,
 and by others, as the target last told. Among equally loaded ones the target that holds most of the
-task's inputs is taken, and else one by a hash of this run and the target, so that several runs do not
-all choose the same one.
+task's inputs is taken, and else one by a hash of this run and the target, so that several runs do
+not all choose the same one.
 """
 
 from __future__ import annotations

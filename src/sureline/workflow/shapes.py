@@ -5,7 +5,7 @@ All take one pass over the edges, so 100,000 tasks take a fraction of a second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import rustworkx as rx
 
@@ -45,12 +45,17 @@ def levels_from_exit(graph: Graph) -> list[int]:
     return found
 
 
-def upward_ranks(graph: Graph, durations_s: Sequence[float]) -> list[float]:
-    """For every task, its duration plus the longest way from its end to the end of the workflow."""
+def upward_ranks(
+    graph: Graph,
+    durations_s: Sequence[float],
+    between_s: Callable[[int, int], float] = lambda parent, child: 0.0,
+) -> list[float]:
+    """For every task, its duration plus the longest way from its end to the end of the workflow.
+    `between_s` is what lies between a task's end and the start of one that follows it."""
     found = [0.0] * len(graph)
     children = graph.children
     for i in reversed(topological_order(graph)):
-        rest = max([found[c] for c in children[i]]) if children[i] else 0.0
+        rest = max([between_s(i, c) + found[c] for c in children[i]]) if children[i] else 0.0
         found[i] = durations_s[i] + rest
     return found
 

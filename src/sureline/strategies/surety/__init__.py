@@ -2,11 +2,11 @@
 
 After Sample, Keyani and Wiederhold, "Scheduling Under Uncertainty: Planning for the Ubiquitous
 Grid". Three parts, and what they share:
-- `planning`, pure: tables of bids, the paper's equations, all schedules or the best of very many, the
-  Pareto front, refusals.
+- `planning`, pure: tables of bids, the paper's equations, all schedules or the best of very many,
+  the Pareto front, refusals.
 - `client`, beside a run's writer: asks for bids, chooses a plan, places tasks, pays, repairs.
-- `provider`, on every machine: bids from what it has learned, promises no place twice, lets a machine
-  run an attempt only as agreed.
+- `provider`, on every machine: bids from what it has learned, promises no place twice, lets a
+  machine run an attempt only as agreed.
 - What providers bid and promise (`contract`), who owes whom (`pricing`), and the seven calls
   between the two sides (`invocation`).
 """

@@ -1,0 +1,54 @@
+"""Our own strategies pass the suite that others have to pass.
+
+Live, a strategy meets other worlds only through what it says on the network: `random` and `heft`
+say nothing, and go that way in the heavy proofs only.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from sureline.testing import StrategyConformance
+
+
+class TestEmbedded(StrategyConformance):
+    strategy = "embedded"
+
+
+class TestSpread(StrategyConformance):
+    strategy = "spread"
+
+
+class TestRandom(StrategyConformance):
+    strategy = "random"
+
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
+
+
+class TestHeft(StrategyConformance):
+    strategy = "heft"
+
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
+
+
+class TestSurety(StrategyConformance):
+    strategy = "surety"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety])
+def test_many_seeds(suite):
+    one = suite()
+    for seed in range(2, 30):
+        one.test_quiet(seed)
+        one.test_loss(seed)
+        one.test_crash(seed)
+        one.test_restart_of_machines(seed)
+        one.test_restart_of_the_driver(seed)
+        one.test_takeover(seed)
+        one.test_cut_off_and_back(seed)
+        one.test_cancel(seed)
