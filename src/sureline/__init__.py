@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sureline.executor import Executor
     from sureline.flow import Results, RunFailedError, Running, Workflow
     from sureline.peer.calls import Handle
-    from sureline.peer.saying import progress
+    from sureline.peer.task_progress import progress
 
 __version__ = "0.1.0"
 __all__ = ["Executor", "Handle", "Results", "RunFailedError", "Running", "Workflow", "progress"]
@@ -28,7 +28,7 @@ _HOMES = {
     "RunFailedError": "sureline.flow",
     "Running": "sureline.flow",
     "Workflow": "sureline.flow",
-    "progress": "sureline.peer.saying",
+    "progress": "sureline.peer.task_progress",
 }
 
 

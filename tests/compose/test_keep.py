@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from sureline.compose.keep import Keep, KeepError
+from sureline.compose.peer_memory import Keep, KeepError
 
 
 async def synced(keep: Keep) -> None:

@@ -18,7 +18,7 @@ from sureline.overlay.membership.messages import Gossip
 from sureline.overlay.membership.messages import Record as Statement
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Finished
-from sureline.run.sense import made_sense_of
+from sureline.run.report_checks import made_sense_of
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Command, Task
 from sureline.world.address import at

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from peer_bench import Bench
 
 import sureline
-from sureline.peer import saying
+from sureline.peer import task_progress as saying
 from sureline.peer.jobs import CallJob, CommandJob, JobProgressed
-from sureline.peer.saying import REPORTS_MAX, Listener, Sparing, fraction_in
+from sureline.peer.task_progress import REPORTS_MAX, Listener, Sparing, fraction_in
 
 SAYS = [
     ("progress: 40%", 0.4),

@@ -17,9 +17,9 @@ from sureline.journal.events import (
     TaskRevoked,
 )
 from sureline.peer.messages import Acknowledge, Bind, Finished, Release, Withdraw
+from sureline.run.binds import check_travels
 from sureline.run.options import CancelRun, Options
 from sureline.run.port import Target
-from sureline.run.travels import check_travels
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call, Command, Graph, Needs, Pause, Task
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_grid import ToyGrid
 
-from sureline.compose.kept import KeptJournals, Recorded, import_copy, in_a_thread
+from sureline.compose.run_copies import KeptJournals, Recorded, import_copy, in_a_thread
 from sureline.journal.events import Opened, RunEnded, Submitted, TaskEnded, TaskReady, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Journal
@@ -500,8 +500,8 @@ def test_a_new_term_drops_what_is_beyond_its_base(store):
 def test_a_copy_that_was_cut_is_as_one_that_never_had_more(
     tmp_path_factory, monkeypatch, sizes, base, marks
 ):
-    monkeypatch.setattr("sureline.compose.kept.EVENTS_MAX", marks)
-    monkeypatch.setattr("sureline.compose.kept.PIECE_BYTES_MAX", 5000)
+    monkeypatch.setattr("sureline.compose.run_copies.EVENTS_MAX", marks)
+    monkeypatch.setattr("sureline.compose.run_copies.PIECE_BYTES_MAX", 5000)
     events = [
         (2 * n + 1, encode(TaskEnded(1.0, f"t{n}", "succeeded", 1, reason="x" * size)))
         for n, size in enumerate(sizes)
@@ -532,7 +532,7 @@ def test_a_full_disk_refuses_and_nothing_is_torn(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return open(path, mode, **options)
 
-    monkeypatch.setattr("sureline.compose.kept.open", full, raising=False)
+    monkeypatch.setattr("sureline.compose.run_copies.open", full, raising=False)
     why = told(kept.add, RUN, numbered(1, 10))
     assert why == f"{RUN} cannot be written here: No space left on device"
     assert kept.state(RUN).position == 4
@@ -542,7 +542,7 @@ def test_a_full_disk_refuses_and_nothing_is_torn(tmp_path, monkeypatch):
 
 
 def test_a_copy_that_is_as_long_as_may_be_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("sureline.compose.kept.RUN_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("sureline.compose.run_copies.RUN_BYTES_MAX", 1 << 20)
     kept = KeptJournals(tmp_path)
     told(kept.open, RUN, 1, "w", 0)
     long = encode(TaskReady(1.0, "t" * 900_000))
@@ -603,7 +603,7 @@ def test_copies_on_disk_outlive_their_process_and_a_torn_end_is_cut(tmp_path):
 
 
 def test_what_ended_goes_when_there_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr("sureline.compose.kept.RUNS_MAX", 2)
+    monkeypatch.setattr("sureline.compose.run_copies.RUNS_MAX", 2)
     kept = KeptJournals(tmp_path)
     for run in ("a", "b"):
         told(kept.open, run, 1, "w", 0)

@@ -21,7 +21,7 @@ from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
 from sureline.assembly.peer import Certificates, GridPeer, Workplace
 from sureline.assembly.words import messages
-from sureline.compose.kept import KeptJournals
+from sureline.compose.run_copies import KeptJournals
 from sureline.journal import events
 from sureline.overlay.kademlia.messages import Find
 from sureline.overlay.membership import Offer

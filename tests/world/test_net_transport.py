@@ -13,6 +13,7 @@ from sureline.world.address import node_of
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
 from sureline.world.net.transport import Transport
+from sureline.world.protocol import Message
 
 GRID = lab_grid()
 
@@ -113,6 +114,29 @@ def test_a_message_that_fits_no_frame_is_dropped_and_said(caplog):
 
     run(test())
     assert "a frame holds 1048576" in caplog.text
+
+
+def test_a_message_of_an_unknown_kind_is_dropped_with_a_line_and_the_talk_goes_on(caplog):
+    """As of a strategy that only one of the two has installed."""
+
+    class Strange(Message, frozen=True, tag="test.strange"):
+        words: tuple[str, ...] = ()
+
+    async def test():
+        a = await LabNode.start(GRID.credentials("a"), codec=Codec([*TYPES, Strange]))
+        b = await LabNode.start(GRID.credentials("b"))
+        a.say(b, Note(0))
+        a.say(b, Strange(("x",)))
+        a.say(b, Strange())
+        a.say(b, Note(1))
+        await until(lambda: len(b.heard) == 2)
+        assert b.numbers == [0, 1]
+        assert [peer.node for peer in a.transport.peers()] == [b.node], "the link was not cut"
+        await close_all(a, b)
+
+    run(test())
+    said = [record.message for record in caplog.records if "not known here" in record.message]
+    assert len(said) == 1 and "test.strange" in said[0]
 
 
 def test_a_node_at_which_nobody_listens_is_unreachable_at_once():

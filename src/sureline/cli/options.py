@@ -193,7 +193,7 @@ def limits(
 
 def check_grid(grid: str, graph: Graph) -> None:
     """Refuse, before anything starts, what the grid cannot run, or a grid we are not in."""
-    from sureline.run.travels import check_travels
+    from sureline.run.binds import check_travels
     from sureline.world.identity.credentials import Credentials
     from sureline.world.identity.home import GridHome
 

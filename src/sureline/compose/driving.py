@@ -14,11 +14,11 @@ from pathlib import Path
 
 from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
-from sureline.compose.kept import Recorded
 from sureline.compose.node import Node, grid_loop, guest_suffix
 from sureline.compose.parts import Fetcher
 from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.reuse import reusable
+from sureline.compose.run_copies import Recorded
 from sureline.compose.session import Outcome, Session, Watcher
 from sureline.compose.terms import Before, TermsRefusedError, verdict
 from sureline.forecast.machines import Part, together

@@ -26,9 +26,9 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.assembly.peer import Certificates, GridPeer, Workplace
-from sureline.compose.keep import Keep
-from sureline.compose.kept import KeptJournals, in_a_thread
 from sureline.compose.node import Listen, Node, open_cache, peer_directory
+from sureline.compose.peer_memory import Keep
+from sureline.compose.run_copies import KeptJournals, in_a_thread
 from sureline.overlay.membership import Offer
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity

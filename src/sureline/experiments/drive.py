@@ -23,8 +23,8 @@ from sureline.experiments.workloads import workload_graph
 from sureline.journal.events import AnyEvent
 from sureline.journal.store import slug
 from sureline.peer.capacity import Ledger
+from sureline.run.binds import check_travels
 from sureline.run.options import Options
-from sureline.run.travels import check_travels
 from sureline.strategies import strategy
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sureline.peer import code, saying
+from sureline.peer import code, task_progress
 from sureline.peer.calls import describe, dump_apart, dump_error, load_arguments
 from sureline.peer.code import Code
 from sureline.peer.frames import MAX_FUNCTIONS
@@ -59,7 +59,7 @@ class Calls:
             environ["SURELINE_CORES"] = f"{job.cores:g}"
             if saved is not None:
                 environ.update(job.env)
-            saying.listen(say)
+            task_progress.listen(say)
             pickled, apart = self._call(job)
             if apart or len(pickled) > job.inline_bytes:
                 outputs = (self._store.put_pieces(bundle(pickled, apart), result_path(job.task)),)
@@ -70,7 +70,7 @@ class Calls:
             trace = self._trace(caught, job)
         finally:
             unkept = self._reads.end(job.function, job.declared, self._directory)
-            saying.listen(None)
+            task_progress.listen(None)
             if saved is not None:
                 _restore(saved)
         flush_python()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sureline.peer import orphans, saying
+from sureline.peer import orphans, task_progress
 from sureline.peer.commands import SCRIPT, find_program, shell_argv, start_of
 from sureline.peer.health import trouble_at
 from sureline.peer.jobs import CommandJob, JobEnded, JobProgressed, JobStarted
@@ -145,7 +145,7 @@ class Commands:
             "SURELINE_TASK": job.task,
             "SURELINE_ATTEMPT": str(job.attempt),
             "SURELINE_CORES": f"{job.cores:g}",
-            saying.VARIABLE: self._progress,
+            task_progress.VARIABLE: self._progress,
             orphans.TOKEN: token,
         }
         try:
@@ -243,7 +243,10 @@ class Commands:
         announce_at: float | None = started + _ANNOUNCE_AFTER_S
         act_at = None if job.timeout_s is None else started + job.timeout_s
         usage = None if self._confined is None else self._confined.usage()
-        listener, look_at = saying.Listener((1, 2), self._progress), started + saying.EVERY_S
+        listener, look_at = (
+            task_progress.Listener((1, 2), self._progress),
+            started + task_progress.EVERY_S,
+        )
         while not _has_ended(pid):
             soonest = min(t for t in (announce_at, act_at, look_at) if t is not None)
             wait_ms = max(0.0, soonest - time.monotonic()) * 1000
@@ -263,7 +266,7 @@ class Commands:
                 self._channel.say(serial, JobStarted(pid))
                 announce_at = None
             if now >= look_at:
-                look_at = now + saying.EVERY_S
+                look_at = now + task_progress.EVERY_S
                 fraction = listener.news()
                 if fraction is not None:
                     self._channel.say(serial, JobProgressed(fraction))

@@ -1,19 +1,20 @@
 """The engine of one run: readiness, attempts, commit once, reuse, resume, cancelling.
 
-The agent that drives a run is `submitter`, on one machine, and `grid_submitter`, on a grid.
-- Of both: what they are told from outside (`options`), states of tasks (`states`), inputs and past
+- `engine` is the agent that drives a run and writes its journal, on one machine or over a grid; it
+  is composed with a strategy, whose port is `port`.
+- Its parts: what it is told from outside (`options`), states of tasks (`states`), inputs and past
   results (`staging`, `past`), what is known of files and results (`known`), what a result depends
-  on (`keys`), the order of ready tasks (`ready`), reports as events (`telling`), putting files in
-  place (`publisher`), and the port that strategies plug into (`strategy`).
+  on (`keys`), the order of ready tasks (`ready`), what a target is told and what can travel
+  (`binds`), the book of attempts (`attempts`), targets that come and go (`fleet`, `contact`), what
+  peers report, checked (`report_checks`) and as events (`as_events`), what becomes of results
+  (`delivery`, with `holders`, `homing`, `publisher`, `receipts`), how long tasks will take
+  (`estimates`), and stopping when another has taken over (`fence`).
 - Of a run with a deadline (`watch`): when it will be done (`outlook`), watching over that and
-  repairing it (`monitor`), what can be done for nothing (`repair`), further attempts on one machine
-  (`twins`), and whether it can be kept at all (`feasible`).
-- Of a grid run: peers and attempts on them (`grid_attempts`, `fleet`, `attempts`, `binds`), who
-  holds which content (`holders`), bringing results home (`homing`), what is owed to peers
-  (`receipts`), stopping when another has taken over (`fence`), what cannot run there (`travels`).
-- Copies of runs, kept by others: `keeper`, `mirror`, `reading`, and what they say (`keeping`);
-  who drives a run just now (`presence`).
+  repairing it (`monitor`, `repair`), what can be done for nothing (`free_repair`), and whether it
+  can be kept at all (`feasible`).
+- Copies of runs, kept by others: `keeper`, `mirror`, what they say (`keeping`), and reading them
+  (`copies`); who drives a run just now (`presence`).
 
 No clocks, threads, files or processes: all that comes from the world. Imports `workflow`, `world`,
-`journal` (event types), `forecast` and `peer` (jobs and messages).
+`journal` (event types), `forecast`, `overlay` (types) and `peer` (jobs and messages).
 """

@@ -1,4 +1,4 @@
-"""What a target is told to run one attempt, with the nodes that hold its inputs.
+"""What a target is told to run one attempt, with the nodes that hold its inputs; what can travel.
 
 A task with an input that no node which is there holds is parked until one does. Where all tasks run
 in this process (`here`), inputs are in its store, and nothing travels.
@@ -11,7 +11,8 @@ import msgspec
 from sureline.peer.messages import Bind
 from sureline.run.holders import Holders
 from sureline.run.known import Known
-from sureline.workflow.model import Graph
+from sureline.workflow.mistakes import UserError
+from sureline.workflow.model import Call, Graph
 from sureline.world.address import Node
 
 BIND_BYTES_MAX = 768 << 10
@@ -90,3 +91,18 @@ def too_long(bind: Bind) -> str:
     if len(_encode(bind)) <= BIND_BYTES_MAX:
         return ""
     return f"its description is longer than {BIND_BYTES_MAX >> 10} KiB and cannot travel"
+
+
+def check_travels(graph: Graph) -> None:
+    """Refuse what cannot run on a grid, before anything starts. Raises UserError."""
+    for task in graph.tasks:
+        if isinstance(task.action, Call):
+            raise UserError(
+                f"{task.name} is a Python call, and calls work in the directory of whoever submits "
+                "them; run it without --grid, or write it as a command"
+            )
+        if task.in_place:
+            raise UserError(
+                f"{task.name} uses {task.in_place[0]} in place, and files in place do not travel; "
+                "take it out of 'in_place:', or run without --grid"
+            )

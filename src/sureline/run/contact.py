@@ -14,7 +14,7 @@ from sureline.peer.messages import Attached, Withdraw
 from sureline.run.attempts import Attempts
 from sureline.run.fleet import Answer, Enlisted, Fleet
 from sureline.run.port import Bound, Target
-from sureline.run.sense import names_attempts
+from sureline.run.report_checks import names_attempts
 from sureline.world.address import Node, PeerName, name_of, node_of
 from sureline.world.protocol import Action, AgentId, World
 

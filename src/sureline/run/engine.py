@@ -53,6 +53,7 @@ from sureline.peer.messages import (
     Started,
     Withdraw,
 )
+from sureline.run.as_events import peer_joined, task_beaten, task_ended, task_reused
 from sureline.run.attempts import Attempts
 from sureline.run.binds import Binds, too_long
 from sureline.run.contact import Contact
@@ -65,10 +66,9 @@ from sureline.run.options import CancelRun, Options, Past
 from sureline.run.outlook import Following
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound
 from sureline.run.port import Bound, Deciding, Ending, Over, Target
-from sureline.run.sense import is_attempt, made_sense_of
+from sureline.run.report_checks import is_attempt, made_sense_of
 from sureline.run.staging import Staging
 from sureline.run.states import OPEN, State, Tasks
-from sureline.run.telling import peer_joined, task_beaten, task_ended, task_reused
 from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies

@@ -31,8 +31,8 @@ from sureline.peer.files.chunks import (
     list_chunks,
     to_bits,
 )
+from sureline.peer.files.fair_turns import TooManyError, Turns
 from sureline.peer.files.partial import Partial
-from sureline.peer.files.turns import TooManyError, Turns
 from sureline.peer.files.wire import (
     HANDED_BYTES_MAX,
     OTHERS_MAX,

@@ -17,7 +17,7 @@ from sureline.world.net.limits import FRAME_BYTES_MAX
 from sureline.world.protocol import Message
 
 HEADER_BYTES = 4
-VERSION = 1
+VERSION = 2
 PART_CHARS_MAX = 256
 
 Envelope = tuple[str, str, Message]
@@ -26,6 +26,11 @@ Envelope = tuple[str, str, Message]
 
 class BadFrameError(ValueError):
     """What arrived is no frame of this protocol; says in a few words why."""
+
+
+class UnknownKindError(BadFrameError):
+    """A whole message of a kind that is not known here: of another version, or of a strategy that
+    is not installed. It can be dropped; the frames after it are sound."""
 
 
 class CannotTravelError(ValueError):
@@ -72,6 +77,7 @@ class Codec:
         """Raises ValueError if a type has no tag of its own, or one that the world reserves."""
         types: list[type[Message]] = [*message_types, Hello, Bye, Refused]
         self.tags = _tags(types)
+        self._known = frozenset(self.tags.values())
         union: Any = Union[tuple(types)]  # noqa: UP007 - the types are not known before
         envelope: Any = tuple.__class_getitem__((_Part, _Part, union))
         decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(envelope)
@@ -101,8 +107,28 @@ class Codec:
             envelope: Envelope = self._decode(body)
         except (ValueError, RecursionError) as error:
             # ValueError: msgspec's own errors, text that is not UTF-8, dates that do not exist
+            kind = self._unknown_kind(body)
+            if kind:
+                raise UnknownKindError(f"a message of the kind {kind[:100]!r}") from None
             raise BadFrameError(str(error)[:200]) from None
         return envelope
+
+    def _unknown_kind(self, body: bytes | bytearray | memoryview) -> str:
+        """What a message calls itself, if it is one and nobody here knows it; else ''."""
+        try:
+            kind = _decode_head(body)[2].type
+        except (ValueError, RecursionError):
+            return ""
+        return "" if kind in self._known else kind
+
+
+class _Head(msgspec.Struct):
+    """What all messages have."""
+
+    type: str
+
+
+_decode_head = msgspec.msgpack.Decoder(tuple[_Part, _Part, _Head]).decode
 
 
 def _tags(types: Sequence[type[Message]]) -> dict[type[Message], str]:

@@ -12,7 +12,15 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from sureline.world.address import Node
-from sureline.world.net.codec import BadFrameError, Bye, Codec, Frames, Hello, Refused
+from sureline.world.net.codec import (
+    BadFrameError,
+    Bye,
+    Codec,
+    Frames,
+    Hello,
+    Refused,
+    UnknownKindError,
+)
 from sureline.world.net.limits import Limits
 from sureline.world.net.throttle import Throttle
 from sureline.world.net.tls import RECORD_BYTES, TlsStream
@@ -164,7 +172,11 @@ class Link:
         try:
             bodies = self._frames.feed(data)
             for body in bodies:
-                self._take_message(body)
+                try:
+                    self._take_message(body)
+                except UnknownKindError as error:
+                    said = f"{self.node} sent {error}, which is not known here; dropped"
+                    self._owner.complain("unknown message", self.node, said)
         except BadFrameError as error:
             self._owner.complain("bad frame", self.node, f"{self.node} sent a bad frame: {error}")
             self.cut("it sent a bad frame")

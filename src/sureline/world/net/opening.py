@@ -84,7 +84,10 @@ class Greeter:
         """Raises NotWelcomeError unless the greeting fits the certificate, and us."""
         name = name_of(hello.node)
         if hello.version != VERSION:
-            raise NotWelcomeError(f"it speaks version {hello.version}, we speak {VERSION}")
+            raise NotWelcomeError(
+                f"it speaks version {hello.version}, we speak {VERSION}; install the same Sureline on "
+                "all machines of the grid"
+            )
         if hello.grid != self.credentials.grid:
             raise NotWelcomeError(f"it is of grid {hello.grid!r}")
         if name != identity.name and not name.startswith(f"{identity.name}+"):
