@@ -165,8 +165,13 @@ class Progress(Watcher):
         if wait_s <= 0:
             self._post()
             return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the run is over: nothing comes after this
+            self._post()
+            return
         self._post_due = True
-        asyncio.get_running_loop().call_later(wait_s, self._post)
+        loop.call_later(wait_s, self._post)
 
     def _post(self) -> None:
         self._post_due = False
