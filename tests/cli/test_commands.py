@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -75,9 +76,9 @@ def test_the_example_in_the_help_is_accepted(command: str, bench: Bench) -> None
     example = re.search(r"Example: sureline ([^\n│]+)", bench(*command.split(), "--help").out)
     assert example is not None
     if command.split()[0] in LONG:
-        app.parse_args(example[1].split(), exit_on_error=False, print_error=False)
+        app.parse_args(shlex.split(example[1]), exit_on_error=False, print_error=False)
         return
-    answer = bench(*example[1].split())
+    answer = bench(*shlex.split(example[1]))
     assert answer.code in (0, 2)
     assert "--help'" not in answer.err
 

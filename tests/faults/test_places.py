@@ -131,7 +131,8 @@ def test_a_journal_in_a_read_only_directory_can_be_read(where: Path) -> None:
     with read_only(where):
         assert show(where)["state"] == "succeeded"
         assert [one["state"] for one in runs(where)] == ["succeeded"]
-        one_sentence(sureline(where, "resume"), "cannot be written")
+        (one,) = runs(where)
+        one_sentence(sureline(where, "resume", one["run"]), "cannot be written")
         one_sentence(sureline(where, "run", "flow.yaml"), "cannot be written")
         said = sureline(where, "cancel")
         no_traceback(said)

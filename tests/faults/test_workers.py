@@ -20,7 +20,8 @@ import pytest
 from surely import PATIENCE_S, alive, events, none_survives, states, until
 
 import sureline
-from sureline.executor import INLINE_BYTES, WorkerLostError
+from sureline.executor import WorkerLostError
+from sureline.executor.pool import INLINE_BYTES
 from sureline.journal.events import TaskEnded
 from sureline.peer.calls import CallFailedError
 

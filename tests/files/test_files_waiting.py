@@ -9,8 +9,8 @@ import pytest
 from files_grid import MIB, Grid, content, on_grid, put, stored
 
 from sureline.peer.files import finding
-from sureline.peer.files.service import FetchError
 from sureline.peer.files.fair_turns import TooManyError, Turns
+from sureline.peer.files.service import FetchError
 from sureline.workflow.files import FileRecord
 
 

@@ -56,7 +56,7 @@ def react(
 ) -> int:
     """Run a chemical program until nothing in its solution reacts, and print the solution.
 
-    Example: sureline react 'replace x::int, y::int by x if x >= y in <2, 4, 5, 7, 9>'
+    Example: sureline react 'replace x::int, y::int by x if x >= y in <2, 9, 5>'
     """
     from sureline.chemistry import ChemistryError, Reactor, parse_program
 

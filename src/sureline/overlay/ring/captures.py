@@ -273,12 +273,14 @@ class Decree:
         self._on_done(state, why)
 
     def _again(self, why: str = UNKNOWN, *, outbid: bool = False) -> None:
-        """Begin anew, after a pause (a short one, if only the ballot was too low); not for ever."""
+        """Begin anew, after a pause; not for ever. If only the ballot was too low, the first pauses
+        are short; they double, so that proposers who outbid each other come apart."""
         self._attempt += 1
         if self._attempt >= self.rounds_max:
             self._end(None, why)
             return
-        pause_s = self._base.settings.pause_s * (0.1 if outbid else min(8, self._attempt))
+        times = 0.1 * 2.0**self._attempt if outbid else self._attempt
+        pause_s = self._base.settings.pause_s * min(8, times)
         self._base.after(self._base.jittered(pause_s), self.start)
 
     # Who holds it.
