@@ -195,7 +195,7 @@ def test_a_timer_that_comes_late_is_no_evidence():
     for late_s, stage in ((2.0, "direct"), (0.2, "direct"), (0.05, "helped")):
         grid.agents["n0"].inquiries.begin("n1")
         inquiry = inquiries._open["n1"]
-        inquiries._silence(inquiry, grid.agents["n0"].knowledge.clock.now() - late_s)
+        inquiries._silence(inquiry, grid.agents["n0"].world.elapsed() - late_s)
         assert inquiry.stage == stage
     assert inquiries.health.patience == 3
     assert grid.seen == []
