@@ -85,8 +85,8 @@ class Greeter:
         name = name_of(hello.node)
         if hello.version != VERSION:
             raise NotWelcomeError(
-                f"it speaks version {hello.version}, we speak {VERSION}; install the same Sureline on "
-                "all machines of the grid"
+                f"it speaks version {hello.version}, we speak {VERSION}; install the same Sureline "
+                "on all machines of the grid"
             )
         if hello.grid != self.credentials.grid:
             raise NotWelcomeError(f"it is of grid {hello.grid!r}")
