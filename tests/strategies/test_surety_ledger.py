@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sureline.journal.events import Unknown, decode
+from sureline.journal.views import RunView
 from sureline.strategies.surety.client.ledger import Ledger, exact
-from sureline.strategies.surety.contract import Bid, Contract, Contracted, Settled
+from sureline.strategies.surety.contract import Bid, Contract, Contracted, Settled, entries_of
 from sureline.strategies.surety.pricing import (
     Tariff,
     answer_to,
@@ -208,3 +211,17 @@ def test_a_reservation_binds_its_fee_too():
     due = ledger.settle(contract, 0.0, "unused")
     assert due is not None and due.paid == ledger.spent == 1.0
     assert ledger.available == 10.0
+
+
+def test_the_book_of_a_journal_from_before_there_were_notes_is_read():
+    """Contracts were events then: they are unknown now, and kept as they came."""
+    made = Contracted(1.0, "t", 1, "p", "7", 4.0, 5.0, 3.0, 7.0)
+    over = Settled(2.0, "p", "7", 3.0, 1.0, "done")
+    events = [
+        decode(msgspec.msgpack.encode({"event": kind, **msgspec.to_builtins(entry)}))
+        for kind, entry in (("contracted", made), ("settled", over))
+    ]
+    assert [type(event) for event in events] == [Unknown, Unknown]
+    assert entries_of(events) == [made, over]
+    assert Ledger.of(10.0, entries_of(events)).spent == 3.0
+    assert RunView.of(events).spent == 3.0
