@@ -18,6 +18,7 @@ from sureline import RunFailedError, Workflow
 from sureline.compose.terms import TermsRefusedError
 from sureline.flow.notebook import html_of
 from sureline.flow.running import Status
+from sureline.journal.store import Journal
 from sureline.workflow.mistakes import UserError
 
 
@@ -248,3 +249,16 @@ def iopub(client: object) -> list[dict[str, object]]:
         is_idle = message["content"].get("execution_state") == "idle"
         if is_idle and any(one["msg_type"] == "execute_input" for one in heard):
             return heard
+
+
+def test_a_strategy_is_chosen_and_a_mistake_in_it_is_told(tmp_path: Path) -> None:
+    flow = Workflow("chosen")
+    flow.command("a", "echo x > a", outputs="a")
+    flow.run(tmp_path, strategy="heft")
+    with Journal.open(tmp_path / ".sureline", create=False, read_only=True) as journal:
+        first = next(journal.events(journal.runs()[-1].run)).event
+        assert first.options["strategy"] == "heft"
+    with pytest.raises(UserError, match="did you mean spread"):
+        flow.run(tmp_path, strategy="spred")
+    with pytest.raises(UserError, match="has no setting 'x'"):
+        flow.run(tmp_path, strategy="spread", settings={"x": 1})

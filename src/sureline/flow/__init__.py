@@ -160,6 +160,8 @@ class Workflow:
         gpus: int | None = None,
         tags: Mapping[str, int | None] | None = None,
         grid: str | None = None,
+        strategy: str | None = None,
+        settings: Mapping[str, bool | float | str] | None = None,
         within: str | float | None = None,
         by: str | None = None,
         budget: float | None = None,
@@ -173,7 +175,8 @@ class Workflow:
     ) -> Running:
         """Begin to run it, in a thread of this process; a handle to follow, stop and await it.
 
-        The options are those of the command `sureline run`. `targets`: only these tasks, and what
+        The options are those of the command `sureline run`; `settings` are those of the strategy
+        (`--with` there). `targets`: only these tasks, and what
         they need. `progress`: "live", "lines" or "none"; by default a notebook shows a display, and
         a script nothing. What is wrong is raised here, before anything runs.
         """
@@ -188,6 +191,8 @@ class Workflow:
             gpus=gpus,
             tags=tags,
             grid=grid,
+            strategy=strategy,
+            settings=settings,
             within=within,
             by=by,
             budget=budget,

@@ -12,6 +12,7 @@ from sureline.compose.overwriting import refuse_to_overwrite
 from sureline.compose.terms import TermsRefusedError, before, verdict
 from sureline.peer.capacity import Capacity, this_machine
 from sureline.run.options import Options
+from sureline.strategies import resolved
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.workflow.quantities import parse_duration, parse_size
@@ -34,6 +35,8 @@ class Asked(NamedTuple):
         gpus: int | None,
         tags: Mapping[str, int | None] | None,
         grid: str | None,
+        strategy: str | None,
+        settings: Mapping[str, bool | float | str] | None,
         within: str | float | None,
         by: str | None,
         budget: float | None,
@@ -52,17 +55,21 @@ class Asked(NamedTuple):
             raise UserError(str(error)) from None
         except UserError as error:
             raise UserError(in_python(str(error))) from None
-        options = Options(
-            fresh=fresh,
-            stop_on_failure=stop_on_failure,
-            retry_delay_s=delay_s,
-            grid=grid or "",
-            deadline_at=wanted.deadline_at,
-            budget=wanted.budget,
-            surety=wanted.surety,
-            repair=repair,
-            anyway=anyway,
-            overwrite=overwrite,
+        options = resolved(
+            Options(
+                fresh=fresh,
+                stop_on_failure=stop_on_failure,
+                retry_delay_s=delay_s,
+                grid=grid or "",
+                strategy=strategy or "",
+                settings=dict(settings or {}),
+                deadline_at=wanted.deadline_at,
+                budget=wanted.budget,
+                surety=wanted.surety,
+                repair=repair,
+                anyway=anyway,
+                overwrite=overwrite,
+            )
         )
         return cls(
             options,
