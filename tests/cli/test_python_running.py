@@ -118,8 +118,10 @@ def test_ctrl_c_in_a_script_is_a_keyboard_interrupt(bench: Bench) -> None:
     bench.write(
         {
             "script.py": """\
-            import os, time
+            import os, signal, time
             from sureline import Workflow
+            # a shell's background jobs ignore Ctrl-C, and this may be one
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             def double(x): return 2 * x
             def forever():
                 open("arrived", "w").close()
@@ -135,7 +137,10 @@ def test_ctrl_c_in_a_script_is_a_keyboard_interrupt(bench: Bench) -> None:
         }
     )
     going = subprocess.Popen(
-        [sys.executable, "script.py"], cwd=bench.directory, stdout=subprocess.PIPE, text=True
+        [sys.executable, "script.py"],
+        cwd=bench.directory,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     wait_until(lambda: os.path.exists("arrived"))
     going.send_signal(signal.SIGINT)
@@ -253,7 +258,7 @@ def iopub(client: object) -> list[dict[str, object]]:
 
 def test_a_strategy_is_chosen_and_a_mistake_in_it_is_told(tmp_path: Path) -> None:
     flow = Workflow("chosen")
-    flow.command("a", "echo x > a", outputs="a")
+    flow.task("a", run="echo x > a", outputs="a")
     flow.run(tmp_path, strategy="heft")
     with Journal.open(tmp_path / ".sureline", create=False, read_only=True) as journal:
         first = next(journal.events(journal.runs()[-1].run)).event

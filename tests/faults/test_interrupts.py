@@ -132,8 +132,11 @@ def test_third_interrupt_does_not_wait_for_the_stubborn(where: Path, marks: Mark
 
 
 SLEEPER = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 import sureline
+
+# a shell's background jobs ignore Ctrl-C, and this may be one
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def nap(mark):
     path = pathlib.Path(mark)
