@@ -81,7 +81,7 @@ tasks:
 """
 
 
-@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("code", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_task_that_digs_stops_neither_its_run_nor_the_next(tmp_path: Path, code: int) -> None:
     (tmp_path / "dig.yaml").write_text(DIGGING.replace("EXIT", str(code)))
     (tmp_path / "next.yaml").write_text("name: next\ntasks:\n  a: {run: 'true'}\n")
