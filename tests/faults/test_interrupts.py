@@ -304,9 +304,10 @@ def test_a_signal_at_any_instant_does_no_harm(where: Path, number: int, instants
         return  # a machine so slow that no run came to be
     for one in runs(where):
         assert one["state"] in ("succeeded", "cancelled", "interrupted"), one
-    if runs(where):
+    if any(one["state"] != "succeeded" for one in runs(where)):
         done = sureline(where, "resume", "--json")
         assert done.code == 0, done
+    if runs(where):
         assert (where / "out.9").read_text() == "9\n"
         assert leftovers(where) == []
 
