@@ -23,7 +23,7 @@ def strategies(
 ) -> int:
     """List the strategies that say where tasks run, with their settings and papers.
 
-    One of them is chosen by 'sureline run --strategy NAME', set by '--with KEY=VALUE'. Other
+    One of them is chosen by 'sureline run --strategy NAME', set by '--with NAME=VALUE'. Other
     packages add theirs through the entry-point group sureline.strategies.
 
     Example: sureline strategies surety

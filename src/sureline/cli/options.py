@@ -88,13 +88,13 @@ def working_directory(directory: Path) -> Path:
     return where
 
 
-def overrides(settings: list[str] | None) -> dict[str, str]:
+def overrides(settings: list[str] | None, option: str = "--set") -> dict[str, str]:
     """`--set a=1 --set b=2` as a mapping."""
     found: dict[str, str] = {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals or not name:
-            raise UserError(f"--set {setting!r} has no value; write --set NAME=VALUE")
+            raise UserError(f"{option} {setting!r} has no value; write {option} NAME=VALUE")
         found[name] = value
     return found
 

@@ -15,11 +15,11 @@ from sureline.cli.options import (
     check_grid,
     limits,
     machine,
+    overrides,
     read_flow,
     retry_delay_s,
 )
 from sureline.cli.terms import Anyway, Budget, By, RepairToo, Surety, Within, refused, terms
-from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.peer.capacity import Capacity
@@ -70,7 +70,7 @@ class Wanted:
             name="--with",
             negative="",
             consume_multiple=False,
-            help="A setting of the strategy: --with KEY=VALUE. May be repeated.",
+            help="A setting of the strategy: --with NAME=VALUE. May be repeated.",
         ),
     ] = None
     fresh: Annotated[
@@ -151,7 +151,7 @@ class Wanted:
                 retry_delay_s=delay_s,
                 grid=self.grid or "",
                 strategy=self.strategy or "",
-                settings=dict(_settings(self.with_)),
+                settings=dict(overrides(self.with_, "--with")),
                 deadline_at=deadline_at,
                 budget=self.budget,
                 surety=surety,
@@ -160,14 +160,3 @@ class Wanted:
                 overwrite=self.overwrite,
             )
         )
-
-
-def _settings(given: list[str] | None) -> dict[str, str]:
-    """`--with a=1 --with b=x` as a mapping."""
-    found: dict[str, str] = {}
-    for setting in given or ():
-        name, equals, value = setting.partition("=")
-        if not equals or not name:
-            raise UserError(f"--with {setting!r} has no value; write --with KEY=VALUE")
-        found[name] = value
-    return found
