@@ -42,7 +42,7 @@ from sureline.world.identity.whereabouts import default_host
 from sureline.world.live import Fetcher, LiveWorld, Recorder, Runner
 from sureline.world.net.codec import Codec
 from sureline.world.net.interfaces import BulkBody, StrangerHandler
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import (
     Action,
     AgentId,
@@ -108,7 +108,7 @@ class Forgetful:
 class Node:
     """Made by `Node.open`; `async with` closes it. A `Ground` of real things."""
 
-    def __init__(self, home: GridHome, credentials: Credentials, transport: Transport) -> None:
+    def __init__(self, home: GridHome, credentials: Credentials, transport: NetTransport) -> None:
         self.home = home
         self.credentials = credentials
         self.transport = transport
@@ -152,7 +152,7 @@ class Node:
         async def answer(identity: Identity, request: bytes) -> tuple[bytes, BulkBody]:
             return await late[0].files.answer(identity.name, request)
 
-        transport = await Transport.listen(
+        transport = await NetTransport.listen(
             loop,
             where.host,
             where.port,

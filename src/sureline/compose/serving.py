@@ -39,7 +39,7 @@ from sureline.peer.files.scrubbing import Scrub
 from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
@@ -49,7 +49,7 @@ from sureline.world.address import endpoint_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
-from sureline.world.identity.home import Claim, GridHome
+from sureline.world.identity.home import GridHome, HomeClaim
 from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.protocol import Job, JobEvent, JobHandle
@@ -93,7 +93,7 @@ class PeerRunner:
     node of the grid."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, runner: Runner, cache: FileCache, root: Path
+        self, loop: asyncio.AbstractEventLoop, runner: SlotRunner, cache: FileCache, root: Path
     ) -> None:
         self._loop = loop
         self._runner = runner
@@ -185,7 +185,7 @@ class ServingPeer:
         finally:
             claim.release()
 
-    async def _serve_alone(self, claim: Claim) -> None:
+    async def _serve_alone(self, claim: HomeClaim) -> None:
         loop = asyncio.get_running_loop()
         self._going = loop.create_future()
         self._hurry = asyncio.Event()
@@ -193,7 +193,7 @@ class ServingPeer:
         for left in orphans.left_aside(self._root):
             self._tell(f"a task's working files could not be removed: {left}")
         capacity = self._settings.capacity
-        runner = Runner(
+        runner = SlotRunner(
             loop,
             root=self._root,
             directory=self._root,
@@ -266,7 +266,7 @@ class ServingPeer:
     # -- at work --------------------------------------------------------------------------------
 
     async def _at_work(
-        self, node: Node, runner: PeerRunner, kept: KeptJournals, claim: Claim
+        self, node: Node, runner: PeerRunner, kept: KeptJournals, claim: HomeClaim
     ) -> None:
         runner.files = node.files
         peer = self._make_peer(node, kept)

@@ -17,7 +17,7 @@ import msgspec
 
 from sureline.assembly.writer import make_writer
 from sureline.compose.foresight import Foresight, History
-from sureline.compose.parts import Fetcher, Recorder
+from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
@@ -31,7 +31,7 @@ from sureline.peer import orphans
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.removing import clear_away
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
 from sureline.run.engine import Hearers
 from sureline.run.options import CancelRun, Options, Past
@@ -211,7 +211,7 @@ class Session:
     async def _serve(self, writer: RunWriter) -> None:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
-        runner = Runner(
+        runner = SlotRunner(
             loop,
             root=self._journal.directory,
             directory=self._directory,
@@ -219,10 +219,12 @@ class Session:
             functions=self._graph.functions,
             max_slots=_slots(self._machine, self._graph),
         )
-        recorder = Recorder(loop, writer, self._heard, self._crashed)
+        recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         store = BlobStore(self._journal.directory, self._directory)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
-        fetcher = Fetcher(loop, self._directory, self._journal, writer, store, runner, foresight)
+        fetcher = EmbeddedFetcher(
+            loop, self._directory, self._journal, writer, store, runner, foresight
+        )
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
         here = platform.node() or "here"
         self._world.join(PeerAgent(here, self._world.place(here), self._machine))

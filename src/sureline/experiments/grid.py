@@ -17,7 +17,7 @@ from sureline.assembly.writer import make_writer
 from sureline.experiments.distributions import constant
 from sureline.experiments.driver import Sitting
 from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
-from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
+from sureline.experiments.machines import EPOCH_S, SimulatedPeer, make_machines, make_network
 from sureline.experiments.scenario import Scenario
 from sureline.experiments.work import Work
 from sureline.journal.events import RunEnded
@@ -108,7 +108,7 @@ class SimulatedGrid:
             self._started.add(node)
             self._known.append(node)
 
-    def _boot_peer(self, box: Box) -> None:
+    def _boot_peer(self, box: SimulatedPeer) -> None:
         node = self._node(box.node, offer_of(box, self.sim.machine(box.node).clock()))
         halves = [box.seller.half(strategy) for strategy in self._strategies]
         peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
@@ -255,7 +255,7 @@ class SimulatedGrid:
         self.sim.heal()
 
 
-def offer_of(box: Box, started_at: float) -> Offer:
+def offer_of(box: SimulatedPeer, started_at: float) -> Offer:
     c = box.claimed
     return Offer(
         c.cores,

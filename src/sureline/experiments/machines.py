@@ -9,7 +9,7 @@ import msgspec
 
 from sureline.experiments.distributions import Distribution
 from sureline.experiments.invariants import Ran
-from sureline.experiments.machine_files import SimulatedFetcher, Store
+from sureline.experiments.machine_files import SimulatedFetcher, SimulatedStore
 from sureline.experiments.machine_journal import SimulatedRecorder
 from sureline.experiments.machine_kept import KeptOnDisk
 from sureline.experiments.machine_runner import SimulatedRunner
@@ -35,13 +35,13 @@ EPOCH_S = 1_700_000_000.0
 """What an exact clock says when a simulation begins: journals should look like real ones."""
 
 
-class Box(msgspec.Struct):
+class SimulatedPeer(msgspec.Struct):
     """A simulated machine with its contents, over all its lives."""
 
     node: str
     site: str
     capacity: Capacity
-    store: Store
+    store: SimulatedStore
     log: list[Ran]
     kept: KeptOnDisk
     """Copies of runs that others drive."""
@@ -91,11 +91,11 @@ def _delay(drawn: Distribution) -> Delay:
 
 def make_machines(
     scenario: Scenario, seed: int, sim: Simulation, work: Work | None
-) -> dict[str, Box]:
+) -> dict[str, SimulatedPeer]:
     """Describe every machine of the scenario to the simulation, submitters last; by node."""
     random, prices = Random(f"{seed}/machines"), Random(f"{seed}/prices")
-    boxes: dict[str, Box] = {}
-    stores: dict[str, Store] = {}
+    boxes: dict[str, SimulatedPeer] = {}
+    stores: dict[str, SimulatedStore] = {}
     bandwidth = scenario.network.link.bandwidth_bytes_s
     for node, site, is_peer in _described(scenario):
         spec = MachineSpec(
@@ -112,7 +112,9 @@ def make_machines(
         # Whoever submits keeps everything; so does a machine whose agent marks nothing.
         bounded = is_peer and strategy(scenario.workload.strategy).where != "here"
         bound_bytes = min(site.cache_bytes, site.disk_bytes) if bounded else float("inf")
-        store = stores[node] = Store(node, bound_bytes, keeps=site.keeps_cache or not bounded)
+        store = stores[node] = SimulatedStore(
+            node, bound_bytes, keeps=site.keeps_cache or not bounded
+        )
         seller = seller_of(
             site.dealing,
             site.dealing.price.draw(prices),
@@ -121,7 +123,9 @@ def make_machines(
         )
         kept = KeptOnDisk(sim, node)
         unknown = site.unknown if is_peer else ()
-        box = boxes[node] = Box(node, site.name, capacity, store, [], kept, unknown, seller)
+        box = boxes[node] = SimulatedPeer(
+            node, site.name, capacity, store, [], kept, unknown, seller
+        )
         sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
     return boxes
 
@@ -137,7 +141,7 @@ def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
             yield node, home, False
 
 
-def make_parts(box: Box, stores: dict[str, Store], work: Work) -> MachineParts:
+def make_parts(box: SimulatedPeer, stores: dict[str, SimulatedStore], work: Work) -> MachineParts:
     def runner(life: Life) -> SimulatedRunner:
         life.on_end(ended)
         return box.seller.runner(life, work, box.store, box.log)

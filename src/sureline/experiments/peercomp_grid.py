@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.experiments.peercomp_load import POWERS, Drawn, Load
+from sureline.experiments.peercomp_load import POWERS, Drawn, WorkflowLoad
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.messages import (
@@ -23,15 +23,15 @@ from sureline.overlay.tree.messages import (
     Committed,
     Nowhere,
     Ref,
-    Release,
     Released,
-    Request,
     Reserved,
+    RollBack,
+    TimeRequest,
     Update,
 )
 from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shape import ROOT, balanced
-from sureline.overlay.tree.summary import Limits
+from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.lane import Lane
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.strategies.peercomp.queues import Queues
@@ -64,7 +64,7 @@ def delays(values: int = 1000) -> Empirical:
     return Empirical(tuple(draws(least).tolist()))
 
 
-class Finished(msgspec.Struct, frozen=True):
+class BookingEnded(msgspec.Struct, frozen=True):
     """How the booking of one workflow went."""
 
     model: str
@@ -79,7 +79,7 @@ class Finished(msgspec.Struct, frozen=True):
     """The number and position of its last task, to find its end in a log."""
 
 
-class Tally:
+class _Tally:
     """Bytes and messages by peer, and in the busiest second of each."""
 
     def __init__(self, peers: int) -> None:
@@ -116,7 +116,7 @@ class Tally:
 
 def size_of(message: Message) -> int:
     """Header and body, as the paper counts them."""
-    if type(message) is Request:
+    if type(message) is TimeRequest:
         return 90 + 56 + 16 * len(message.ask.works)
     if isinstance(message, Reserved | Committed):
         return 90 + 24 + 16 * len(message.slots)
@@ -124,7 +124,7 @@ def size_of(message: Message) -> int:
         return 90 + 16 + 8 * len(message.startlines_s)
     if isinstance(message, Update):
         return 90 + 16 + len(message.cells)
-    assert isinstance(message, Nowhere | Release | Released)
+    assert isinstance(message, Nowhere | RollBack | Released)
     return 90 + 24
 
 
@@ -133,7 +133,7 @@ class Counted:
 
     __slots__ = ("_row", "_tally", "_world", "after", "now")
 
-    def __init__(self, world: World, row: int, tally: Tally) -> None:
+    def __init__(self, world: World, row: int, tally: _Tally) -> None:
         self._world = world
         self._row = row
         self._tally = tally
@@ -169,17 +169,17 @@ class Grid:
         network = Network(Link(delays()))
         self.sim = Simulation(seed, network, detail="light", epoch_s=epoch_s)
         self.peers = peers
-        self.load = Load(seed)
+        self.load = WorkflowLoad(seed)
         self.shape = balanced(peers)
         draw = np.random.RandomState(seed)
         self.queues = state or Queues(draw.choice(POWERS, peers), DEPTH, logged)
-        self.tally = Tally(peers)
+        self.tally = _Tally(peers)
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
         base = settings or TreeSettings()
         self.settings = msgspec.structs.replace(base, swept=swept)
-        self.finished: list[Finished] = []
+        self.finished: list[BookingEnded] = []
         self.submitted = 0
         self.under_way = 0
         self._owner_settings = OwnerSettings()
@@ -270,7 +270,7 @@ class Grid:
             self.under_way -= 1
             model = drawn.model
             self.finished.append(
-                Finished(
+                BookingEnded(
                     model.name,
                     model.size,
                     drawn.priority,
@@ -310,7 +310,7 @@ class Grid:
         return int(self.queues.busy[:, 3].sum())
 
 
-LIMITS = Limits(30, 30, 30)
+LIMITS = Amounts(30, 30, 30)
 
 
 def _name(row: int) -> AgentId:

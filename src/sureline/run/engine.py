@@ -44,7 +44,7 @@ from sureline.journal.events import (
 )
 from sureline.peer.messages import (
     Attached,
-    Attempt,
+    AttemptMessage,
     Bind,
     Fenced,
     Finished,
@@ -508,7 +508,7 @@ class RunEngine(Agent):
 
     # -- what targets tell ---------------------------------------------------------------------
 
-    def _on_book(self, sender: AgentId, message: Attempt) -> Bound | None:
+    def _on_book(self, sender: AgentId, message: AttemptMessage) -> Bound | None:
         task = self.graph.index.get(message.task)
         if task is None or message.run != self.run:
             return None

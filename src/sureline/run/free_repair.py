@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sureline.forecast.change import Change
 from sureline.forecast.result import Forecast
 from sureline.run.port import Deciding, Engine
-from sureline.run.repair import Applied, Remedy, Running, Situation
+from sureline.run.repair import Applied, Remedy, RunningAttempt, Situation
 from sureline.workflow.model import Call, Graph, Takes
 
 CANDIDATES_MAX = 4
@@ -86,7 +86,7 @@ class FreeRepairer:
                 found.append(remedy)
         offer(found)
 
-    def _remedy(self, situation: Situation, attempts: Sequence[Running]) -> Remedy | None:
+    def _remedy(self, situation: Situation, attempts: Sequence[RunningAttempt]) -> Remedy | None:
         task, peer = attempts[0].task, attempts[-1].peer
         to = self._deciding.spare(self._graph.tasks[task].needs, [one.peer for one in attempts])
         if to is not None:
@@ -95,7 +95,7 @@ class FreeRepairer:
             return Remedy("swap", (Change(task, "replace"),), task, peer, peer)
         return None
 
-    def _hangs(self, situation: Situation, attempts: Sequence[Running]) -> bool:
+    def _hangs(self, situation: Situation, attempts: Sequence[RunningAttempt]) -> bool:
         kind = self._graph.tasks[attempts[0].task].kind_name
         seen_s = situation.progress.observed_s.get(kind, ())
         elapsed_s = situation.progress.at - attempts[-1].since
@@ -115,13 +115,13 @@ class FreeRepairer:
         return 0 if room is None else self._engine.duplicate(remedy.task, room)
 
 
-def late_first(graph: Graph, situation: Situation) -> list[list[Running]]:
+def late_first(graph: Graph, situation: Situation) -> list[list[RunningAttempt]]:
     """The attempts under way of each task that may be duplicated: those first that most often
     decide the end, and of these the ones that began first. Of a task whose duration is a guess
     nobody can say that it is late: it is left alone."""
     guessed = frozenset(situation.forecast.guessed)
     share = {graph.index[name]: share for name, share in situation.forecast.critical}
-    by_task: dict[int, list[Running]] = {}
+    by_task: dict[int, list[RunningAttempt]] = {}
     for one in situation.running:
         if one.task in situation.may_duplicate and one.task not in guessed:
             by_task.setdefault(one.task, []).append(one)

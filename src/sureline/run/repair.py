@@ -21,7 +21,7 @@ from sureline.workflow.terms import Terms
 from sureline.world.address import PeerName
 
 
-class Running(NamedTuple):
+class RunningAttempt(NamedTuple):
     """An attempt under way."""
 
     task: int
@@ -39,7 +39,7 @@ class Situation(msgspec.Struct, frozen=True):
     """It carries the surety, and the tasks that decide the end (`critical`)."""
     progress: Progress
     """What the forecast is of."""
-    running: tuple[Running, ...]
+    running: tuple[RunningAttempt, ...]
     """Every attempt under way; several of one task stand beside each other."""
     may_duplicate: frozenset[int]
     """The running tasks of which another attempt is allowed: not too many have been made, and

@@ -23,7 +23,7 @@ from sureline.overlay.membership.messages import (
     Join,
     JoinPage,
     Load,
-    Record,
+    MemberRecord,
 )
 from sureline.overlay.membership.settings import (
     LOADS_PER_MESSAGE,
@@ -157,7 +157,7 @@ class Exchange:
         except ValueError:
             return  # not from our code; whoever sent it gets no answer
         segments: list[int] = []
-        records: list[Record] = []
+        records: list[MemberRecord] = []
         start = self.world.random.randrange(len(differing)) if differing else 0
         for number in differing[start:] + differing[:start]:
             if len(records) >= RECORDS_PER_PAGE:
@@ -219,10 +219,10 @@ class Exchange:
             self.knowledge.lacking.clear()
             self.world.send(sender, Fetch(names))
 
-    def _amend(self, to: AgentId, records: Sequence[Record]) -> None:
+    def _amend(self, to: AgentId, records: Sequence[MemberRecord]) -> None:
         self.world.send(to, Amend(tuple(records[: 4 * RECORDS_PER_PAGE])))
 
-    def _gone_among(self, records: Sequence[Record]) -> list[Record]:
+    def _gone_among(self, records: Sequence[MemberRecord]) -> list[MemberRecord]:
         """Those of them who, as this node knows, are gone."""
         known = [self.knowledge.table.records.get(name_of(record.node)) for record in records]
         return [

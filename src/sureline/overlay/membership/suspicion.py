@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from sureline.overlay.membership.knowledge import Knowledge
-from sureline.overlay.membership.messages import Probe, ProbeFor, Record, Vouch
+from sureline.overlay.membership.messages import MemberRecord, Probe, ProbeFor, Vouch
 from sureline.overlay.membership.settings import (
     ERRANDS_MAX,
     INQUIRIES_MAX,
@@ -89,7 +89,7 @@ class Inquiry:
         "timer",
     )
 
-    def __init__(self, name: str, about: Record, on_ring: bool) -> None:
+    def __init__(self, name: str, about: MemberRecord, on_ring: bool) -> None:
         self.name = name
         self.about = about
         self.on_ring = on_ring
@@ -338,7 +338,7 @@ class Inquiries:
         self,
         number: int,
         outcome: Literal["answered", "refused", "silent"],
-        record: Record | None,
+        record: MemberRecord | None,
     ) -> None:
         errand = self._errands.pop(number, None)
         if errand is None:
@@ -350,7 +350,7 @@ class Inquiries:
 
     # -- probes ---------------------------------------------------------------------------------
 
-    def send_probe_to(self, record: Record) -> None:
+    def send_probe_to(self, record: MemberRecord) -> None:
         """A probe that nobody waits for; the answer speaks for itself."""
         self._number += 1
         self._send_probe(record, self._number)
@@ -361,7 +361,7 @@ class Inquiries:
         inquiry.numbers.append(self._number)
         return self._number
 
-    def _send_probe(self, about: Record, number: int) -> None:
+    def _send_probe(self, about: MemberRecord, number: int) -> None:
         own = self.knowledge.own
         probe = Probe(
             news=self._news(),

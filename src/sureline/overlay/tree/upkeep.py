@@ -28,7 +28,7 @@ from sureline.overlay.tree.changes import (
     rotate,
     unbalanced,
 )
-from sureline.overlay.tree.messages import Busy, Edit, Free, Held, Hold, Place, Seek, Will
+from sureline.overlay.tree.messages import Busy, Edit, Free, Held, Hold, PlaceBetween, Seek, Will
 from sureline.overlay.tree.shape import order_of
 from sureline.world.address import at, part_of
 from sureline.world.protocol import AgentId, Message, Timer
@@ -61,7 +61,7 @@ class Coordination:
         self.timer: Timer | None = None
 
 
-class Upkeep:
+class TreeUpkeep:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.left = self.right = ""
@@ -135,9 +135,9 @@ class Upkeep:
         if beyond and (order_of(who) < order_of(beyond)) == before:
             self._world.send(beyond, Seek(who, False, seek.hops + 1, True))
         else:
-            self._world.send(who, Place(left, right))
+            self._world.send(who, PlaceBetween(left, right))
 
-    def on_place(self, place: Place) -> None:
+    def on_place(self, place: PlaceBetween) -> None:
         if self.joined or self._own is not None:
             return
         me = self.tree.me
@@ -394,7 +394,7 @@ class Upkeep:
     def receive(self, sender: AgentId, message: Message) -> None:
         if isinstance(message, Seek):
             self.on_seek(message)
-        elif isinstance(message, Place):
+        elif isinstance(message, PlaceBetween):
             self.on_place(message)
         elif isinstance(message, Hold):
             self.on_hold(sender, message)

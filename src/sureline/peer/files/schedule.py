@@ -46,7 +46,7 @@ SPREAD_SHARE = 0.4
 """Before all chunks are out, so much of those that are may be here: see above."""
 
 
-class Request(NamedTuple):
+class ChunkRequest(NamedTuple):
     source: str
     chunk: int
 
@@ -267,12 +267,12 @@ class Schedule:
 
     # -- asking -----------------------------------------------------------------------------
 
-    def requests(self, now: float) -> list[Request]:
+    def requests(self, now: float) -> list[ChunkRequest]:
         """What to ask now. Each is under way until `arrived` or `fail` ends it."""
         self._look_for_overdue(now)
         if self._stale:
             self._sort()
-        found: list[Request] = []
+        found: list[ChunkRequest] = []
         room = self._total - self.under_way
         waiting = [name for name, source in self._sources.items() if source.ready(now)]
         while waiting and room > 0:
@@ -288,7 +288,7 @@ class Schedule:
                     continue
                 source.asked[chunk] = now
                 self._askers.setdefault(chunk, {})[name] = None
-                found.append(Request(name, chunk))
+                found.append(ChunkRequest(name, chunk))
                 room -= 1
         return found
 

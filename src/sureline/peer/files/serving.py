@@ -24,7 +24,7 @@ from sureline.peer.files.cache import FileCache
 from sureline.peer.files.chunks import (
     CHUNK_BYTES_MAX,
     DIGEST_BYTES,
-    DamagedError,
+    DamagedChunkError,
     Flags,
     chunk_count,
     chunk_span,
@@ -41,8 +41,8 @@ from sureline.peer.files.wire import (
     Body,
     Describe,
     Description,
+    FileRefused,
     Question,
-    Refused,
     Sent,
     Suspect,
     decode_question,
@@ -96,7 +96,7 @@ class _Swarm:
         return others[-OTHERS_MAX:]
 
 
-class Copy(NamedTuple):
+class _Copy(NamedTuple):
     """What this node has of a file: a stored one, or one on its way in."""
 
     size: int
@@ -124,12 +124,12 @@ class Server:
         try:
             question: Question = decode_question(request)
         except msgspec.DecodeError:
-            return encode(Refused("mistake")), b""
+            return encode(FileRefused("mistake")), b""
         try:
             async with self._turns.turn(peer_of(peer)):
                 answer = await self._answer(peer, question)
         except TooManyError:
-            return encode(Refused("busy")), b""
+            return encode(FileRefused("busy")), b""
         return answer
 
     async def _answer(self, peer: str, question: Question) -> tuple[bytes, Body]:
@@ -138,7 +138,7 @@ class Server:
             return encode(Sent()), b""
         copy = await self._copy(question.digest)
         if copy is None:
-            return encode(Refused("unknown")), b""
+            return encode(FileRefused("unknown")), b""
         match question:
             case Describe():
                 return await self._describe(peer, question, copy)
@@ -148,13 +148,13 @@ class Server:
             case AskChunk(digest=digest, index=index):
                 return await self._chunk(digest, index, copy)
 
-    async def _describe(self, peer: str, question: Describe, copy: Copy) -> tuple[bytes, Body]:
+    async def _describe(self, peer: str, question: Describe, copy: _Copy) -> tuple[bytes, Body]:
         if not copy.chunks:
             body = b""
             if question.inline:
                 body = await self._in_thread(lambda: _read(copy.path))
                 if len(body) != copy.size:
-                    return encode(Refused("unknown")), b""
+                    return encode(FileRefused("unknown")), b""
             return encode(Description(copy.size)), body
         swarm = self._swarm(question.digest, chunk_count(copy.size))
         node = question.me if peer_of(question.me) == peer_of(peer) else ""
@@ -174,12 +174,12 @@ class Server:
             del self._swarms[next(iter(self._swarms))]
         return swarm
 
-    async def _chunk(self, digest: str, index: int, copy: Copy) -> tuple[bytes, Body]:
+    async def _chunk(self, digest: str, index: int, copy: _Copy) -> tuple[bytes, Body]:
         count = chunk_count(copy.size)
         if index >= count:
-            return encode(Refused("mistake")), b""
+            return encode(FileRefused("mistake")), b""
         if copy.partial is not None and not copy.partial.kept[index]:
-            return encode(Refused("unknown")), b""
+            return encode(FileRefused("unknown")), b""
         swarm = self._swarm(digest, count)
         swarm.handed[index] = True
         handed = to_bits(swarm.handed) if len(swarm.askers) > 1 else b""
@@ -190,11 +190,11 @@ class Server:
         try:  # read at once: its file may have another name in a moment
             return said, await self._in_thread(lambda: partial.read(index))
         except OSError:
-            return encode(Refused("unknown")), b""
+            return encode(FileRefused("unknown")), b""
 
     # -- copies and their lists ---------------------------------------------------------------
 
-    async def _copy(self, digest: str) -> Copy | None:
+    async def _copy(self, digest: str) -> _Copy | None:
         path = self._cache.path(digest)
         if path is not None:
             try:
@@ -202,12 +202,12 @@ class Server:
             except FileNotFoundError:
                 return None
             if chunk_count(status.st_size) == 1:
-                return Copy(status.st_size, b"", path, None)
+                return _Copy(status.st_size, b"", path, None)
             listed = await self._list(digest, path, status)
-            return None if listed is None else Copy(listed.size, listed.chunks, path, None)
+            return None if listed is None else _Copy(listed.size, listed.chunks, path, None)
         partial = self._partials.get(digest)
         if partial is not None and partial.chunks:
-            return Copy(partial.size, partial.chunks, partial.path, partial)
+            return _Copy(partial.size, partial.chunks, partial.path, partial)
         return None
 
     async def _list(self, digest: str, path: str, status: os.stat_result) -> _Stored | None:
@@ -243,7 +243,7 @@ class Server:
             chunks = list_chunks(path, digest)
         except FileNotFoundError:
             return None
-        except DamagedError:
+        except DamagedChunkError:
             _log.warning("the stored copy of %s is damaged, and removed", digest)
             self._cache.discard(digest)
             return None

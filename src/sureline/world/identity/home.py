@@ -181,7 +181,7 @@ class GridHome:
         """Remember the first CONTACTS_MAX of these, best first."""
         disk.write(self.path / "contacts.json", encode_contacts(nodes))
 
-    def claim(self) -> Claim:
+    def claim(self) -> HomeClaim:
         """The right to serve from this home, until it is released or this process ends. Raises
         IdentityError if another peer has it: one certificate listens in one place."""
         descriptor = disk.try_lock(self.path / "serving.lock", patience_s=1.0)
@@ -193,7 +193,7 @@ class GridHome:
                 "to another directory for another peer"
             )
         disk.sweep(self.path)
-        return Claim(self.path / "serving.json", descriptor)
+        return HomeClaim(self.path / "serving.json", descriptor)
 
     def serving(self) -> Serving | None:
         """The peer that serves from this home, if there is one."""
@@ -208,7 +208,7 @@ class GridHome:
             return None
 
 
-class Claim:
+class HomeClaim:
     """Held by the peer that serves from a home."""
 
     def __init__(self, path: Path, descriptor: int) -> None:

@@ -21,11 +21,11 @@ from sureline.world.net.codec import (
     VERSION,
     BadFrameError,
     Codec,
+    GreetingRefused,
     Hello,
-    Refused,
     body_size,
 )
-from sureline.world.net.interfaces import Credentials
+from sureline.world.net.interfaces import NodeCredentials
 from sureline.world.net.limits import HELLO_BYTES_MAX
 from sureline.world.net.tls import TlsStream
 
@@ -43,7 +43,7 @@ class NotWelcomeError(Exception):
 class Greeter:
     """Knows who we are and decides who is welcome."""
 
-    def __init__(self, credentials: Credentials, codec: Codec) -> None:
+    def __init__(self, credentials: NodeCredentials, codec: Codec) -> None:
         self.credentials = credentials
         self.codec = codec
         self.node: Node = ""
@@ -184,7 +184,7 @@ class Opening:
 
     def _greeted(self) -> None:
         _, _, said = self._greeter.codec.decode(memoryview(self._buffer)[HEADER_BYTES:])
-        if isinstance(said, Refused) and self.target is not None:
+        if isinstance(said, GreetingRefused) and self.target is not None:
             self._refusal = f"it refuses us: {said.reason[:200]}"
             self.stream.close(self._refusal)
             return
@@ -205,7 +205,7 @@ class Opening:
     def _refuse(self, reason: str) -> None:
         self._refusal = reason
         if self.target is None:
-            self.stream.write(self._greeter.codec.encode("", "", Refused(reason)))
+            self.stream.write(self._greeter.codec.encode("", "", GreetingRefused(reason)))
         self.stream.close(reason)
 
     def writable(self) -> None:

@@ -34,7 +34,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parted_s: float = 10.0
 
 
-class Faults:
+class RandomFaults:
     """Strikes the given nodes of a simulation until `stop`. `struck` counts, by kind."""
 
     def __init__(self, sim: Simulation, nodes: Sequence[str], seed: int | None = None) -> None:

@@ -84,7 +84,7 @@ class Life:
         "over",
     )
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
         self.began_s = machine.sim.time
         self.open = True
@@ -155,7 +155,7 @@ class Life:
         return self._recorder
 
 
-class Machine:
+class SimulatedMachine:
     """One machine. Its node is its address; its life is None while it is down."""
 
     __slots__ = (

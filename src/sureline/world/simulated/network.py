@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sureline.world.simulated.flows import Flows, Transfer
-from sureline.world.simulated.links import LAN, Channel, Link
+from sureline.world.simulated.flows import Flow, Flows
+from sureline.world.simulated.links import LAN, Link, LinkChannel
 
 if TYPE_CHECKING:
     from sureline.world.simulated.simulation import Simulation
@@ -24,7 +24,7 @@ class Network:
         self._pairs: dict[tuple[str, str], Link] = {}
         self._sites: dict[tuple[str, str], Link] = {}
         self._groups: dict[str, int] | None = None
-        self._channels: dict[Link, Channel] = {}
+        self._channels: dict[Link, LinkChannel] = {}
         self._sim: Simulation | None = None
 
     def bind(self, sim: Simulation, seed: int) -> None:
@@ -77,7 +77,7 @@ class Network:
         groups = self._groups
         return groups is not None and groups.get(a, 0) != groups.get(b, 0)
 
-    def channel(self, source: str, target: str) -> Channel:
+    def channel(self, source: str, target: str) -> LinkChannel:
         link = self._pairs.get((source, target)) if self._pairs else None
         if link is None and self._sites and self._sim is not None:
             sites = (self._sim.site_of(source), self._sim.site_of(target))
@@ -86,16 +86,16 @@ class Network:
 
     def transfer(
         self, source: str, target: str, size_bytes: int, on_done: Callable[[int], None]
-    ) -> Transfer:
+    ) -> Flow:
         """Move bulk data. `on_done` runs on the target, with the bytes that have arrived: fewer
         than asked for if the source went down. It does not run if the target goes down; across a
         partition, or to and from a frozen machine, data waits."""
         return self.flows.start(source, target, size_bytes, on_done)
 
-    def _channel(self, link: Link) -> Channel:
+    def _channel(self, link: Link) -> LinkChannel:
         made = self._channels.get(link)
         if made is None:
-            made = self._channels[link] = Channel(link, self._draws)
+            made = self._channels[link] = LinkChannel(link, self._draws)
         return made
 
     def _changed(self) -> None:

@@ -25,7 +25,7 @@ from sureline.world.simulated.counters import size_of
 
 if TYPE_CHECKING:
     from sureline.world.simulated.calendar import Calendar
-    from sureline.world.simulated.machine import Life, Machine
+    from sureline.world.simulated.machine import Life, SimulatedMachine
     from sureline.world.simulated.simulation import Simulation
 
 ARRIVALS_TO_PRUNE = 64
@@ -55,7 +55,7 @@ class Place(_Used):
 
     __slots__ = ("_arrivals", "_arrives_s", "_arrives_to", "joined", "life", "machine")
 
-    def __init__(self, sim: Simulation, machine: Machine, life: Life, me: AgentId) -> None:
+    def __init__(self, sim: Simulation, machine: SimulatedMachine, life: Life, me: AgentId) -> None:
         super().__init__(sim.calendar, me)
         self.machine = machine
         self.life = life

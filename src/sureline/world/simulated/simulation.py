@@ -20,7 +20,7 @@ from sureline.world.protocol import Action, AgentId, Message, Unreachable, World
 from sureline.world.simulated import loop
 from sureline.world.simulated.calendar import Calendar, Entry, SimTimer
 from sureline.world.simulated.counters import Counters, Detail
-from sureline.world.simulated.machine import Life, Machine, MachineParts, MachineSpec
+from sureline.world.simulated.machine import Life, MachineParts, MachineSpec, SimulatedMachine
 from sureline.world.simulated.network import Network
 from sureline.world.simulated.place import Place
 
@@ -61,7 +61,7 @@ class Simulation:
         self.places: dict[AgentId, Place] = {}
         self.counters = Counters(detail, self.calendar)
         self.failed: SimulationError | None = None
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, SimulatedMachine] = {}
         self.network = network or Network()
         self.network.bind(self, seed)
         self.quick = False
@@ -77,18 +77,18 @@ class Simulation:
 
     def machine(
         self, node: str, spec: MachineSpec | None = None, parts: MachineParts | None = None
-    ) -> Machine:
+    ) -> SimulatedMachine:
         """The machine of a node; made when it is first asked for. What it is like can be said
         only then."""
         found = self._machines.get(node)
         if found is None:
-            found = Machine(self, node, spec or IDEAL, parts or PLAIN_PARTS)
+            found = SimulatedMachine(self, node, spec or IDEAL, parts or PLAIN_PARTS)
             self._machines[node] = found
         elif spec is not None or parts is not None:
             raise ValueError(f"{node} is there already: describe a machine before its first use")
         return found
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[SimulatedMachine]:
         """In the order in which they were made."""
         return list(self._machines.values())
 
@@ -190,7 +190,7 @@ class Simulation:
         if condition is not None and condition():
             return
         with _quiet_collector():
-            stopped = loop.run(self, loop.Stop(until, condition, events_max), progress)
+            stopped = loop.run(self, loop.StopCondition(until, condition, events_max), progress)
         if until is not None and not stopped:
             self.calendar.now = max(self.calendar.now, until)
 

@@ -26,13 +26,13 @@ from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies.surety.client.services import Services
 from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import (
-    Answer,
     Declined,
-    Estimate,
+    EstimateCall,
     Invoke,
     Invoked,
     Offered,
     Parameters,
+    ProviderAnswer,
     SetParam,
     Setup,
     Terminate,
@@ -65,7 +65,7 @@ OnContract = Callable[[str, Bid | None, str], None]
 """Hears the contract's number and terms; or ('', None, why there is none)."""
 
 
-class Provider(msgspec.Struct):
+class _Provider(msgspec.Struct):
     name: PeerName
     node: Node
     capacity: Capacity
@@ -113,7 +113,7 @@ class Broker:
         self._epoch = epoch
         self._services = services
         self._on_bids = on_bids
-        self._providers: dict[str, Provider] = {}
+        self._providers: dict[str, _Provider] = {}
         self._deals: dict[int, Deal] = {}
         self._by_service: dict[int, dict[str, Deal]] = {}
         """The services that are dealt in, and with whom."""
@@ -138,7 +138,7 @@ class Broker:
             known.node = node
             return
         self.left(name)
-        self._providers[name] = Provider(name, node, capacity, price, Ledger(capacity))
+        self._providers[name] = _Provider(name, node, capacity, price, Ledger(capacity))
         for service, deals in self._by_service.items():
             if len(deals) < ASKED_MAX and self._fits(service, name):
                 self._open(service, name)
@@ -257,7 +257,7 @@ class Broker:
         deal.tries += 1
         deal.again_at = self._world.elapsed() + ANSWER_S * deal.tries
         self._waiting[deal.number] = None
-        self._world.send(market, Estimate(self._run, deal.number, self._serial, wish))
+        self._world.send(market, EstimateCall(self._run, deal.number, self._serial, wish))
 
     def _tick(self) -> None:
         now = self._world.elapsed()
@@ -373,7 +373,7 @@ class Broker:
 
     # -- what providers say --------------------------------------------------------------------
 
-    def heard(self, provider: str, answer: Answer) -> None:
+    def heard(self, provider: str, answer: ProviderAnswer) -> None:
         """An answer from a provider by this name."""
         if answer.run != self._run:
             return
@@ -392,7 +392,7 @@ class Broker:
             elif isinstance(answer, Declined):
                 self._answered(deal, None)
 
-    def _heard_of_contract(self, provider: str, answer: Answer) -> None:
+    def _heard_of_contract(self, provider: str, answer: ProviderAnswer) -> None:
         agreeing = self._agreeing[answer.serial]
         if agreeing.deal.provider != provider or agreeing.deal.number != answer.deal:
             return

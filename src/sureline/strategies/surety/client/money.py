@@ -16,7 +16,7 @@ import msgspec
 from sureline.journal.words import duration
 from sureline.run.port import Engine, Noted, Unknown
 from sureline.strategies.surety.client.broker import Broker
-from sureline.strategies.surety.client.ledger import Ledger
+from sureline.strategies.surety.client.ledger import Spending
 from sureline.strategies.surety.contract import Bid, Contract, Contracted, Settled, entries_of
 from sureline.strategies.surety.pricing import Ending
 from sureline.world.protocol import World
@@ -45,7 +45,7 @@ class Money:
         self._world = world
         self._broker = broker
         entries = entries_of(past)
-        self.ledger = Ledger.of(engine.terms.budget, entries)
+        self.ledger = Spending.of(engine.terms.budget, entries)
         still_open = {(c.bid.provider, c.number): c for c in self.ledger.open}
         self._numbers = set(still_open)
         self._signed: dict[Attempted, Signed] = {}

@@ -35,7 +35,7 @@ from sureline.strategies.surety.client.trust import CAUGHT, Trust
 from sureline.strategies.surety.client.underway import UnderWay
 from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import Offered
-from sureline.strategies.surety.planning.assignment import Market, Terms
+from sureline.strategies.surety.planning.assignment import Market, TaskPrice
 from sureline.workflow.model import Needs, Takes
 from sureline.world.address import PeerName
 from sureline.world.protocol import World
@@ -77,7 +77,7 @@ class Chosen(NamedTuple):
         return self.wait_s + self.seconds
 
 
-class Plan(NamedTuple):
+class PlacingPlan(NamedTuple):
     """What a plan says to the placer."""
 
     price_of_time: float = 0.0
@@ -130,7 +130,7 @@ class Placing:
         self._is_stale = False
         """Whether `_least` and `_reserve` have to be found anew."""
         self._changed = False
-        self._plan = Plan()
+        self._plan = PlacingPlan()
         for service in services.all:
             self._fitting_free.setdefault(service.needs, 0)
 
@@ -190,7 +190,7 @@ class Placing:
 
     # -- what the client tells -----------------------------------------------------------------
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, plan: PlacingPlan) -> None:
         self._plan = plan
         self._changed = True
 
@@ -293,14 +293,14 @@ class Placing:
 
     def _terms(
         self, service: int, offers: Sequence[Offered], lanes: Mapping[str, int]
-    ) -> list[Terms]:
+    ) -> list[TaskPrice]:
         found = [
-            Terms(o.bid.provider, o.bid.cost, self.expected(service, o.bid.provider))
+            TaskPrice(o.bid.provider, o.bid.cost, self.expected(service, o.bid.provider))
             for o in offers
             if o.bid.provider in lanes
         ]
         if lanes[UNASKED]:
-            found.append(Terms(UNASKED, 0.0, self.usual_s(service)))
+            found.append(TaskPrice(UNASKED, 0.0, self.usual_s(service)))
         return found
 
     def _unasked(self, asked: Collection[str]) -> list[str]:

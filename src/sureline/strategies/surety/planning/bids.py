@@ -38,14 +38,14 @@ class Listed(msgspec.Struct, frozen=True):
     line: int
 
 
-class Table(msgspec.Struct, frozen=True):
+class BidTable(msgspec.Struct, frozen=True):
     """The bids in the order of the file, and what is odd about it without being a mistake."""
 
     bids: tuple[Listed, ...]
     warnings: tuple[Mistake, ...] = ()
 
 
-def read_bids(data: bytes, *, file: str) -> Table:
+def read_bids(data: bytes, *, file: str) -> BidTable:
     """Raises WorkflowError with all mistakes that are in the table."""
     found = Collector(file)
     try:
@@ -60,7 +60,7 @@ def read_bids(data: bytes, *, file: str) -> Table:
     if header is None:
         found.add("empty tables", "there is no header", f"begin with {','.join(_REQUIRED)},...")
         found.raise_if_any()
-        return Table(())
+        return BidTable(())
     columns, warnings = _columns(header, found)
     found.raise_if_any()
     bids: list[tuple[Bid, int]] = []
@@ -72,7 +72,7 @@ def read_bids(data: bytes, *, file: str) -> Table:
             found.add("long tables", f"there are more than {ROWS_MAX:,} bids", "give fewer", line)
             break
     found.raise_if_any()
-    return Table(labelled(bids), tuple(warnings))
+    return BidTable(labelled(bids), tuple(warnings))
 
 
 def labelled(bids: Sequence[tuple[Bid, int]]) -> tuple[Listed, ...]:
