@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
-from sureline.compose.node import Node, grid_loop, guest_suffix
+from sureline.compose.node import LiveNode, grid_loop, guest_suffix
 from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import JournalRecorded
@@ -35,8 +35,9 @@ from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
+from sureline.world.address import Node
 from sureline.world.identity.home import GridHome
-from sureline.world.protocol import AgentId, Fetched, Wanted
+from sureline.world.protocol import Fetched, Wanted
 
 HELPERS = 3
 """Slot processes for the user's files: hashing what goes out, putting in place what comes back."""
@@ -70,7 +71,7 @@ class InputsElsewhere:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         record = None
         if isinstance(wanted, UserFile) and not os.path.lexists(self._directory / wanted.path):
@@ -159,7 +160,7 @@ class GridSession(Session):
         )
         inputs = InputsElsewhere(loop, here, self._directory, self._journal, self._run)
         try:
-            node = await Node.open(
+            node = await LiveNode.open(
                 self._home,
                 cache,
                 runner=runner,
@@ -178,7 +179,7 @@ class GridSession(Session):
             await runner.close()
             cache.close()
 
-    async def _drive_on(self, node: Node, writer: RunWriter) -> None:
+    async def _drive_on(self, node: LiveNode, writer: RunWriter) -> None:
         loop = asyncio.get_running_loop()
         self._world = node.world
         recorded = JournalRecorded(self._journal, self._run, writer.epoch)

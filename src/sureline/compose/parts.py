@@ -20,7 +20,8 @@ from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
-from sureline.world.protocol import Action, AgentId, Fetched, JobEvent, Recordable, Wanted
+from sureline.world.address import Node
+from sureline.world.protocol import Action, Fetched, JobEvent, Recordable, Wanted
 
 SYNC_S = 0.05
 SETTLED_NS = 2_000_000_000
@@ -101,7 +102,7 @@ class EmbeddedFetcher:
         self._runner = runner
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         match wanted:
             case UserFile():

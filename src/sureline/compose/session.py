@@ -39,9 +39,11 @@ from sureline.run.port import Target
 from sureline.strategies import resolved
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
+from sureline.world.address import Node, PeerName
 from sureline.world.live import LiveWorld
+from sureline.world.protocol import AgentId
 
-WRITER = "writer"
+WRITER = AgentId("writer")
 REQUEST_POLL_S = 0.5
 SLOTS_MAX = 1024
 NEW_S = 60.0
@@ -226,10 +228,11 @@ class Session:
             loop, self._directory, self._journal, writer, store, runner, foresight
         )
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
-        here = platform.node() or "here"
+        name = platform.node() or "here"
+        here = AgentId(name)
         self._world.join(PeerAgent(here, self._world.place(here), self._machine))
         engine, agents = make_writer(
-            here,
+            Node(name),
             WRITER,
             self._world.place,
             self._run,
@@ -244,7 +247,7 @@ class Session:
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
-            self._world.guard(engine.start, [Target(here, here, self._machine)])
+            self._world.guard(engine.start, [Target(PeerName(name), here, self._machine)])
             await self._over
             if self._error is None:
                 recorder.close()
@@ -295,7 +298,7 @@ class Session:
         drain, force = self._interrupts == 1, self._interrupts >= 3
         under_way = self._view.by_state.get("running", 0) + self._view.by_state.get("bound", 0)
         self._watcher.interrupted(drain, under_way)
-        self._world.post("console", self._me, CancelRun(drain, force, reason))
+        self._world.post(AgentId("console"), self._me, CancelRun(drain, force, reason))
 
     def _watch_requests(self, loop: asyncio.AbstractEventLoop) -> None:
         """Other processes ask through the journal: that works across machines too."""

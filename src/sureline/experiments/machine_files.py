@@ -29,8 +29,8 @@ from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook, OutlookFound, Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
-from sureline.world.address import Node, node_of
-from sureline.world.protocol import AgentId, Fetched, Wanted
+from sureline.world.address import Node
+from sureline.world.protocol import Fetched, Wanted
 from sureline.world.simulated.flows import Flow
 from sureline.world.simulated.machine import Life
 
@@ -209,7 +209,7 @@ class SimulatedFetcher:
         self._seers: dict[str, Seer] = {}
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         match wanted:
             case UserFile(path=path):
@@ -218,7 +218,7 @@ class SimulatedFetcher:
                 self.store.use(file.digest)
                 self.life.after(LOOK_S, lambda: on_done(FileReady(file)))
             case Blob(file=file):
-                self._bring(file, [node_of(source) for source in sources], on_done)
+                self._bring(file, list(sources), on_done)
             case PastResult():
                 self.life.after(LOOK_S, lambda: on_done(PastUnknown()))
             case KeptFiles(files=files, by_content=by_content):

@@ -18,6 +18,7 @@ from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
 from sureline.strategies import strategy
+from sureline.world.address import Node
 from sureline.world.simulated.delays import (
     Constant,
     Delay,
@@ -38,7 +39,7 @@ EPOCH_S = 1_700_000_000.0
 class SimulatedPeer(msgspec.Struct):
     """A simulated machine with its contents, over all its lives."""
 
-    node: str
+    node: Node
     site: str
     capacity: Capacity
     store: SimulatedStore
@@ -91,11 +92,11 @@ def _delay(drawn: Distribution) -> Delay:
 
 def make_machines(
     scenario: Scenario, seed: int, sim: Simulation, work: Work | None
-) -> dict[str, SimulatedPeer]:
+) -> dict[Node, SimulatedPeer]:
     """Describe every machine of the scenario to the simulation, submitters last; by node."""
     random, prices = Random(f"{seed}/machines"), Random(f"{seed}/prices")
-    boxes: dict[str, SimulatedPeer] = {}
-    stores: dict[str, SimulatedStore] = {}
+    boxes: dict[Node, SimulatedPeer] = {}
+    stores: dict[Node, SimulatedStore] = {}
     bandwidth = scenario.network.link.bandwidth_bytes_s
     for node, site, is_peer in _described(scenario):
         spec = MachineSpec(
@@ -130,7 +131,7 @@ def make_machines(
     return boxes
 
 
-def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
+def _described(scenario: Scenario) -> Iterator[tuple[Node, Site, bool]]:
     for site in scenario.sites:
         for node in site.names():
             yield node, site, True
@@ -141,7 +142,7 @@ def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
             yield node, home, False
 
 
-def make_parts(box: SimulatedPeer, stores: dict[str, SimulatedStore], work: Work) -> MachineParts:
+def make_parts(box: SimulatedPeer, stores: dict[Node, SimulatedStore], work: Work) -> MachineParts:
     def runner(life: Life) -> SimulatedRunner:
         life.on_end(ended)
         return box.seller.runner(life, work, box.store, box.log)

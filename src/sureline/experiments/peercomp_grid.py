@@ -35,6 +35,7 @@ from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.lane import Lane
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.strategies.peercomp.queues import Queues
+from sureline.world.address import NO_AGENT
 from sureline.world.protocol import AgentId, Message, World
 from sureline.world.simulated import Empirical, Link, Network, Simulation
 
@@ -187,7 +188,7 @@ class Grid:
         self.agents = [self._agent(row, shortfall) for row in range(peers)]
 
     def _agent(self, row: int, shortfall: float) -> Tree:
-        name = f"n{row}"
+        name = _name(row)
         world: Any = Counted(self.sim.place(name), row, self.tally)
         lane = Lane(self.queues, row, LIMITS, shortfall=shortfall)
         agent = Tree(name, world, lane, self.settings, self.sweeps, row)
@@ -202,7 +203,7 @@ class Grid:
 
     def _ref(self, child: int) -> Ref:
         peers = self.peers
-        return Ref(f"n{child}", True) if child < peers else Ref(f"n{child - peers}", False)
+        return Ref(_name(child), True) if child < peers else Ref(_name(child - peers), False)
 
     @property
     def now_s(self) -> float:
@@ -314,4 +315,4 @@ LIMITS = Amounts(30, 30, 30)
 
 
 def _name(row: int) -> AgentId:
-    return "" if row == ROOT else f"n{row}"
+    return NO_AGENT if row == ROOT else AgentId(f"n{row}")

@@ -73,7 +73,7 @@ from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
 from sureline.workflow.terms import Terms
-from sureline.world.address import Node, PeerName, name_of, node_of
+from sureline.world.address import NO_NAME, NO_NODE, Node, PeerName, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import Action, AgentId, Fetched, Message, World
 
@@ -313,7 +313,7 @@ class RunEngine(Agent):
 
     def takes_part(self, target: Target) -> None:
         self._deciding.target(target)
-        node = "" if self._here else node_of(target.agent)
+        node = NO_NODE if self._here else node_of(target.agent)
         self.world.record(
             peer_joined(self.world.now(), target.name, target.capacity, target.site, node)
         )
@@ -851,7 +851,7 @@ class RunEngine(Agent):
         *,
         task: int | None = None,
         attempt: int = 0,
-        peer: str = "",
+        peer: PeerName = NO_NAME,
         paid: float = 0.0,
     ) -> None:
         name = "" if task is None else self._name(task)

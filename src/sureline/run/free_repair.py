@@ -16,6 +16,7 @@ from sureline.forecast.result import Forecast
 from sureline.run.port import Deciding, Engine
 from sureline.run.repair import Applied, Remedy, RunningAttempt, Situation
 from sureline.workflow.model import Call, Graph, Takes
+from sureline.world.address import PeerName
 
 CANDIDATES_MAX = 4
 HANGS_SEEN_MIN = 3
@@ -75,7 +76,7 @@ class FreeRepairer:
     def peers(self) -> None:
         return None
 
-    def planned(self, forecast: Forecast) -> tuple[float, Mapping[str, int]]:
+    def planned(self, forecast: Forecast) -> tuple[float, Mapping[PeerName, int]]:
         return 0.0, {}
 
     def candidates(self, situation: Situation, offer: Callable[[Sequence[Remedy]], None]) -> None:

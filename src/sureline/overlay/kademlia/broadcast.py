@@ -25,7 +25,7 @@ from sureline.overlay.kademlia.messages import Cast, CastReply, CastTaken
 from sureline.overlay.kademlia.probes import Probes
 from sureline.overlay.kademlia.regions import RegionPart, passed_on, split
 from sureline.overlay.kademlia.search import Search, Searches
-from sureline.world.address import node_of
+from sureline.world.address import NO_AGENT, Node, node_of
 from sureline.world.protocol import AgentId, Message, Timer
 
 Handler = Callable[[AgentId, bytes], bytes | None]
@@ -66,7 +66,7 @@ class Child:
         self.contacts: list[AgentId] = predecessor.contacts if predecessor else part.contacts[::-1]
         """Who may be tried next, the preferred last."""
         self.tries: int = predecessor.tries if predecessor else 0
-        self.to: AgentId = ""
+        self.to = NO_AGENT
         self.number = 0
         self.taken = False
         self.searched: bool = predecessor.searched if predecessor else False
@@ -366,7 +366,7 @@ class Broadcasts:
             self._forward(Child(duty, child.part, child))
             self._end_if_done(duty)
 
-    def unreachable(self, node: str) -> None:
+    def unreachable(self, node: Node) -> None:
         """Parts that this node had taken, but not replied to, go to somebody else."""
         for child in [c for c in self._numbers.values() if node_of(c.to) == node]:
             if child.number in child.duty.silent:

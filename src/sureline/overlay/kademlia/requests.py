@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sureline.overlay.kademlia.settings import KademliaSettings
-from sureline.world.address import node_of
+from sureline.world.address import Node, node_of
 from sureline.world.protocol import AgentId, Message, Timer, World
 
 GRAIN_S = 0.001
@@ -107,7 +107,7 @@ class Requests:
         """The asker no longer cares."""
         self._pending.pop(number, None)
 
-    def unreachable(self, node: str) -> None:
+    def unreachable(self, node: Node) -> None:
         """All questions to this node have failed."""
         for number in [n for n, r in self._pending.items() if node_of(r.to) == node]:
             self._fail(number)

@@ -31,7 +31,7 @@ from sureline.overlay.membership.settings import (
     MembershipSettings,
 )
 from sureline.overlay.membership.table import SEGMENTS
-from sureline.world.address import at, name_of, node_of
+from sureline.world.address import NO_AGENT, PeerName, at, name_of, node_of
 from sureline.world.protocol import AgentId, Timer, World
 
 PART = "membership"
@@ -56,7 +56,7 @@ class Exchange:
         self._on_joined = on_joined
         self._contacts: list[AgentId] = []
         self._tries = 0
-        self._asked_of: AgentId = ""
+        self._asked_of = NO_AGENT
         self._after = 0
         self._timer: Timer | None = None
         self._loads_from = 0
@@ -231,7 +231,7 @@ class Exchange:
             if mine is not None and not mine.present and theirs.order < mine.order
         ]
 
-    def _loads_for(self, name: str) -> tuple[Load, ...]:
+    def _loads_for(self, name: PeerName) -> tuple[Load, ...]:
         """For one who is no member, and hears of loads in no other way, the newest ones too."""
         table = self.knowledge.table
         if name in table.records:

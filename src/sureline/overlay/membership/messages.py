@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from sureline.world.address import Node, PeerName
 from sureline.world.protocol import Message
 
 State = Literal["alive", "suspect", "dead", "left"]
@@ -43,7 +44,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """One statement about one member. Without an offer it only says something new about a member
     whose offer is known already."""
 
-    node: str
+    node: Node
     life: int
     """When it started, in milliseconds by its own clock, or one more than its life before."""
     incarnation: int
@@ -82,7 +83,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
 class Load(msgspec.Struct, frozen=True, array_like=True):
     """What a member reports of itself. Later reports of a life have greater sequences."""
 
-    name: str
+    name: PeerName
     life: int
     sequence: int
     cores: float
@@ -174,7 +175,7 @@ class Amend(Message, frozen=True, tag="membership.amend"):
 class Fetch(Message, frozen=True, tag="membership.fetch"):
     """You mentioned members whom I do not know: tell me all about them. Answered by Amend."""
 
-    names: tuple[str, ...]
+    names: tuple[PeerName, ...]
 
 
 MESSAGES = (Probe, Ack, ProbeFor, Vouch, Gossip, Join, JoinPage, Compare, Differ, Amend, Fetch)

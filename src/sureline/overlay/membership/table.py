@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 from sureline.overlay.membership.messages import Load, MemberRecord
 from sureline.overlay.membership.settings import GONE_MAX
-from sureline.world.address import name_of
+from sureline.world.address import PeerName, name_of
 
 SEGMENTS = 64
 _SEGMENT_SHIFT = 64 - 6
@@ -28,7 +28,7 @@ def _hash(text: str) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def place_of(name: str) -> int:
+def place_of(name: PeerName) -> int:
     """Where a name is on the ring: 64 bits, the same everywhere."""
     return _hash(name)
 
@@ -38,10 +38,10 @@ class MemberTable:
     `gone` the others, in the order in which they went."""
 
     def __init__(self) -> None:
-        self.records: dict[str, MemberRecord] = {}
-        self.ring: list[tuple[int, str]] = []
-        self.gone: dict[str, float] = {}
-        self.loads: dict[str, Load] = {}
+        self.records: dict[PeerName, MemberRecord] = {}
+        self.ring: list[tuple[int, PeerName]] = []
+        self.gone: dict[PeerName, float] = {}
+        self.loads: dict[PeerName, Load] = {}
         """In the order in which they were heard, the newest last."""
         self._sums = [0] * SEGMENTS
 
@@ -67,7 +67,7 @@ class MemberTable:
         if len(self.gone) > GONE_MAX:
             self.forget(next(iter(self.gone)))
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: PeerName) -> None:
         """Somebody who is gone was never here."""
         del self.gone[name]
         del self.records[name]
@@ -84,7 +84,7 @@ class MemberTable:
         self.loads[load.name] = load
         return True
 
-    def after(self, name: str) -> Iterator[str]:
+    def after(self, name: PeerName) -> Iterator[PeerName]:
         """The names present, once around the ring, from the one after `name` to `name` itself."""
         start = bisect_right(self.ring, (place_of(name), name))
         for index in range(len(self.ring)):
@@ -121,6 +121,6 @@ class MemberTable:
         return [number for number in range(SEGMENTS) if theirs[number] != self._sums[number]]
 
 
-def _stamp(name: str, record: MemberRecord) -> int:
+def _stamp(name: PeerName, record: MemberRecord) -> int:
     # Suspicion comes and goes: it is no difference worth an exchange.
     return _hash(f"{name} {record.life} {record.incarnation}")

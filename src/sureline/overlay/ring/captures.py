@@ -255,7 +255,7 @@ class Decree:
         self._born: MoleculeState | None = None
         self._attempt = 0
         self._round = 0
-        self._by = f"{self._base.me}#{self._base.world.random.getrandbits(64):x}"
+        self._by = AgentId(f"{self._base.me}#{self._base.world.random.getrandbits(64):x}")
         """In ballots: two decrees of one node are two proposers."""
         self._makers: Contacts = ()
         """Who is asked to hold a new molecule: two sets of holders could each make one."""

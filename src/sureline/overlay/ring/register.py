@@ -29,9 +29,10 @@ from sureline.overlay.ring.messages import (
     There,
 )
 from sureline.overlay.ring.settings import RingSettings
+from sureline.world.address import NO_AGENT
 from sureline.world.protocol import AgentId
 
-NO_BALLOT = Ballot(0, "")
+NO_BALLOT = Ballot(0, NO_AGENT)
 EMPTY = MoleculeState()
 
 

@@ -39,6 +39,7 @@ from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
 from sureline.overlay.tree.summary import EMPTY, unpacked
 from sureline.overlay.tree.upkeep import TreeUpkeep
+from sureline.world.address import NO_AGENT
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Unreachable, World
 
@@ -96,9 +97,9 @@ class Tree(Agent):
         self.shelf: Shelf = OwnShelf() if shelf is None else shelf
         self.row = row
         self.client: TimeSeeker | None = None
-        self.leaf_parent: AgentId = ""
+        self.leaf_parent = NO_AGENT
         """Who hosts the branch above the leaf; nobody while it is alone."""
-        self.branch_parent: AgentId = ""
+        self.branch_parent = NO_AGENT
         """Nobody for the root's."""
         self.kids: tuple[Ref, Ref] | None = None
         """The children of its branch, left and right; None if it has no branch."""

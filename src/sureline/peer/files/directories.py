@@ -16,7 +16,7 @@ from sureline.peer.files.wire import unique
 from sureline.peer.store import StoreError
 from sureline.peer.tree import TreeEntry
 from sureline.workflow.files import FileRecord
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
 
 UNKNOWN_SIZE = -1
 """The size of a file of which only the digest is known."""
@@ -54,7 +54,7 @@ async def fetch(kit: DirectoryKit, record: FileRecord, sources: Sequence[Node]) 
     if missing:
         likely = unique([*given, *sources, *await kit.locate(record.digest)])
         await _fetch_all(kit, missing, likely, given)
-    return max(given, key=given.__getitem__, default="")
+    return max(given, key=given.__getitem__, default=NO_NODE)
 
 
 async def _fetch_all(

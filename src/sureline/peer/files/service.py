@@ -37,7 +37,7 @@ from sureline.peer.files.small import ask_for_small
 from sureline.peer.files.transfer import Transfer, TransferKit
 from sureline.peer.files.wire import Body, Bulk
 from sureline.workflow.files import FileRecord
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node, PeerName
 
 __all__ = ["UNKNOWN_SIZE", "FetchedFile", "FetchError", "FileService"]
 
@@ -96,7 +96,7 @@ class FileService:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody to tell
             self._loop.call_soon_threadsafe(self._places.withdraw, digest)
 
-    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Body]:
+    async def answer(self, peer: PeerName, request: bytes) -> tuple[bytes, Body]:
         """Answer the bulk request of an enrolled peer."""
         return await self._server.answer(peer, request)
 
@@ -171,7 +171,7 @@ class FileService:
             raise FetchError(f"{record.digest[:80]!r} is not the digest of stored content")
         ready = await self._in_thread(lambda: self.cache.ready(record))
         if ready is not None:
-            return FetchedFile(ready, "")
+            return FetchedFile(ready, NO_NODE)
         pin = await self._in_thread(lambda: self.cache.pin(record, "being fetched"))
         if self._announcer is not None and chunk_count(max(record.size, 0)) > 1:
             self._announcer.tell(record.digest)  # others may have what comes as it comes

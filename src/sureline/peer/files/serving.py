@@ -48,7 +48,7 @@ from sureline.peer.files.wire import (
     decode_question,
     encode,
 )
-from sureline.world.address import Node, peer_of
+from sureline.world.address import NO_NODE, Node, PeerName, peer_of
 from sureline.world.net.interfaces import FileRegion
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class Server:
         self._listing: dict[str, asyncio.Future[_Stored | None]] = {}
         self._suspected: dict[str, float] = {}
 
-    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Body]:
+    async def answer(self, peer: PeerName, request: bytes) -> tuple[bytes, Body]:
         """Answer one request of an enrolled peer; never raises but for cancellation."""
         try:
             question: Question = decode_question(request)
@@ -132,7 +132,7 @@ class Server:
             return encode(FileRefused("busy")), b""
         return answer
 
-    async def _answer(self, peer: str, question: Question) -> tuple[bytes, Body]:
+    async def _answer(self, peer: PeerName, question: Question) -> tuple[bytes, Body]:
         if isinstance(question, Suspect):
             await self._look_at(question.digest)
             return encode(Sent()), b""
@@ -148,7 +148,9 @@ class Server:
             case AskChunk(digest=digest, index=index):
                 return await self._chunk(digest, index, copy)
 
-    async def _describe(self, peer: str, question: Describe, copy: _Copy) -> tuple[bytes, Body]:
+    async def _describe(
+        self, peer: PeerName, question: Describe, copy: _Copy
+    ) -> tuple[bytes, Body]:
         if not copy.chunks:
             body = b""
             if question.inline:
@@ -157,7 +159,7 @@ class Server:
                     return encode(FileRefused("unknown")), b""
             return encode(Description(copy.size)), body
         swarm = self._swarm(question.digest, chunk_count(copy.size))
-        node = question.me if peer_of(question.me) == peer_of(peer) else ""
+        node = question.me if peer_of(question.me) == peer_of(peer) else NO_NODE
         others = swarm.met(node, asyncio.get_running_loop().time())
         have = b"" if copy.partial is None else copy.partial.have_bits()
         described = Description(

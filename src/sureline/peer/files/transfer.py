@@ -25,7 +25,7 @@ from sureline.peer.files.partial import BusyError, Partial
 from sureline.peer.files.schedule import ChunkRequest, Schedule
 from sureline.peer.files.serving import save_list
 from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, Buffer, RefusedError
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class Transfer:
                 if await self._begin(key) and await self._download(key):
                     done = await self._finish(key)
                     if done:
-                        return max(self._given, key=self._given.__getitem__, default="")
+                        return max(self._given, key=self._given.__getitem__, default=NO_NODE)
             raise FetchError(f"no source of {self._digest[:16]} gives what its digest says")
         finally:
             looking.cancel()

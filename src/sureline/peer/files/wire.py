@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 
 from sureline.peer.files.chunks import DIGEST_BYTES, FILE_BYTES_MAX
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
 from sureline.world.net.bulk_wire import BulkError
 from sureline.world.net.interfaces import FileRegion
 
@@ -48,7 +48,7 @@ class Describe(msgspec.Struct, frozen=True, array_like=True, tag="describe"):
 
     digest: Digest
     inline: bool = False
-    me: Annotated[str, msgspec.Meta(max_length=NODE_CHARS_MAX)] = ""
+    me: Annotated[Node, msgspec.Meta(max_length=NODE_CHARS_MAX)] = NO_NODE
 
 
 class AskList(msgspec.Struct, frozen=True, array_like=True, tag="list"):
@@ -79,7 +79,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True, tag="description
     list_digest: Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES)] = b""
     complete: bool = True
     others: Annotated[
-        tuple[Annotated[str, msgspec.Meta(max_length=NODE_CHARS_MAX)], ...],
+        tuple[Annotated[Node, msgspec.Meta(max_length=NODE_CHARS_MAX)], ...],
         msgspec.Meta(max_length=OTHERS_MAX),
     ] = ()
 

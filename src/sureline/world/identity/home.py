@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from sureline.world.address import Node
 from sureline.world.identity import disk
 from sureline.world.identity.errors import IdentityError
 from sureline.world.identity.names import check_name, is_name
@@ -47,7 +48,7 @@ class Issuer(msgspec.Struct, frozen=True):
 class Serving(msgspec.Struct, frozen=True):
     """A peer that serves from this home."""
 
-    node: str
+    node: Node
     """Its address, `NAME@HOST:PORT`."""
     pid: int
 
@@ -216,7 +217,7 @@ class HomeClaim:
         self._descriptor: int | None = descriptor
         path.unlink(missing_ok=True)  # from one that was killed
 
-    def announce(self, node: str) -> None:
+    def announce(self, node: Node) -> None:
         """Say where this process listens, for `invite` and other commands of this home."""
         disk.write(self._path, msgspec.json.encode(Serving(node=node, pid=os.getpid())))
 

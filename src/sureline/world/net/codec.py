@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
+from sureline.world.address import Node
 from sureline.world.net.limits import FRAME_BYTES_MAX
 from sureline.world.protocol import Message
 
@@ -46,7 +47,7 @@ class Hello(Message, frozen=True, tag="net.hello"):
 
     version: int
     grid: str
-    node: str
+    node: Node
     """Who speaks, and where it listens."""
     to: str
     """The name of the node that is meant; empty in the answer."""

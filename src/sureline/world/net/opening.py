@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sureline.world.address import Node, endpoint_of, name_of, peer_of
+from sureline.world.address import NO_NODE, Node, endpoint_of, name_of, peer_of
 from sureline.world.identity.errors import IdentityError
 from sureline.world.net.codec import (
     HEADER_BYTES,
@@ -46,7 +46,7 @@ class Greeter:
     def __init__(self, credentials: NodeCredentials, codec: Codec) -> None:
         self.credentials = credentials
         self.codec = codec
-        self.node: Node = ""
+        self.node = NO_NODE
         self.dropped: set[str] = set()
         """Names of peers that were told to go."""
         self._identities: dict[bytes, Identity] = {}
@@ -196,7 +196,7 @@ class Opening:
             self._refuse(str(error))
             return
         if self.target is None:
-            self.stream.write(self._greeter.hello("", bulk=said.bulk))
+            self.stream.write(self._greeter.hello(NO_NODE, bulk=said.bulk))
         self._over = True
         self._on_open(self, said)
         if not self.stream.closing:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sureline.world.address import Endpoint, Node, at, node_of, part_of, peer_of
+from sureline.world.address import NO_NODE, Endpoint, Node, at, node_of, part_of, peer_of
 from sureline.world.net.bulk_client import BulkClient
 from sureline.world.net.bulk_server import BulkServer
 from sureline.world.net.codec import CannotTravelError, Codec, Hello
@@ -55,7 +55,7 @@ class NetTransport:
         self.loop = loop
         self.codec = codec
         self.limits = limits
-        self.node: Node = ""
+        self.node = NO_NODE
         self.leaving = False
         self.holding = False
         self.counts = UndeliveredCounts()

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from sureline.world.address import Node
 from sureline.world.simulated.calendar import SimTimer
 
 if TYPE_CHECKING:
@@ -128,13 +129,13 @@ class Flows:
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
         self._flows: dict[Flow, None] = {}
-        self._of_node: dict[str, dict[Flow, None]] = {}
+        self._of_node: dict[Node, dict[Flow, None]] = {}
 
     def now_s(self) -> float:
         return self._sim.time
 
     def start(
-        self, source: str, target: str, size_bytes: int, on_done: Callable[[int], None]
+        self, source: Node, target: Node, size_bytes: int, on_done: Callable[[int], None]
     ) -> Flow:
         """Begin when the first byte can have arrived: one delay of the link later, or, when the
         source is down, end with nothing after two."""
@@ -184,7 +185,7 @@ class Flows:
             flow.life.post(flow.on_done, arrived_bytes)
         self._share([other for other in together if other is not flow])
 
-    def changed(self, node: str) -> None:
+    def changed(self, node: Node) -> None:
         """A machine was frozen, thawed, slowed, or went down."""
         if node in self._of_node:
             self._see(list(self._of_node[node]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from sureline.world.address import Node
 from sureline.world.protocol import Action, Recordable
 from sureline.world.simulated.calendar import Entry, SimTimer
 from sureline.world.simulated.disk import Disk, DiskRecorder
@@ -176,7 +177,7 @@ class SimulatedMachine:
         "stepped_s",
     )
 
-    def __init__(self, sim: Simulation, node: str, spec: MachineSpec, parts: MachineParts) -> None:
+    def __init__(self, sim: Simulation, node: Node, spec: MachineSpec, parts: MachineParts) -> None:
         self.sim = sim
         self.node = node
         self.spec = spec

@@ -23,6 +23,7 @@ from sureline.strategies.surety.planning.assignment import Assignment, assign, p
 from sureline.workflow.model import Graph, Takes
 from sureline.workflow.shapes import upward_ranks
 from sureline.workflow.terms import Terms
+from sureline.world.address import PeerName
 from sureline.world.protocol import Fetched, World
 
 PROMISES_MAX = 20_000
@@ -55,7 +56,7 @@ class Outset:
         self._placing = placing
         self._terms = terms
         self.current: Assignment | None = None
-        self.used: frozenset[str] = frozenset()
+        self.used: frozenset[PeerName] = frozenset()
         """The providers that are used."""
         self.planned_cost = 0.0
         """What the run is to cost in all."""
@@ -168,7 +169,7 @@ class Outset:
                 found[task] = takes
         return found
 
-    def peers(self, providers: Collection[str]) -> list[str]:
+    def peers(self, providers: Collection[PeerName]) -> list[PeerName]:
         """Whom a plan with these providers uses: them, and all that are free."""
         return self._placing.peers_of(providers)
 

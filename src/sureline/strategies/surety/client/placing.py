@@ -37,7 +37,7 @@ from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import Offered
 from sureline.strategies.surety.planning.assignment import Market, TaskPrice
 from sureline.workflow.model import Needs, Takes
-from sureline.world.address import PeerName
+from sureline.world.address import NO_NAME, PeerName
 from sureline.world.protocol import World
 
 AVOID_S = 30.0
@@ -52,7 +52,7 @@ UNKNOWN_S = 10.0
 """A duration of which nothing is known."""
 DRIFT = 0.1
 """By how much bids may rise during the run: so much more than all others cost is kept back."""
-UNASKED = ""
+UNASKED = NO_NAME
 """In plans: all free peers that were not asked for bids."""
 MARGIN = 1.2
 SLACK = 2.0
@@ -292,7 +292,7 @@ class Placing:
         return Market(terms, lanes, [service.needs.cores for service in self._services.all])
 
     def _terms(
-        self, service: int, offers: Sequence[Offered], lanes: Mapping[str, int]
+        self, service: int, offers: Sequence[Offered], lanes: Mapping[PeerName, int]
     ) -> list[TaskPrice]:
         found = [
             TaskPrice(o.bid.provider, o.bid.cost, self.expected(service, o.bid.provider))
@@ -303,14 +303,14 @@ class Placing:
             found.append(TaskPrice(UNASKED, 0.0, self.usual_s(service)))
         return found
 
-    def _unasked(self, asked: Collection[str]) -> list[str]:
+    def _unasked(self, asked: Collection[PeerName]) -> list[PeerName]:
         return [name for name in self._whole if name in self._free and name not in asked]
 
-    def peers_of(self, used: Collection[str]) -> list[str]:
+    def peers_of(self, used: Collection[PeerName]) -> list[PeerName]:
         """These providers, and all that are free."""
         return [name for name in self._whole if name in used or name in self._free]
 
-    def takes(self, service: int, provider: str) -> Takes | None:
+    def takes(self, service: int, provider: PeerName) -> Takes | None:
         """What the provider promises of a task, corrected by how it kept its promises, and by how
         late what it has now is; None if it promised nothing."""
         offered = self._broker.offer(service, provider)
@@ -319,7 +319,7 @@ class Placing:
         factor, bid = self.slower(provider), offered.bid
         return Takes(bid.early * factor, bid.time * factor, bid.late * factor)
 
-    def promised(self, service: int, provider: str) -> float:
+    def promised(self, service: int, provider: PeerName) -> float:
         """How long it takes there, by the provider's word alone."""
         offered = self._broker.offer(service, provider)
         return self.usual_s(service) if offered is None else mean_s(offered.bid)

@@ -82,7 +82,7 @@ class MoneyRepairer:
         used = dict.fromkeys(self._outset.peers(self._outset.used))
         return list(used | dict.fromkeys(peer for _, peer in self._placing.under_way()))
 
-    def planned(self, forecast: Forecast) -> tuple[float, Mapping[str, int]]:
+    def planned(self, forecast: Forecast) -> tuple[float, Mapping[PeerName, int]]:
         plan = self._outset.current
         if plan is None:
             return self._placing.spent, {}

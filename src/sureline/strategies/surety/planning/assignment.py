@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.workflow.model import Graph
+from sureline.world.address import PeerName
 
 TASKS_MAX = 1000
 LANES_MAX = 256
@@ -33,7 +34,7 @@ LOW, HIGH = 1e-3, 1e3
 class TaskPrice(NamedTuple):
     """What one provider asks for one task of a service."""
 
-    provider: str
+    provider: PeerName
     cost: float
     seconds: float
 
@@ -43,7 +44,7 @@ class Market(msgspec.Struct, frozen=True):
 
     terms: Sequence[Sequence[TaskPrice]]
     """By service."""
-    lanes: Mapping[str, int]
+    lanes: Mapping[PeerName, int]
     """By provider."""
     cores: Sequence[float]
     """That a task of each service needs."""
@@ -59,13 +60,13 @@ class Assignment(msgspec.Struct, frozen=True):
     """What the tasks of each service mostly get: for those that were not gone through."""
 
     @property
-    def providers(self) -> list[str]:
+    def providers(self) -> list[PeerName]:
         return list(dict.fromkeys(terms.provider for terms in self.provider_of.values()))
 
     def terms_of(self, task: int, service: int) -> TaskPrice | None:
         return self.provider_of.get(task) or self.usual.get(service)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[PeerName, int]:
         """How many tasks each provider gets."""
         return dict(Counter(terms.provider for terms in self.provider_of.values()))
 
@@ -76,7 +77,7 @@ def assign(
     service_of: Sequence[int],
     market: Market,
     price_of_time: float,
-    only: Collection[str] | None = None,
+    only: Collection[PeerName] | None = None,
 ) -> Assignment | None:
     """`open_tasks` stand in the order in which they would start: parents before children. With
     `only`, those providers and the free ones are used, and nothing waits for a cheaper one. None if

@@ -20,6 +20,7 @@ import msgspec
 from sureline.strategies.surety.contract import Bid
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import Mistake
+from sureline.world.address import PeerName
 
 ROWS_MAX = 1_000_000
 NUMBER_MAX = 1e15
@@ -82,7 +83,7 @@ def labelled(bids: Sequence[tuple[Bid, int]]) -> tuple[Listed, ...]:
     numbers: Counter[tuple[str, str]] = Counter()
     found = []
     for bid, line in bids:
-        key, label = (bid.service, bid.provider), bid.provider
+        key, label = (bid.service, bid.provider), str(bid.provider)
         if times[key] > 1:
             while label == bid.provider or (bid.service, label) in taken:
                 numbers[key] += 1
@@ -158,7 +159,7 @@ class _Row:
             return None
         return Bid(
             self._cell("service"),
-            self._cell("provider"),
+            PeerName(self._cell("provider")),
             cost or 0.0,
             time or 0.0,
             early,

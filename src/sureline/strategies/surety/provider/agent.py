@@ -60,7 +60,7 @@ from sureline.strategies.surety.provider.experience import Experience
 from sureline.strategies.surety.provider.promises import DealKey, InvokedBy, Promise, Promises
 from sureline.strategies.surety.provider.sense import is_within, makes_sense
 from sureline.workflow.model import Takes, kind_of
-from sureline.world.address import name_of, peer_of
+from sureline.world.address import NO_AGENT, name_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
@@ -373,7 +373,7 @@ class Provider(Agent, Admitting):
 
     def _writer(self, bind: Bind) -> str:
         """The client of an attempt without a contract."""
-        return peer_of(self._machine.writer(bind.run) or "")
+        return peer_of(self._machine.writer(bind.run) or NO_AGENT)
 
     def cost_of(self, bind: Bind) -> float:
         """What an attempt that is here pays."""
