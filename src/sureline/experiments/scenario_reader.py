@@ -38,7 +38,7 @@ from sureline.experiments.toml_table import (
     parse_rate,
     parse_signed_duration,
 )
-from sureline.strategies import known, strategy
+from sureline.strategies import known, settings_of, strategy
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import parse_duration, parse_size
@@ -286,6 +286,8 @@ def _runs(table: TomlTable, plain: Workload, beside: Path | None) -> Workload:
         surety=table.number("surety", plain.surety, most=1.0),
         repair=table.flag("repair", plain.repair),
     )
+    if "settings" in table:
+        workload = _set(table, workload)
     if plain.kind in GENERATED:
         return _generated(table, workload)
     written = table.text("file")
@@ -299,6 +301,17 @@ def _runs(table: TomlTable, plain: Workload, beside: Path | None) -> Workload:
         work_factor=table.number("scale", 1.0, 1e-9, 1e9),
         size_factor=table.number("sizes", 1.0, 0.0, 1e9),
     )
+
+
+def _set(table: TomlTable, workload: Workload) -> Workload:
+    """The strategy's settings, as `--with` gives them."""
+    given = table.table("settings").taken()
+    try:
+        settings_of(strategy(workload.strategy), given)
+    except UserError as error:
+        table.wrong("settings", str(error))
+        return workload
+    return msgspec.structs.replace(workload, settings=given)
 
 
 def _work(table: TomlTable, default: Distribution | None) -> Distribution | None:
