@@ -161,7 +161,9 @@ def test_one_broken_grid_does_not_hide_the_others(home, capsys):
     capsys.readouterr()
     run("grid", "ls")
     lines = capsys.readouterr().out.splitlines()
-    assert "good: this home is lab7 (drive, run, submit), holds the authority, does not serve" in lines
+    assert (
+        "good: this home is lab7 (drive, run, submit), holds the authority, does not serve" in lines
+    )
     assert any(line.startswith("sick: ") and "damaged" in line for line in lines)
     assert any(line.startswith("empty: ") and "missing" in line for line in lines)
 
