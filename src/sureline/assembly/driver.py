@@ -104,7 +104,7 @@ class RunDriver:
             place(me),
             run,
             charge.epoch,
-            charge.graph.to_bytes(),
+            charge.graph.created,
             recorded,
             charge.signer,
             trust,

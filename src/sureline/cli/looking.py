@@ -20,7 +20,7 @@ from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.cli.display_live import Signs
-    from sureline.cli.display_status import Standing
+    from sureline.cli.display_status import RunStatus
     from sureline.journal.explain_reuse import Made
     from sureline.journal.store import Journal
     from sureline.workflow.model import Graph
@@ -140,11 +140,10 @@ def _find(journal: Journal, first: str, second: str | None) -> tuple[str, str, G
     import difflib
 
     from sureline.journal.select import select
-    from sureline.workflow.model import Graph
 
     task = first if second is None else second
     run = select(_selector(first, second), journal.runs()).run
-    graph = Graph.from_bytes(journal.graph(run))
+    graph = journal.workflow(run)
     if task not in graph.index:
         near = difflib.get_close_matches(task, list(graph.index)[:50_000], 3, cutoff=0.5)
         hint = f"is it {', '.join(near)}?" if near else "'sureline show --tasks' lists them"
@@ -160,7 +159,6 @@ def _earlier(journal: Journal, run: str, name: str, task: str) -> Made | None:
     """What the task's newest result in an earlier run of the same workflow was made of."""
     from sureline.journal.events import COMMITS, TaskEnded
     from sureline.journal.explain_reuse import made_in
-    from sureline.workflow.model import Graph
 
     runs = journal.runs()
     before = runs[: next(k for k, one in enumerate(runs) if one.run == run)]
@@ -168,7 +166,7 @@ def _earlier(journal: Journal, run: str, name: str, task: str) -> Made | None:
     for earlier in alike[: -EARLIER_RUNS_MAX - 1 : -1]:
         ends = (entry.event for entry in journal.events(earlier, task=task))
         if any(isinstance(e, TaskEnded) and e.outcome in COMMITS for e in ends):
-            graph = Graph.from_bytes(journal.graph(earlier))
+            graph = journal.workflow(earlier)
             events = (entry.event for entry in journal.events(earlier))
             return made_in(earlier, graph, events, task)
     return None
@@ -190,11 +188,11 @@ def status(
 
     Example: sureline status --watch
     """
-    from sureline.cli.display_status import Standing
+    from sureline.cli.display_status import RunStatus
     from sureline.journal.select import select
 
     with run_journal(directory, grid, run) as (journal, update):
-        standing = Standing(journal, select(run, journal.runs()).run, update)
+        standing = RunStatus(journal, select(run, journal.runs()).run, update)
         standing.refresh()
         if not watch and json:
             console.print_json(standing.data())
@@ -207,7 +205,7 @@ def status(
     return 0
 
 
-def _watch(standing: Standing, show: Callable[[], None], *, always: bool) -> None:
+def _watch(standing: RunStatus, show: Callable[[], None], *, always: bool) -> None:
     """Show it, and again every REFRESH_S (unless `always`: if something happened), to its end."""
     show()
     console.flush()
@@ -218,7 +216,7 @@ def _watch(standing: Standing, show: Callable[[], None], *, always: bool) -> Non
             console.flush()
 
 
-def _say_standing(standing: Standing) -> None:
+def _say_standing(standing: RunStatus) -> None:
     sink = Sink(sys.stdout)
     if sink.is_terminal:
         _repainting(standing)()
@@ -227,7 +225,7 @@ def _say_standing(standing: Standing) -> None:
         console.say(line.plain.rstrip())
 
 
-def _repainting(standing: Standing) -> Callable[[], None]:
+def _repainting(standing: RunStatus) -> Callable[[], None]:
     """Something that puts the standing on the terminal, over where it put it before."""
     from sureline.cli.display_live import Painter
 

@@ -12,7 +12,7 @@ from sureline.cli.entry import is_own_process
 from sureline.cli.options import Directory, Flow, Json, RunSelector, machine, working_directory
 from sureline.cli.reading import OnGrid
 from sureline.cli.terms import REFUSED
-from sureline.cli.wanted import Cores, Gpus, Memory, Tags, Wanted
+from sureline.cli.wanted import Cores, Gpus, Memory, RunSettings, Tags
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(
     quiet: Quiet = False,
     json: Json = False,
     directory: Directory = Path("."),
-    wanted: Wanted = Wanted(),  # noqa: B008 - it is immutable
+    wanted: RunSettings = RunSettings(),  # noqa: B008 - it is immutable
 ) -> int:
     """Run a workflow to its end: on this machine, or on the peers of a grid.
 
@@ -121,11 +121,10 @@ def _chosen(where: Path, selector: str) -> str:
     from sureline.compose import HOME
     from sureline.journal.select import select_to_resume
     from sureline.journal.store import Journal
-    from sureline.workflow.model import Graph
 
     with Journal.open(where / HOME, create=False, read_only=True) as journal:
         one = select_to_resume(selector, journal.runs())
-        graph = Graph.from_bytes(journal.graph(one.run))
+        graph = journal.workflow(one.run)
     why = _changed(graph, where, one.created)
     if why:
         console.note(

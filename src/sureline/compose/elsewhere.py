@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from sureline.assembly.driver import run_part
-from sureline.compose.node import Node, grid_loop, open_node
+from sureline.compose.node import LiveNode, grid_loop, open_node
 from sureline.compose.signing import PAPERS, check_may_write
 from sureline.journal.events import decode
 from sureline.journal.locks import LOCK, Holder, RunLock
@@ -27,7 +27,7 @@ from sureline.run.keeping import NumberedEvent, Position
 from sureline.run.options import CancelRun
 from sureline.run.presence import DriverHere
 from sureline.workflow.mistakes import SurelineError, UserError
-from sureline.world.address import at, name_of
+from sureline.world.address import NO_NODE, at, name_of
 from sureline.world.identity.questions import ask
 from sureline.world.identity.run_keys import GridTrust
 
@@ -36,7 +36,7 @@ CANDIDATES_MAX = 5
 T = TypeVar("T")
 
 
-def reader_on(node: Node) -> CopyReader:
+def reader_on(node: LiveNode) -> CopyReader:
     me = at(node.id, PART)
     reader = CopyReader(
         me,
@@ -49,7 +49,7 @@ def reader_on(node: Node) -> CopyReader:
     return reader
 
 
-async def find_copies(node: Node, reader: CopyReader, start: str) -> list[Copy]:
+async def find_copies(node: LiveNode, reader: CopyReader, start: str) -> list[Copy]:
     """All copies of runs whose names begin so, best first within a run, the newest run last."""
     roles = node.credentials.identity.roles
     if ROLE not in roles:
@@ -87,7 +87,7 @@ class RunElsewhere:
 
     def __init__(
         self,
-        node: Node,
+        node: LiveNode,
         loop: asyncio.Runner,
         reader: CopyReader,
         copies: Sequence[Copy],
@@ -178,7 +178,7 @@ class RunElsewhere:
 
     @property
     def driver_name(self) -> str:
-        return name_of(self._copy.writer or "")
+        return name_of(self._copy.writer or NO_NODE)
 
     def state(self) -> str:
         """The run's state as of the last refresh; 'running' until its end is recorded."""
@@ -222,7 +222,7 @@ class RunElsewhere:
 
 
 @contextmanager
-def visiting(grid: str | None) -> Iterator[tuple[Node, asyncio.Runner]]:
+def visiting(grid: str | None) -> Iterator[tuple[LiveNode, asyncio.Runner]]:
     """A guest of the grid, for a command, and what runs its coroutines."""
     with grid_loop() as loop:
         opened = open_node(grid)

@@ -21,7 +21,15 @@ import msgspec
 from sureline.journal import durable, schema
 from sureline.journal.durable import Action, CallSoon, Fsync, Syncer
 from sureline.journal.errors import JournalError, explained
-from sureline.journal.events import AnyEvent, Opened, Submitted, TaskEnded, decode, encode
+from sureline.journal.events import (
+    AnyEvent,
+    Opened,
+    Submitted,
+    TaskEnded,
+    decode,
+    encode,
+    with_growth,
+)
 from sureline.journal.history import (
     DURATIONS_SINCE,
     OBSERVED_MAX,
@@ -37,6 +45,7 @@ from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
 from sureline.journal.writer import RunWriter, Tally
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
+from sureline.workflow.model import Graph
 
 _PAGE_ROWS = 1000
 _NAME_TRIES = 10
@@ -91,7 +100,7 @@ class Entry(NamedTuple):
         return self.position % POSITIONS_PER_EPOCH
 
 
-class Request(NamedTuple):
+class RunRequest(NamedTuple):
     """What another process asks of the one that runs a run."""
 
     what: str
@@ -115,7 +124,9 @@ def slug(name: str) -> str:
 class Journal:
     """Made by `open`. `notice` is one sentence for the user, or None."""
 
-    def __init__(self, directory: Path, opened: schema.Opened, syncer: Syncer | None) -> None:
+    def __init__(
+        self, directory: Path, opened: schema.OpenedDatabase, syncer: Syncer | None
+    ) -> None:
         self.directory = directory
         self.path = directory / schema.DATABASE
         self.notice = opened.notice
@@ -238,9 +249,16 @@ class Journal:
         raise self._unknown(run)
 
     def graph(self, run: str) -> bytes:
-        """The snapshot of the workflow that the run was created with."""
+        """The snapshot of the graph that the run was created with."""
         ((body,),) = self._rows("SELECT body FROM graphs WHERE run = ?", self._id(run))
         return zlib.decompress(body)
+
+    def workflow(self, run: str) -> Graph:
+        """The run's graph as it is now, with what it has grown by."""
+        graph = Graph.from_bytes(self.graph(run))
+        if self.summary(run).total > len(graph):
+            graph = with_growth(graph, (entry.event for entry in self.events(run)))
+        return graph
 
     def work_directory(self, run: str) -> Path:
         """Where the run's lock and passing files lie; not made here."""
@@ -368,10 +386,10 @@ class Journal:
                 "INSERT INTO requests (run, what, at) VALUES (?, ?, ?)", (self._id(run), what, at)
             )
 
-    def requests(self, run: str) -> list[Request]:
+    def requests(self, run: str) -> list[RunRequest]:
         """What has been asked since the run was last taken, in order."""
         query = "SELECT what, at FROM requests WHERE run = ? ORDER BY id"
-        return [Request(*row) for row in self._rows(query, self._id(run))]
+        return [RunRequest(*row) for row in self._rows(query, self._id(run))]
 
     # For writers
 

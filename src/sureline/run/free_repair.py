@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from sureline.forecast.change import Change
 from sureline.forecast.result import Forecast
 from sureline.run.port import Deciding, Engine
-from sureline.run.repair import Applied, Remedy, Running, Situation
+from sureline.run.repair import Applied, Remedy, RunningAttempt, Situation
 from sureline.workflow.model import Call, Graph, Takes
+from sureline.world.address import PeerName
 
 CANDIDATES_MAX = 4
 HANGS_SEEN_MIN = 3
@@ -38,6 +39,10 @@ class Allowance:
         self._of_task: dict[int, int] = {}
         self._added: set[tuple[int, int]] = set()
         self._left = max(DUPLICATES_OF_RUN_MIN, int(DUPLICATES_OF_RUN_SHARE * len(graph)))
+
+    def grow(self, graph: Graph) -> None:
+        self._left += int(DUPLICATES_OF_RUN_SHARE * (len(graph) - len(self._graph)))
+        self._graph = graph
 
     def allows(self, task: int) -> bool:
         described = self._graph.tasks[task]
@@ -65,7 +70,6 @@ class FreeRepairer:
 
     def __init__(self, engine: Engine, deciding: Deciding, restart: Callable[[int], int]) -> None:
         self._engine = engine
-        self._graph = engine.graph
         self._deciding = deciding
         self._restart = restart
 
@@ -75,28 +79,29 @@ class FreeRepairer:
     def peers(self) -> None:
         return None
 
-    def planned(self, forecast: Forecast) -> tuple[float, Mapping[str, int]]:
+    def planned(self, forecast: Forecast) -> tuple[float, Mapping[PeerName, int]]:
         return 0.0, {}
 
     def candidates(self, situation: Situation, offer: Callable[[Sequence[Remedy]], None]) -> None:
         found = []
-        for attempts in late_first(self._graph, situation)[:CANDIDATES_MAX]:
+        for attempts in late_first(self._engine.graph, situation)[:CANDIDATES_MAX]:
             remedy = self._remedy(situation, attempts)
             if remedy is not None:
                 found.append(remedy)
         offer(found)
 
-    def _remedy(self, situation: Situation, attempts: Sequence[Running]) -> Remedy | None:
+    def _remedy(self, situation: Situation, attempts: Sequence[RunningAttempt]) -> Remedy | None:
         task, peer = attempts[0].task, attempts[-1].peer
-        to = self._deciding.spare(self._graph.tasks[task].needs, [one.peer for one in attempts])
+        needs = self._engine.graph.tasks[task].needs
+        to = self._deciding.spare(needs, [one.peer for one in attempts])
         if to is not None:
             return Remedy("duplicate", (Change(task, "duplicate"),), task, peer, to)
         if self._hangs(situation, attempts):
             return Remedy("swap", (Change(task, "replace"),), task, peer, peer)
         return None
 
-    def _hangs(self, situation: Situation, attempts: Sequence[Running]) -> bool:
-        kind = self._graph.tasks[attempts[0].task].kind_name
+    def _hangs(self, situation: Situation, attempts: Sequence[RunningAttempt]) -> bool:
+        kind = self._engine.graph.tasks[attempts[0].task].kind_name
         seen_s = situation.progress.observed_s.get(kind, ())
         elapsed_s = situation.progress.at - attempts[-1].since
         return len(seen_s) >= HANGS_SEEN_MIN and elapsed_s > HANGS_FACTOR * max(seen_s)
@@ -110,18 +115,18 @@ class FreeRepairer:
 
     def _duplicate_where_there_is_room(self, remedy: Remedy) -> int:
         """What was done just before may have taken the room that there was."""
-        needs = self._graph.tasks[remedy.task].needs
+        needs = self._engine.graph.tasks[remedy.task].needs
         room = self._deciding.spare(needs, [remedy.from_peer])
         return 0 if room is None else self._engine.duplicate(remedy.task, room)
 
 
-def late_first(graph: Graph, situation: Situation) -> list[list[Running]]:
+def late_first(graph: Graph, situation: Situation) -> list[list[RunningAttempt]]:
     """The attempts under way of each task that may be duplicated: those first that most often
     decide the end, and of these the ones that began first. Of a task whose duration is a guess
     nobody can say that it is late: it is left alone."""
     guessed = frozenset(situation.forecast.guessed)
     share = {graph.index[name]: share for name, share in situation.forecast.critical}
-    by_task: dict[int, list[Running]] = {}
+    by_task: dict[int, list[RunningAttempt]] = {}
     for one in situation.running:
         if one.task in situation.may_duplicate and one.task not in guessed:
             by_task.setdefault(one.task, []).append(one)
