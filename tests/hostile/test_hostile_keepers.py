@@ -6,6 +6,7 @@ The liars have everything but other peers' keys: their own certificates, true co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ import pytest
 from signed import ROLL, Chartered, sealed
 from toy_grid import ToyGrid
 
-from sureline.journal.events import Opened, Submitted, TaskEnded, TaskReady, encode
+from sureline.journal.events import Opened, Submitted, TaskEnded, TaskReady, decode, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
+from sureline.journal.store import Entry, Journal
 from sureline.overlay.kademlia import Kademlia
 from sureline.peer.messages import Fenced
 from sureline.run.copies import Copy, CopyReader, RunCopy, merge_copies
@@ -29,6 +31,7 @@ from sureline.run.keeping import (
     RunKnown,
 )
 from sureline.run.mirror import Mirror
+from sureline.workflow.mistakes import UserError
 from sureline.world.address import Node, at
 from sureline.world.agent import Agent
 from sureline.world.identity.signing import RunSigner, fold
@@ -259,6 +262,44 @@ def test_names_that_are_paths_are_not_heard(name: str) -> None:
     reply = msgspec.msgpack.encode([scene.claim(EVE, 7, 1, name), scene.claim("k", 1, 1)])
     heard = msgspec.msgpack.decode(merge_copies([reply]), type=list[Copy])
     assert [copy.about.run for copy in heard] == [RUN]
+
+
+@pytest.mark.parametrize("name", ["../../../victim", "flow-abc124"])
+def test_a_journal_takes_no_events_under_a_name_that_is_not_theirs(
+    tmp_path: Path, name: str
+) -> None:
+    with (
+        Journal.open(tmp_path / "home" / ".sureline") as journal,
+        pytest.raises(UserError, match="made up"),
+    ):
+        journal.merge(name, GRAPH, [Entry(position, decode(body)) for position, body in TRUE])
+
+
+def test_who_is_asked_for_one_run_cannot_tell_of_another() -> None:
+    scene = Scene()
+    me, kademlia = AgentId("r/reader"), Answering()
+    reader = CopyReader(me, scene.grid.place(me), kademlia, ROLL)
+    found: list[list[Copy]] = []
+    kademlia.value = msgspec.msgpack.encode(
+        [scene.claim(EVE, 7, 1, "evil-1"), scene.claim("k", 1, 1)]
+    )
+    reader.find("flow", found.append)
+    assert [copy.about.run for copy in found[0]] == [RUN]
+
+
+class Answering(Kademlia):
+    """A hash table whose broadcasts are answered by liars."""
+
+    value = b""
+
+    def __init__(self) -> None:
+        pass
+
+    def on_broadcast(self, *_: object) -> None:
+        pass
+
+    def broadcast(self, topic: str, payload: bytes, heard: Callable[[Any], None]) -> None:
+        heard(self)
 
 
 def test_a_crowd_of_liars_does_not_crowd_out_the_true_copy() -> None:

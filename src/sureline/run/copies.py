@@ -255,7 +255,8 @@ class CopyReader(Agent):
 
         def heard(aggregate: object) -> None:
             value = getattr(aggregate, "value", None)
-            on_found(_copies_in(value) if value else [])
+            copies = _copies_in(value) if value else []
+            on_found([copy for copy in copies if copy.about.run.startswith(start)])
 
         self._kademlia.broadcast(TOPIC, self._ask_for(start), heard)
 
