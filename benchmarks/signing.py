@@ -5,8 +5,8 @@
 SRC is the `src` of an earlier checkout (`git worktree add /tmp/before REVISION`). Both grids serve
 at the same time, three peers each, and take turns: each round runs the same workflow of commands
 that do nothing once on either, in changing order. Prints JSON: commands per second, CPU seconds of
-driver and peers per 1,000 commands, bytes of a keeper's copy per event; and of each the ratio, as
-the median over the pairs. The machine's other load meets both of a pair.
+driver and peers per 1,000 commands (together, and apart), bytes of a keeper's copy per event; and
+of each the ratio, as the median over the pairs. The machine's other load meets both of a pair.
 """
 
 from __future__ import annotations
@@ -70,16 +70,19 @@ def measured(grid: LiveGrid, where: Path, commands: int) -> dict[str, float]:
     numbers = ", ".join(map(str, range(commands)))
     (where / "flow.yaml").write_text(FLOW.replace("NUMBERS", numbers))
     pids = [peer.process.pid for peer in grid.peers.values()]
-    before_s, began_s = cpu_s(pids) + children_cpu_s(), time.perf_counter()
+    peers_s, driver_s, began_s = cpu_s(pids), children_cpu_s(), time.perf_counter()
     said = grid.do("p0", "run", "flow.yaml", "--grid", GRID, "--json", where=where)
-    took_s, used_s = time.perf_counter() - began_s, cpu_s(pids) + children_cpu_s() - before_s
+    took_s = time.perf_counter() - began_s
+    peers_s, driver_s = cpu_s(pids) - peers_s, children_cpu_s() - driver_s
     assert said.code == 0, said
     run = said.json["run"]
     with Journal.open(where / ".sureline", read_only=True) as journal:
         events = sum(1 for _ in journal.events(run))
     return {
         "commands_per_s": commands / took_s,
-        "cpu_s_per_1000": 1000 * used_s / commands,
+        "cpu_s_per_1000": 1000 * (driver_s + peers_s) / commands,
+        "driver_cpu_s_per_1000": 1000 * driver_s / commands,
+        "peers_cpu_s_per_1000": 1000 * peers_s / commands,
         "bytes_per_event": max(kept_bytes(grid, run)) / events,
     }
 
@@ -112,7 +115,7 @@ def compared(sources: dict[str, str | None], rounds: int, commands: int) -> dict
                 "ratio": round(median(b[figure] / a[figure] for a, b in pairs), 4),
                 "ratios": [round(b[figure] / a[figure], 3) for a, b in pairs],
             }
-            for figure in ("commands_per_s", "cpu_s_per_1000", "bytes_per_event")
+            for figure in runs["signed"][0]
         },
     }
 
