@@ -15,14 +15,16 @@ from sureline.assembly.writer import History, make_writer
 from sureline.overlay.membership import Member
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.run.engine import Hearers
-from sureline.run.mirror import Mirror, Recorded
+from sureline.run.mirror import Mirror
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat, Target
 from sureline.run.presence import Presence
 from sureline.run.presence import part as presence_part
+from sureline.run.sealing import Recorded
 from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Needs
 from sureline.world.address import at, name_of
+from sureline.world.identity.signing import RunSigner, Trust
 
 LAST_WORDS_S = 5.0
 NAMED_MAX = 5
@@ -39,6 +41,7 @@ class Charge(NamedTuple):
     options: Options
     past: Past
     epoch: int
+    signer: RunSigner
     history: History = dict
     """What tasks took in earlier runs, by kind."""
     pid: int = 0
@@ -69,6 +72,7 @@ class RunDriver:
         node: GridNode,
         charge: Charge,
         recorded: Recorded,
+        trust: Trust,
         hearers: Hearers,
         judge: Judge = _go_on,
     ) -> None:
@@ -102,6 +106,8 @@ class RunDriver:
             charge.epoch,
             charge.graph.created,
             recorded,
+            charge.signer,
+            trust,
             self.writer.taken_over,
         )
         me = at(node.id, presence_part(run))

@@ -16,6 +16,7 @@ from sureline.run.port import Strategy
 from sureline.strategies import machine_settings_of
 from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
+from sureline.world.identity.signing import Trust
 from sureline.world.protocol import AgentId, World
 
 
@@ -49,13 +50,14 @@ class GridPeer:
         self,
         node: GridNode,
         kept: KeptRuns,
+        trust: Trust,
         workplace: Workplace | None,
         certificates: Certificates | None = None,
     ) -> None:
         self._node = node
         self._starts: list[Callable[[], None]] = []
         me, world = self._place("keeper")
-        self._joined(Keeper(me, world, kept))
+        self._joined(Keeper(me, world, kept, trust))
         asked = plainly_asked if certificates is None else certificates.asked
         answer = answer_with(node.id, kept.known, asked)
         node.kademlia.on_broadcast(TOPIC, answer, merge_copies)

@@ -19,6 +19,7 @@ from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import JournalRecorded
 from sureline.compose.session import Outcome, Session, Watcher
+from sureline.compose.signing import signer_of
 from sureline.compose.terms import Before, TermsRefusedError, verdict
 from sureline.forecast.machines import MachinePart, together
 from sureline.journal.events import Event, FileFetched
@@ -37,6 +38,7 @@ from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 from sureline.world.address import Node
 from sureline.world.identity.home import GridHome
+from sureline.world.identity.run_keys import GridTrust
 from sureline.world.protocol import Fetched, Wanted
 
 HELPERS = 3
@@ -183,16 +185,19 @@ class GridSession(Session):
         loop = asyncio.get_running_loop()
         self._world = node.world
         recorded = JournalRecorded(self._journal, self._run, writer.epoch)
+        signer = signer_of(self._journal, self._run, writer.epoch, node.credentials)
         charge = Charge(
             self._run,
             self._graph,
             self._options,
             self._past,
             writer.epoch,
+            signer,
             self._history,
             os.getpid(),
         )
-        driver = RunDriver(node.grid, charge, recorded, self._hearers(writer), self._judge)
+        trust = GridTrust(node.credentials)
+        driver = RunDriver(node.grid, charge, recorded, trust, self._hearers(writer), self._judge)
         self._driver, self._me = driver, driver.me
         restore = self._listen_to_signals(loop)
         try:

@@ -257,7 +257,7 @@ class _Standby:
             self.later()
             return
         self._read.clear()
-        self._copy = RunCopy(of_it, self._take, self._read.clear)
+        self._copy = RunCopy(of_it, self._reader.trust, self._take, self._read.clear)
         self._reader.read(self._copy, self._has_read)
 
     def _take(self, graph: bytes, events: Sequence[NumberedEvent]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -30,10 +31,19 @@ from sureline.run.engine import Hearers
 from sureline.run.options import CancelRun
 from sureline.run.port import Strategy, Target
 from sureline.strategies import known, strategy
-from sureline.world.address import Node, at, name_of
+from sureline.world.address import Node, at, name_of, peer_of
 from sureline.world.agent import Agent
+from sureline.world.identity.signing import (
+    DRIVE,
+    Papers,
+    RunSigner,
+    begun,
+    charter,
+    delegated,
+)
 from sureline.world.protocol import AgentId, World
 from sureline.world.simulated.counters import Detail
+from sureline.world.simulated.signing import Roll
 from sureline.world.simulated.simulation import Simulation
 
 FULL_DETAIL_MAX = 20_000
@@ -74,6 +84,9 @@ class SimulatedGrid:
         detail: Detail = "light" if len(scenario.machine_names()) > FULL_DETAIL_MAX else "full"
         self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
         self.boxes = make_machines(scenario, seed, self.sim, work)
+        self.roll = Roll(seed)
+        """Whose signatures are good."""
+        self._papers: dict[str, Papers] = {}
         self._history = {} if work is None else work.history
         self._peers = scenario.machine_names()
         self._known: list[Node] = []
@@ -113,7 +126,7 @@ class SimulatedGrid:
         halves = [box.seller.half(strategy) for strategy in self._strategies]
         if box.others.any:
             halves.append(box.others.half())
-        peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
+        peer = GridPeer(node, box.kept, self.roll, Workplace(box.claimed, box.store, halves))
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()
         life = self.sim.machine(box.node).life
@@ -146,12 +159,14 @@ class SimulatedGrid:
     def _drive_on_grid(self, sitting: Sitting) -> None:
         machine = self.sim.machine(sitting.node)
         node = sitting.met or self._node(sitting.node, None)
+        recorded = DiskRecorded(machine.disk, sitting.epoch)
         charge = Charge(
             sitting.run,
             sitting.graph,
             sitting.options,
             sitting.past,
             sitting.epoch,
+            self._signer(sitting, recorded),
             lambda: self._history,
             sitting.epoch,
             sitting.deciding,
@@ -162,13 +177,23 @@ class SimulatedGrid:
             made.say_last(lambda: None)
 
         hearers = Hearers(ended, sitting.on_fenced)
-        made = RunDriver(node, charge, DiskRecorded(machine.disk, sitting.epoch), hearers)
+        made = RunDriver(node, charge, recorded, self.roll, hearers)
         assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
         machine.life.recorder.on_record = made.mirror.recorded
         if sitting.met is None:
             node.join(self._contacts(sitting.node), lambda others: made.begin())
         else:
             made.begin()
+
+    def _signer(self, sitting: Sitting, recorded: DiskRecorded) -> RunSigner:
+        """The first process makes the run's papers, and lets everybody go on with it."""
+        run, key = sitting.run, self.roll.new_key()
+        by, now = self.roll.certified(peer_of(sitting.node)), self.sim.machine(sitting.node).clock()
+        if run not in self._papers:
+            first = recorded.after(0)[0][1]
+            papers = charter(by, key, run, sitting.graph.created, first, now)
+            self._papers[run] = delegated(papers, key, run, DRIVE, inf)
+        return begun(self._papers[run], by, key, run, sitting.epoch, now, self.roll)
 
     def _node(self, node: Node, offer: Offer | None) -> GridNode:
         box = self.boxes[node]
@@ -180,7 +205,7 @@ class SimulatedGrid:
     def visit(self, node: Node, on_met: Callable[[GridNode, CopyReader], None]) -> None:
         """Make the process on a machine a guest that can read copies of runs."""
         guest, me = self._node(node, None), at(node, READER)
-        reader = CopyReader(me, self.sim.place(me), guest.kademlia)
+        reader = CopyReader(me, self.sim.place(me), guest.kademlia, self.roll)
         self.sim.join(reader)
         guest.join(self._contacts(node), lambda others: on_met(guest, reader))
 

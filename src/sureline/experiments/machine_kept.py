@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
-from sureline.run.keeper import Done, KeptInMemory
-from sureline.run.keeping import NumberedEvent, Position, line_on
+from sureline.run.keeper import Done, KeptInMemory, Sealed, Term
+from sureline.run.keeping import NumberedEvent, Position
 from sureline.world.address import Node
 from sureline.world.simulated.simulation import Simulation
 
@@ -29,20 +27,20 @@ class KeptOnDisk(KeptInMemory):
         self._appended: dict[str, list[tuple[float, Position]]] = {}
         """By run: when something was appended lately, and the last position before it."""
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
-        self._aside(partial(super().open, run, epoch, writer, base), done)
+    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
+        self._aside(partial(super().open, run, term, base), done)
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         self._aside(partial(super().keep_graph, run, graph), done)
 
-    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
+    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
         append = super().add
 
         def work(done: Done) -> None:
             now_s = self._sim.time
             fresh = [one for one in self._appended.get(run, []) if one[0] > now_s - UNSYNCED_S]
             self._appended[run] = [*fresh, (now_s, self._states[run].position)]
-            append(run, events, done)
+            append(run, events, sealed, done)
 
         self._aside(work, done)
 
@@ -59,15 +57,9 @@ class KeptOnDisk(KeptInMemory):
         for run, appended in self._appended.items():
             lost = [last for at_s, last in appended if at_s > self._sim.time - UNSYNCED_S]
             if lost:
-                kept = [entry for entry in self._events[run] if entry[0] <= lost[0]]
-                self._events[run] = kept
-                position = kept[-1][0] if kept else 0
-                line = line_on((), (position for position, _ in kept))
-                self._states[run] = msgspec.structs.replace(
-                    self._states[run], position=position, line=line
-                )
+                self._cut(run, lost[0])
         self._appended.clear()
 
     def copies(self) -> dict[str, list[NumberedEvent]]:
         """All that is kept, by run."""
-        return self._events
+        return {run: self.events(run) for run in self._batches}

@@ -167,6 +167,8 @@ class Fenced(Message, frozen=True, tag="peer.fenced"):
     run: str
     epoch: int
     """The newest that the machine knows."""
+    papers: bytes = b""
+    """Of that writer, of a keeper."""
 
 
 MESSAGES = (

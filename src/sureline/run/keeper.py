@@ -2,13 +2,17 @@
 
 A copy is the run's graph and its events in order, without gaps. Like any peer, a keeper remembers
 the highest epoch of each run and fences older writers. Readers with the right get it in pages.
+
+A keeper takes nothing that is not signed by who may write the run, and keeps the seals: a copy ends
+with one, and so does every page of it.
 """
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -40,11 +44,33 @@ from sureline.run.keeping import (
     last_common,
     line_on,
 )
-from sureline.world.address import Node, node_of
+from sureline.run.sealing import Checker
+from sureline.world.address import Node, node_of, peer_of
 from sureline.world.agent import Agent, handles
+from sureline.world.identity.signing import (
+    Authority,
+    PapersError,
+    Trust,
+    chain_start,
+    digest,
+    is_run_name,
+    read_papers,
+)
 from sureline.world.protocol import AgentId, World
 
-__all__ = ["MESSAGES", "About", "Done", "Keeper", "KeptInMemory", "KeptRuns", "KeptState", "page"]
+__all__ = [
+    "MESSAGES",
+    "About",
+    "Done",
+    "Keeper",
+    "KeptInMemory",
+    "KeptRuns",
+    "KeptState",
+    "Page",
+    "Sealed",
+    "Term",
+    "page",
+]
 
 ASSEMBLIES_MAX = 8
 """Graphs that are being received at the same time ..."""
@@ -52,17 +78,52 @@ ASSEMBLIES_BYTES_MAX = 96 << 20
 """... and what they may take together, unless it is one alone."""
 CHANGING_MAX = 256
 """Runs whose copies are being written at the same time."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Term(msgspec.Struct, frozen=True):
+    """Who writes a run now."""
+
+    epoch: int
+    writer: Node
+    papers: bytes = b""
+    """Empty if it was kept before there were papers: nobody believes such a copy."""
+
+    @property
+    def charter(self) -> bytes:
+        """The same for all writers of a run, and for no other run."""
+        return chain_start(read_papers(self.papers)) if self.papers else b""
+
+
+class Sealed(NamedTuple):
+    """What stands behind the last event of a copy."""
+
+    chain: bytes
+    seal: bytes
+    papers: bytes
+    """Of who sealed it: in a new term, that is an earlier writer until the new one tells more."""
+
+
+class Page(NamedTuple):
+    """Some events, and the seal behind the last of them."""
+
+    events: Sequence[NumberedEvent] = ()
+    seal: bytes = b""
+    papers: bytes = b""
 
 
 class KeptState(msgspec.Struct, frozen=True):
-    epoch: int
-    writer: Node
+    term: Term
     position: Position
     graph_bytes: int
     """0 while the graph is not whole."""
     line: tuple[Position, ...] = ()
     """The last position of each epoch in it."""
+    chain: bytes = b""
+    """Of its events up to the position."""
+
+    @property
+    def epoch(self) -> int:
+        return self.term.epoch
 
 
 Done = Callable[[str], None]
@@ -75,22 +136,21 @@ class KeptRuns(Protocol):
 
     def state(self, run: str) -> KeptState | None: ...
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
-        """A writer of this epoch begins: drop what is beyond `base`, make the run if it is new.
-        Once it is done it is durable: it fences."""
+    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
+        """A writer begins: drop what is beyond the last seal up to `base`, and everything if what
+        is there has another charter; make the run if it is new. Once it is done it is durable: it
+        fences."""
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None: ...
 
-    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
+    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
         """What follows; positions rise."""
 
     def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
         """The next piece."""
 
-    def read_events(
-        self, run: str, after: Position, done: Callable[[list[NumberedEvent]], None]
-    ) -> None:
-        """The next events, as many as fit a message."""
+    def read_events(self, run: str, after: Position, done: Callable[[Page], None]) -> None:
+        """The next events, as many as fit a message, up to a seal."""
 
     def known(self) -> list[RunKnown]:
         """All of them, the newest last."""
@@ -106,6 +166,25 @@ def page(events: Sequence[NumberedEvent]) -> list[NumberedEvent]:
             break
         found.append((position, body))
     return found
+
+
+class Pages:
+    """Gathers what came under several seals, as long as it fits a message."""
+
+    def __init__(self) -> None:
+        self.page = Page()
+        self._events: list[NumberedEvent] = []
+        self._bytes = 0
+
+    def take(self, events: Sequence[NumberedEvent], seal: bytes, papers: bytes) -> bool:
+        """Whether it fits beside what is there."""
+        self._bytes += sum(len(body) + 16 for _, body in events)
+        count = len(self._events) + len(events)
+        if self._events and (count > EVENTS_MAX or self._bytes > PIECE_BYTES_MAX):
+            return False
+        self._events += events
+        self.page = Page(self._events, seal, papers)
+        return True
 
 
 class About(msgspec.Struct):
@@ -142,7 +221,7 @@ class About(msgspec.Struct):
             self.total,
             self.done,
             state.position,
-            state.writer,
+            state.term.writer,
             state.graph_bytes > 0,
         )
 
@@ -151,9 +230,10 @@ class Keeper(Agent):
     """One change of a run at a time: what a writer says meanwhile is not heard, and it says so
     again."""
 
-    def __init__(self, me: AgentId, world: World, store: KeptRuns) -> None:
+    def __init__(self, me: AgentId, world: World, store: KeptRuns, trust: Trust) -> None:
         super().__init__(me, world)
         self._store = store
+        self._checker = Checker(trust)
         self._assemblies: dict[str, bytearray] = {}
         self._changing: set[str] = set()
 
@@ -163,25 +243,47 @@ class Keeper(Agent):
         state = self._admit(sender, run, epoch)
         if not self._may_change(run) or (state is not None and epoch < state.epoch):
             return
-        if not _NAME.fullmatch(run) or not 0 < message.size_bytes <= GRAPH_BYTES_MAX:
+        if not is_run_name(run) or not 0 < message.size_bytes <= GRAPH_BYTES_MAX:
             self._answer(sender, run, epoch, f"{run} cannot be kept here")
         elif state is None or epoch > state.epoch:
-            self._changing.add(run)
-            self._store.open(
-                run,
-                epoch,
-                node_of(sender),
-                _base(message, state),
-                lambda refused: self._opened(sender, message, refused),
-            )
+            self._begin(sender, message, state)
         else:
             self._take_piece(sender, message, state)
+
+    def _begin(self, sender: AgentId, message: KeepRun, state: KeptState | None) -> None:
+        """A writer comes whose epoch is new here."""
+        run, term = message.run, Term(message.epoch, node_of(sender), message.papers)
+        try:
+            authority = self._checker.authority(
+                run, message.epoch, message.papers, self.world.now()
+            )
+            if authority.writer != peer_of(sender):
+                raise PapersError(f"its papers are those of {authority.writer}")
+            if state is not None and state.term.charter not in (b"", authority.start):
+                raise PapersError("another run of this name is kept here")
+        except PapersError as error:
+            self._refuse(sender, run, message.epoch, error)
+            return
+        self._changing.add(run)
+        self._store.open(
+            run,
+            term,
+            _base(message, state),
+            lambda refused: self._opened(sender, message, refused),
+        )
+
+    def _refuse(self, sender: AgentId, run: str, epoch: int, why: PapersError) -> None:
+        self._answer(sender, run, epoch, f"{run} is not kept here: {why}")
+
+    def _authority(self, run: str, state: KeptState) -> Authority:
+        """Of its writer, who was believed when the term began. Raises PapersError."""
+        return self._checker.authority(run, state.epoch, state.term.papers)
 
     def _admit(self, sender: AgentId, run: str, epoch: int) -> KeptState | None:
         """What is kept of the run; an older writer is fenced."""
         state = self._store.state(run)
         if state is not None and epoch < state.epoch:
-            self.world.send(sender, Fenced(run, state.epoch))
+            self.world.send(sender, Fenced(run, state.epoch, state.term.papers))
         return state
 
     def _may_change(self, run: str) -> bool:
@@ -200,9 +302,15 @@ class Keeper(Agent):
         graph = None if state.graph_bytes else self._assembled(message)
         if graph is None:
             self._answer(sender, run, epoch)
-        else:
-            self._changing.add(run)
-            self._store.keep_graph(run, graph, self._changed(sender, run, epoch))
+            return
+        try:
+            if digest(graph) != self._authority(run, state).graph:
+                raise PapersError("its graph is not the one that was submitted")
+        except PapersError as error:
+            self._refuse(sender, run, epoch, error)
+            return
+        self._changing.add(run)
+        self._store.keep_graph(run, graph, self._changed(sender, run, epoch))
 
     def _assembled(self, message: KeepRun) -> bytes | None:
         """The graph, if this was its last piece."""
@@ -227,15 +335,26 @@ class Keeper(Agent):
         state = self._admit(sender, run, epoch)
         if not self._may_change(run) or (state is not None and epoch != state.epoch):
             return
-        positions = [position for position, _ in message.events]
-        rising = all(a < b for a, b in zip([message.after, *positions], positions, strict=False))
-        if state is None or message.after != state.position or not rising:
+        if state is None or message.after != state.position or not message.events:
             self._answer(sender, run, epoch)
-        elif not _readable(message.events):
+            return
+        try:
+            chain = self._checker.followed(
+                self._authority(run, state),
+                state.position,
+                state.chain,
+                message.events,
+                message.seal,
+            )
+        except PapersError as error:
+            self._refuse(sender, run, epoch, error)
+            return
+        if not _readable(message.events):
             self._answer(sender, run, epoch, f"what {run} is said to have recorded is no event")
-        else:
-            self._changing.add(run)
-            self._store.add(run, message.events, self._changed(sender, run, epoch))
+            return
+        self._changing.add(run)
+        sealed = Sealed(chain, message.seal, state.term.papers)
+        self._store.add(run, message.events, sealed, self._changed(sender, run, epoch))
 
     def _changed(self, sender: AgentId, run: str, epoch: int) -> Done:
         def done(refused: str) -> None:
@@ -269,25 +388,19 @@ class Keeper(Agent):
             self._store.read_graph(
                 message.run,
                 message.offset,
-                lambda piece: self._tell(sender, message, piece=piece),
+                lambda piece: self._tell(sender, message, Page(), piece),
             )
         else:
             self._store.read_events(
-                message.run, message.after, lambda events: self._tell(sender, message, events)
+                message.run, message.after, lambda page: self._tell(sender, message, page)
             )
 
-    def _tell(
-        self,
-        sender: AgentId,
-        ask: KeeperAsk,
-        events: Sequence[NumberedEvent] = (),
-        piece: bytes = b"",
-    ) -> None:
+    def _tell(self, sender: AgentId, ask: KeeperAsk, page: Page, piece: bytes = b"") -> None:
         state = self._store.state(ask.run)
         if state is None:
             return  # it has made room for another
         graph_left = ask.offset + len(piece) < state.graph_bytes
-        told = events[-1][0] if events else ask.after
+        told = page.events[-1][0] if page.events else ask.after
         part = KeeperPart(
             ask.serial,
             ask.run,
@@ -295,8 +408,10 @@ class Keeper(Agent):
             state.graph_bytes,
             ask.offset,
             piece,
-            tuple(events),
+            tuple(page.events),
             not graph_left and not piece and told >= state.position,
+            page.papers,
+            page.seal,
         )
         self.world.send(sender, part)
 
@@ -318,52 +433,82 @@ def _readable(events: Sequence[NumberedEvent]) -> bool:
     return True
 
 
+class _Batch(NamedTuple):
+    """What came under one seal."""
+
+    events: Sequence[NumberedEvent]
+    sealed: Sealed
+
+    @property
+    def position(self) -> Position:
+        return self.events[-1][0]
+
+
 class KeptInMemory:
     """Copies that die with their process."""
 
     def __init__(self) -> None:
         self._states: dict[str, KeptState] = {}
         self._graphs: dict[str, bytes] = {}
-        self._events: dict[str, list[NumberedEvent]] = {}
+        self._batches: dict[str, list[_Batch]] = {}
 
     def state(self, run: str) -> KeptState | None:
         return self._states.get(run)
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
-        events = [entry for entry in self._events.get(run, []) if entry[0] <= base]
-        self._events[run] = events
-        position = events[-1][0] if events else 0
-        line = line_on((), (position for position, _ in events))
-        graph_bytes = len(self._graphs.get(run, b""))
-        self._states[run] = KeptState(epoch, writer, position, graph_bytes, line)
+    def events(self, run: str) -> list[NumberedEvent]:
+        """All that is kept of the run."""
+        return [entry for batch in self._batches[run] for entry in batch.events]
+
+    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
+        old = self._states.get(run)
+        if old is None or old.term.charter != term.charter:
+            self._batches[run], self._graphs[run] = [], b""
+        self._states[run] = KeptState(term, 0, len(self._graphs[run]))
+        self._cut(run, base)
         done("")
+
+    def _cut(self, run: str, base: Position) -> None:
+        """Drop what is beyond the last seal up to there."""
+        kept = self._batches[run] = [one for one in self._batches[run] if one.position <= base]
+        self._states[run] = msgspec.structs.replace(
+            self._states[run],
+            position=kept[-1].position if kept else 0,
+            line=line_on((), (position for position, _ in self.events(run))),
+            chain=kept[-1].sealed.chain if kept else self._states[run].term.charter,
+        )
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         self._graphs[run] = graph
         self._states[run] = msgspec.structs.replace(self._states[run], graph_bytes=len(graph))
         done("")
 
-    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
-        self._events[run].extend(events)
-        if events:
-            state, last = self._states[run], events[-1][0]
-            line = line_on(state.line, (position for position, _ in events))
-            self._states[run] = msgspec.structs.replace(state, position=last, line=line)
+    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
+        batch, state = _Batch(tuple(events), sealed), self._states[run]
+        self._batches[run].append(batch)
+        line = line_on(state.line, (position for position, _ in events))
+        self._states[run] = msgspec.structs.replace(
+            state, position=batch.position, line=line, chain=sealed.chain
+        )
         done("")
 
     def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
         done(self._graphs[run][offset : offset + PIECE_BYTES_MAX])
 
-    def read_events(
-        self, run: str, after: Position, done: Callable[[list[NumberedEvent]], None]
-    ) -> None:
-        done(page([entry for entry in self._events[run] if entry[0] > after]))
+    def read_events(self, run: str, after: Position, done: Callable[[Page], None]) -> None:
+        batches = self._batches[run]
+        first = bisect_right(batches, after, key=lambda batch: batch.position)
+        pages = Pages()
+        for events, sealed in islice(batches, first, None):
+            following = [entry for entry in events if entry[0] > after]
+            if not pages.take(following, sealed.seal, sealed.papers):
+                break
+        done(pages.page)
 
     def known(self) -> list[RunKnown]:
         found = []
         for run, state in self._states.items():
             about = About()
-            for _, body in self._events[run]:
+            for _, body in self.events(run):
                 about.apply(body)
             found.append(about.told(run, state))
         return sorted(found, key=lambda known: (known.submitted_at, known.run))

@@ -10,7 +10,6 @@ the run and the peer, so that the copies of many runs are spread over the grid.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -21,12 +20,13 @@ from sureline.run.keeping import (
     KeepEvents,
     KeepRun,
     Kept,
-    NumberedEvent,
     Position,
 )
 from sureline.run.keys import digest_of
+from sureline.run.sealing import Checker, Recorded, Sealer
 from sureline.world.address import Node, at, name_of, node_of, peer_of
 from sureline.world.agent import Agent, handles
+from sureline.world.identity.signing import PapersError, RunSigner, Trust
 from sureline.world.protocol import AgentId, World
 
 COPIES = 2
@@ -36,16 +36,6 @@ TRIES_MAX = 3
 TICK_S = 1.0
 AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
 """How long a keeper that was given up is not asked again; doubles each time."""
-
-
-class Recorded(Protocol):
-    """A run's journal, as far as it would survive a kill of this process."""
-
-    line: tuple[Position, ...]
-    """The last position of each earlier epoch."""
-
-    def after(self, position: Position) -> list[NumberedEvent]:
-        """The next events, as many as fit a message."""
 
 
 class _Keeper(msgspec.Struct):
@@ -70,7 +60,7 @@ _WILLING = _Unwilling()
 
 
 class Mirror(Agent):
-    """`on_fenced(epoch)` hears that a keeper knows a newer writer."""
+    """`on_fenced(epoch)` hears that a keeper knows a newer writer, and has shown its papers."""
 
     def __init__(
         self,
@@ -80,6 +70,8 @@ class Mirror(Agent):
         epoch: int,
         graph: bytes,
         recorded: Recorded,
+        signer: RunSigner,
+        trust: Trust,
         on_fenced: Callable[[int], None],
     ) -> None:
         super().__init__(me, world)
@@ -87,6 +79,8 @@ class Mirror(Agent):
         self._epoch = epoch
         self._graph = graph
         self._recorded = recorded
+        self._sealer = Sealer(signer, recorded)
+        self._checker = Checker(trust)
         self._on_fenced = on_fenced
         self._members: dict[str, Node] = {}
         self._unwilling: dict[str, _Unwilling] = {}
@@ -201,7 +195,8 @@ class Mirror(Agent):
             piece = self._graph[offset : offset + PIECE_BYTES_MAX]
             line = self._recorded.line
             base, size_bytes = max(line, default=0), len(self._graph)
-            message = KeepRun(self._run, self._epoch, base, size_bytes, offset, piece, line)
+            papers = self._sealer.papers
+            message = KeepRun(self._run, self._epoch, base, size_bytes, offset, piece, line, papers)
         else:
             events = self._recorded.after(keeper.position)
             if not events:
@@ -209,7 +204,8 @@ class Mirror(Agent):
             if len(events[0][1]) > EVENT_BYTES_MAX:
                 self._ended = True  # the copies end here: they are of use, if less up to date
                 return
-            message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events))
+            seal = self._sealer.seal(keeper.position, events)
+            message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events), seal)
         keeper.sent_at = self.world.elapsed()
         self.world.send(at(keeper.node, "keeper"), message)
 
@@ -236,6 +232,11 @@ class Mirror(Agent):
 
     @handles(Fenced)
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
-        if message.run == self._run and message.epoch > self._epoch and not self._ended:
-            self._ended = True
-            self._on_fenced(message.epoch)
+        if message.run != self._run or message.epoch <= self._epoch or self._ended:
+            return
+        try:
+            self._checker.authority(self._run, message.epoch, message.papers)
+        except PapersError:
+            return  # whoever says so must show who it was
+        self._ended = True
+        self._on_fenced(message.epoch)
