@@ -251,6 +251,9 @@ class SimulatedGrid:
     def partition(self, groups: Sequence[Sequence[str]]) -> None:
         self.sim.partition(groups)
 
+    def sever(self, some: Sequence[str], others: Sequence[str]) -> None:
+        self.sim.sever(some, others)
+
     def heal(self) -> None:
         self.sim.heal()
 

@@ -12,13 +12,15 @@ strategy is kept here:
   are synced: the journal survives a power cut as a prefix, so a child's durable result implies its
   parents'.
 - An attempt that is lost with its target is not a failure of the task, up to LOSSES_MAX times.
+- On a grid, what a target tells of an attempt counts only if it shows that attempt's warrant, and a
+  target whose word turns out to be false is set aside (`warrants`, `blame`).
 - The run is over when nothing is staging, queued, bound or retrying: then all that is left waits
   for something that failed. The end is announced only when it is durable.
 - A writer that hears of a newer one stops at once, without another event (`fence`).
 
 Around it: inputs and past results (`staging`), what a target is told (`binds`), the book of
-attempts (`attempts`), keeping in contact with targets (`contact`), what becomes of results
-(`delivery`), and, with a deadline, watching over it (`watch`).
+attempts (`attempts`), keeping in contact with targets (`contact`), attempts that take too long
+(`overdue`), what becomes of results (`delivery`), and, with a deadline, watching over it (`watch`).
 """
 
 from __future__ import annotations
@@ -42,9 +44,10 @@ from sureline.journal.events import (
     TaskRevoked,
     TaskStarted,
 )
+from sureline.peer.capacity import Ledger
+from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import (
     Attached,
-    Attempt,
     Bind,
     Fenced,
     Finished,
@@ -56,19 +59,24 @@ from sureline.peer.messages import (
 from sureline.run.as_events import peer_joined, task_beaten, task_ended, task_reused
 from sureline.run.attempts import Attempts
 from sureline.run.binds import Binds, too_long
+from sureline.run.blame import Blame
 from sureline.run.contact import Contact
 from sureline.run.delivery import Delivery
 from sureline.run.estimates import Estimates, EstimatesFound
 from sureline.run.fence import Fence, Gate
-from sureline.run.free_repair import FreeRepairer
+from sureline.run.free_repair import Allowance, FreeRepairer
 from sureline.run.known import Known
 from sureline.run.options import CancelRun, Options, Past
 from sureline.run.outlook import Following
+from sureline.run.overdue import Overdue
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound
 from sureline.run.port import Bound, Deciding, Ending, Over, Target
-from sureline.run.report_checks import is_attempt, made_sense_of
+from sureline.run.report_checks import fault_of, is_attempt
 from sureline.run.staging import Staging
+from sureline.run.standing import Aside, Standing
 from sureline.run.states import OPEN, State, Tasks
+from sureline.run.throttle import Throttle
+from sureline.run.warrants import Warrants, seal_of
 from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
@@ -88,6 +96,10 @@ ATTACH_WAIT_S = 3.0
 """How long a resumed run waits for its peers to tell what is under way, before it starts more."""
 DECISIONS_MAX = 100
 """How often in a row a strategy may ask to decide once more."""
+
+
+Told = Started | Progressed | Refused | Finished
+"""What a target tells of an attempt."""
 
 
 class Hearers(NamedTuple):
@@ -141,8 +153,19 @@ class RunEngine(Agent):
         self._urgency = urgencies(graph)
         self._known = Known(graph)
         self._attempts = Attempts()
-        self._contact = Contact(world, run, epoch, self._attempts, self, self._name)
+        secret = b"" if self._here else world.random.randbytes(32)
+        self._warrants = Warrants(secret, past.seals)
+        self._standing = Standing(past.strikes, world.now(), world.elapsed())
+        self._contact = Contact(
+            world, run, epoch, self._attempts, self, self._name, self._warrants, self._standing
+        )
         self._fleet = self._contact.fleet
+        self._blame = Blame(world, self._standing, self._contact, hearers.on_told)
+        self._throttle = Throttle()
+        self._allowance = Allowance(graph) if self._watch is None else self._watch.allowance
+        self._overdue = Overdue(
+            world, graph, self._attempts, deciding, self._allowance, self.duplicate
+        )
         self._delivery = Delivery(
             world,
             run,
@@ -163,6 +186,7 @@ class RunEngine(Agent):
             graph,
             self._known,
             self._delivery.holders,
+            self._warrants,
             here=self._here,
         )
         self._staging = Staging(
@@ -188,6 +212,8 @@ class RunEngine(Agent):
         """What holds off the beginning, and the end."""
         self._is_let_go = False
         """Whether the strategy has given its word that the run may begin."""
+        self._refusers: dict[int, set[PeerName]] = {}
+        """Who refused a task that has no result."""
         self._homeless = 0
         """Outputs that could not be brought home while the run was being cancelled."""
         self._cancel: CancelRun | None = None
@@ -218,6 +244,8 @@ class RunEngine(Agent):
             self._release_hold()
             return
         self._contact.start()
+        self._overdue.start()
+        self._blame.tell_of_earlier_runs()
         wait_s = ATTACH_WAIT_S if self.epoch > 1 else 0.0
         if wait_s and self._fleet.all():
             self._contact.when_whole(wait_s, self._release_hold)
@@ -288,7 +316,7 @@ class RunEngine(Agent):
         self.graph = graph
         self._urgency = urgencies(graph)
         self._tasks.grow(graph)
-        for part in (self._known, self._binds, self._delivery):
+        for part in (self._known, self._binds, self._delivery, self._overdue):
             part.grow(graph)
         self._deciding.grown(new)
         if not self._holds and self._cancel is None:
@@ -321,9 +349,16 @@ class RunEngine(Agent):
             self._unparked(self._binds.unpark_all())
             self._delivery.look_again()
 
-    def takes_no_part(self, target: Target, reason: str) -> None:
+    def takes_no_part(self, target: Target, reason: str, aside: Aside | None = None) -> None:
         self._deciding.gone(target.name)
-        self.world.record(PeerLeft(self.world.now(), target.name, reason))
+        pause_s, strikes = (0.0, 0) if aside is None else (aside.pause_s, aside.strikes)
+        self.world.record(PeerLeft(self.world.now(), target.name, reason, pause_s, strikes))
+
+    def is_out_of_reach(self, target: Target) -> None:
+        self._hearers.on_told(
+            f"{target.name} cannot be reached from here, though other peers hear it; its tasks go "
+            "elsewhere until it can"
+        )
 
     @handles(Attached)
     def on_attached(self, sender: AgentId, message: Attached) -> None:
@@ -335,7 +370,7 @@ class RunEngine(Agent):
     def is_of_use(self, task: int) -> bool:
         return self._tasks.state[task] is not State.COMMITTED and self._cancel is None
 
-    def adopt(self, bound: Bound, *, started: bool) -> None:
+    def adopt(self, bound: Bound, warrant: bytes, *, started: bool) -> None:
         """An attempt that an earlier process started, or that was believed lost."""
         self._attempts.add(bound)
         task = bound.task
@@ -349,7 +384,8 @@ class RunEngine(Agent):
         if started:
             self.world.record(TaskStarted(now, name, bound.attempt, bound.target))
         else:
-            self.world.record(TaskBound(now, name, bound.attempt, bound.target))
+            seal = seal_of(warrant)
+            self.world.record(TaskBound(now, name, bound.attempt, bound.target, seal=seal))
         self._deciding.bound(bound)
 
     # -- waiting -> staging -> queued ----------------------------------------------------------
@@ -458,8 +494,8 @@ class RunEngine(Agent):
         if self._tasks.state[task] is not State.BOUND:
             return 0
         attempt = self._bind(task, target, claim, ahead=False)
-        if attempt and self._watch is not None:
-            self._watch.allowance.use(task, attempt)
+        if attempt:
+            self._allowance.use(task, attempt)
         return attempt
 
     def _bind(self, task: int, target: PeerName, claim: bytes, ahead: bool) -> int:
@@ -467,7 +503,7 @@ class RunEngine(Agent):
         if enlisted is None or not enlisted.attached or self._cancel is not None or self._holds:
             return 0
         attempt = self._tasks.attempt[task] + 1
-        bind = self._binds.make(task, attempt, claim, ahead=ahead)
+        bind = self._binds.make(task, attempt, target, claim, ahead=ahead)
         if bind is None:
             return 0
         reason = "" if self._here else too_long(bind)
@@ -491,7 +527,8 @@ class RunEngine(Agent):
             confirmed=self._here,
         )
         self._attempts.add(bound)
-        self.world.record(TaskBound(now, bind.task, attempt, target, ahead))
+        seal = seal_of(bind.warrant) if bind.warrant else b""
+        self.world.record(TaskBound(now, bind.task, attempt, target, ahead, seal))
         self._outgoing.append((enlisted.target.agent, bind))
         self._deciding.bound(bound)
         if not self._is_deciding:
@@ -501,16 +538,27 @@ class RunEngine(Agent):
     def say_again(self, bound: Bound, to: AgentId) -> bool:
         bind = None
         if self._tasks.state[bound.task] is State.BOUND:
-            bind = self._binds.make(bound.task, bound.attempt, bound.claim, ahead=False)
+            bind = self._binds.make(
+                bound.task, bound.attempt, bound.target, bound.claim, ahead=False
+            )
         if bind is not None:
             self.world.send(to, bind)
         return bind is not None
 
     # -- what targets tell ---------------------------------------------------------------------
 
-    def _on_book(self, sender: AgentId, message: Attempt) -> Bound | None:
+    def _counts(self, sender: AgentId, message: Told) -> bool:
+        """Whether a target speaks of what was given to it, and is believed at all."""
+        if self._here:
+            return True
+        name = name_of(sender)
+        given = (message.task, message.attempt, name)
+        heard = self._standing.is_heard(name, self.world.elapsed())
+        return heard and self._warrants.is_right(given, message.warrant)
+
+    def _on_book(self, sender: AgentId, message: Told) -> Bound | None:
         task = self.graph.index.get(message.task)
-        if task is None or message.run != self.run:
+        if task is None or message.run != self.run or not self._counts(sender, message):
             return None
         name = name_of(sender)
         bound = self._attempts.get(name, task, message.attempt)
@@ -534,13 +582,14 @@ class RunEngine(Agent):
 
     @handles(Progressed)
     def on_progressed(self, sender: AgentId, message: Progressed) -> None:
-        if self._on_book(sender, message) is not None and 0 <= message.fraction <= 1:
-            self.world.record(
-                TaskProgressed(self.world.now(), message.task, message.attempt, message.fraction)
-            )
+        bound = self._on_book(sender, message)
+        if bound is not None:
+            self.progressed(bound.target, bound.task, bound.attempt, message.fraction)
 
     def progressed(self, target: PeerName, task: int, attempt: int, fraction: float) -> None:
-        if self._attempts.get(target, task, attempt) is not None and 0 <= fraction <= 1:
+        if self._attempts.get(target, task, attempt) is None or not 0 <= fraction <= 1:
+            return
+        if self._throttle.passes(target, (task, attempt), self.world.elapsed()):
             now, name = self.world.now(), self._name(task)
             self.world.record(TaskProgressed(now, name, attempt, fraction))
 
@@ -551,7 +600,10 @@ class RunEngine(Agent):
             return
         self._close(bound, "refused", message)
         self._attempts.note_over(bound.target, bound.task, bound.attempt)
+        self._refusers.setdefault(bound.task, set()).add(bound.target)
         self._was_refused(bound.task, message)
+        if not self._here:
+            self._blame.declined(bound.target, f"it refused tasks ({message.reason})")
         self.settled()
 
     def _was_refused(self, task: int, message: Refused) -> None:
@@ -560,19 +612,26 @@ class RunEngine(Agent):
         counts = self._tasks.lacks if message.missing else self._tasks.refusals
         counts[task] += 1
         most = LACKS_MAX if message.missing else REFUSALS_MAX + len(self._fleet.all())
-        if counts[task] >= most:
+        if counts[task] >= most and self._nobody_else_would(task):
             self._fail(task, TaskEnded(0.0, "", "failed", message.attempt, reason=message.reason))
             return
         delay_s = min(AGAIN_MAX_S, 0.25 * 2 ** counts[task])
         self._retry_after(task, message.attempt, delay_s, message.reason)
+
+    def _nobody_else_would(self, task: int) -> bool:
+        """Whether all that are there and large enough for a task have refused it."""
+        needs, refused = self.graph.tasks[task].needs, self._refusers[task]
+        others = [e.target for e in self._fleet.all() if e.target.name not in refused]
+        return not any(Ledger(target.capacity).fits(needs) for target in others)
 
     @handles(Finished)
     def on_finished(self, sender: AgentId, message: Finished) -> None:
         task = self.graph.index.get(message.task)
         if task is None or message.run != self.run or not is_attempt(message.attempt):
             return
-        if not self._here:
-            message = made_sense_of(message, self.graph.tasks[task], name_of(sender))
+        if not self._here and not self._is_sound(sender, message, task):
+            self.settled()
+            return
         bound = self._on_book(sender, message)
         if bound is not None:
             outcome = message.ended.outcome
@@ -593,6 +652,22 @@ class RunEngine(Agent):
             if bound is not None:
                 self._ended_badly(bound, message)
         self.settled()
+
+    def _is_sound(self, sender: AgentId, message: Finished, task: int) -> bool:
+        """Whether a report may be acted upon. One that was not asked for is forgotten, and who
+        sends one that makes no sense is set aside; nobody listens to who is set aside already."""
+        name = name_of(sender)
+        if not self._standing.is_heard(name, self.world.elapsed()):
+            return False
+        if not self._counts(sender, message):
+            self._delivery.acknowledge(sender, message, useless=True)
+            return False
+        fault = fault_of(message.ended, self.graph.tasks[task])
+        if fault:
+            empty = msgspec.structs.replace(message, ended=JobEnded("failed"))
+            self._delivery.acknowledge(sender, empty, useless=True)
+            self._blame.refuted(name, f"its report of {message.task} makes no sense: {fault}")
+        return not fault
 
     # -- bound -> committed, retrying or failed ------------------------------------------------
 
@@ -626,8 +701,8 @@ class RunEngine(Agent):
         self.world.record(ended)
         self._unflushed.add(task)
         self._tasks.move(task, State.COMMITTED)
-        if self._watch is not None:
-            self._watch.allowance.done(task, ended.attempt)
+        self._allowance.done(task, ended.attempt)
+        self._refusers.pop(task, None)
         self._delivery.keep(task, ended)
         self._known.read_by(task)
         self._deciding.stands(task, True)
@@ -638,12 +713,25 @@ class RunEngine(Agent):
             if waits and not self._tasks.missing_parents[child] and self._cancel is None:
                 self._ready(child)
         self._attempts.committed(task)
+        if ended.attempt and not self._here:
+            self._overdue.ended_well(task, ended.peer, ended.attempt)
+            self._standing.delivered(ended.peer)
         for bound in self._attempts.of_task(task):
+            self._was_beaten(bound, ended)
             if not bound.withdrawn:
                 now = self.world.now()
                 beaten = task_beaten(now, self._name(task), bound.attempt, bound.target)
                 self.world.record(beaten)
             self._withdraw(bound, force=True)
+
+    def _was_beaten(self, bound: Bound, by: TaskEnded) -> None:
+        """Another attempt was done first; perhaps this one would never have been."""
+        late = not (self._here or bound.withdrawn) and bound.started and self._overdue.is_late(bound)
+        if late and self._standing.outrun(bound.target, by.peer):
+            name = self._name(bound.task)
+            self._blame.refuted(
+                bound.target, f"it began {name} and others, and did not finish what others did"
+            )
 
     def _ended_badly(self, bound: Bound, message: Finished) -> None:
         ended = self._as_event(bound.task, bound.target, message)
@@ -755,8 +843,7 @@ class RunEngine(Agent):
         """Stop a task and have it done anew; the number of its next attempt, 0 if it cannot be."""
         if self._tasks.state[task] is not State.BOUND or self._cancel is not None:
             return 0
-        if self._watch is not None:
-            self._watch.allowance.use(task, self.next_attempt(task))
+        self._allowance.use(task, self.next_attempt(task))
         for bound in self._attempts.of_task(task):
             self._withdraw(bound, force=True)
         return self.next_attempt(task)
@@ -775,7 +862,13 @@ class RunEngine(Agent):
         if self._cancel is not None:
             self._homeless += 1
         else:
+            maker = self._delivery.maker(task)
+            enlisted = None if maker is None else self._fleet.get(maker)
             self._revoke(task, f"no peer that had {path} is left")
+            if enlisted is not None and enlisted.attached:
+                self._blame.refuted(
+                    enlisted.target.name, f"it said that it made {path}, and does not have it"
+                )
         self.settled()
 
     def _revoke(self, task: int, reason: str) -> None:
