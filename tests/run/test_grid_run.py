@@ -236,7 +236,7 @@ def test_a_peer_that_comes_after_a_resume_is_asked_then(grid):
     run.submit()
     grid.run(lambda: grid.started)
     (node,) = where(grid, "t0")
-    grid.crash(HOME)
+    grid.crash(HOME, power=False)
     run.left(node)
     grid.after(1.0, run.submit)
     grid.after(20.0, lambda: run.joined(node))

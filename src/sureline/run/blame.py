@@ -1,4 +1,4 @@
-"""What follows when a peer is refuted or declines: it is set aside, on record, and the user is told.
+"""What follows when a peer is refuted or declines: it is set aside, and the user is told.
 
 Who is to blame is found where it shows: by the engine. How long it is set aside is said by
 `standing`, and what becomes of its attempts by `contact`.

@@ -1,7 +1,7 @@
 """Keeping in contact with targets that come and go: what is under way there, by their own word.
 
-What a target tells counts as far as it shows the warrants of its attempts (`warrants`), and while it
-is not set aside for what it told before (`standing`). One that this writer cannot reach takes no
+What a target tells counts as far as it shows the warrants of its attempts (`warrants`), and while
+it is not set aside for what it told before (`standing`). One that this writer cannot reach takes no
 part, whatever others hear of it: its attempts are lost, and it is asked on until it answers.
 
 What a target has of the run and is of use is adopted, what is not is withdrawn; what should be

@@ -726,7 +726,9 @@ class RunEngine(Agent):
 
     def _was_beaten(self, bound: Bound, by: TaskEnded) -> None:
         """Another attempt was done first; perhaps this one would never have been."""
-        late = not (self._here or bound.withdrawn) and bound.started and self._overdue.is_late(bound)
+        late = (
+            not (self._here or bound.withdrawn) and bound.started and self._overdue.is_late(bound)
+        )
         if late and self._standing.outrun(bound.target, by.peer):
             name = self._name(bound.task)
             self._blame.refuted(

@@ -168,6 +168,10 @@ def _joined(pages: list[Attached]) -> Answer:
     return Answer(
         pages[0].serial,
         pages[0].session,
-        {(task, number): (began, shown) for p in pages for task, number, began, shown in p.under_way},
+        {
+            (task, number): (began, shown)
+            for p in pages
+            for task, number, began, shown in p.under_way
+        },
         {(task, number): warrant for p in pages for task, number, warrant in p.reports},
     )
