@@ -6,6 +6,8 @@ more room than all others have together, so that everything goes to them first.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from grid_scenario import GridRun
 from malice import (
@@ -135,7 +137,7 @@ def test_the_pauses_of_one_that_goes_on_lying_grow():
     ends_well(run, 30_000.0)
     pauses = [event.aside_s for event in asides(run)]
     assert len(pauses) > 3
-    assert all(later == 2 * sooner for sooner, later in zip(pauses, pauses[1:], strict=False))
+    assert all(later == 2 * sooner for sooner, later in pairwise(pauses))
     assert [event.strikes for event in asides(run)] == list(range(1, len(pauses) + 1))
 
 
@@ -204,7 +206,7 @@ def test_a_strike_is_forgiven_every_day():
     assert strikes.left_s(-1e9) == 40.0, "a clock that was set back keeps nobody out for ever"
 
 
-# -- one that only this writer does not hear --------------------------------------------------------
+# -- one that only this writer does not hear ------------------------------------------------------
 
 
 @pytest.mark.parametrize("when_s", [0.0, 0.5, 3.0])

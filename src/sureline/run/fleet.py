@@ -3,9 +3,9 @@
 A peer takes part from when it has answered an `Attach`: then it is known what of this run is
 under way there, and that older writers are fenced. Later it is asked again while something that was
 bound there has not been heard of, and now and then in any case. One that answers nothing any more
-takes no part, whoever else hears it; it is asked on, at growing intervals, and so is one that is set
-aside (`standing`) when its pause is over. A target in the writer's own process takes part at once,
-and nothing is asked.
+takes no part, whoever else hears it; it is asked on, at growing intervals, and so is one that is
+set aside (`standing`) when its pause is over. A target in the writer's own process takes part at
+once, and nothing is asked.
 """
 
 from __future__ import annotations
