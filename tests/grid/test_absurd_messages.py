@@ -199,17 +199,17 @@ def test_a_peer_cannot_name_other_files_than_the_task_makes(tmp_path):
     grid = AbsurdGrid(tmp_path, 6)
     grid.pass_time(1.0)
     submitter = grid.submitter
-    binding = submitter._attempts.all()[0]
-    task = submitter.graph.tasks[binding.task].name
+    binding = submitter._course.attempts.all()[0]
+    task = submitter._course.graph.tasks[binding.task].name
     node = VICTIM if binding.target == "v" else HONEST
     ended = JobEnded("succeeded", outputs=(FileRecord("../.ssh/authorized_keys", "0" * 64, 5),))
-    key = submitter._known.key(binding.task)
-    warrant = submitter._warrants.make((task, binding.attempt, binding.target))
+    key = submitter._course.known.key(binding.task)
+    warrant = submitter._course._warrants.make((task, binding.attempt, binding.target))
     report = Finished(submitter.run, task, binding.attempt, ended, key, None, warrant)
     submitter.receive(at(node, "peer"), report)
     grid.close()
     told = [e for e in grid.machine(DRIVER).events if isinstance(e, TaskEnded)]
     assert not any(record.path.startswith("..") for e in told for record in e.outputs)
-    assert submitter._tasks.failures[binding.task] == 0, "the task is not to blame"
+    assert submitter._course.tasks.failures[binding.task] == 0, "the task is not to blame"
     left = [e for e in grid.machine(DRIVER).events if isinstance(e, PeerLeft)]
     assert [(e.peer, e.strikes) for e in left] == [(binding.target, 1)]

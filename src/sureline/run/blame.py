@@ -1,7 +1,7 @@
 """What follows when a peer is refuted or declines: it is set aside, and the user is told.
 
-Who is to blame is found where it shows: by the engine. How long it is set aside is said by
-`standing`, and what becomes of its attempts by `contact`.
+Who is to blame shows in the `course` of tasks. How long it is set aside is said by `standing`, and
+what becomes of its attempts by `contact`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,19 @@ class Blame:
     def declined(self, peer: PeerName, reason: str) -> None:
         """It would not have a task, or cannot do it."""
         self._set_aside(peer, self._standing.declined(peer, reason, self._world.elapsed()))
+
+    def is_heard(self, peer: PeerName) -> bool:
+        """Whether what it says counts: it is not set aside for what it said."""
+        return self._standing.is_heard(peer, self._world.elapsed())
+
+    def delivered(self, peer: PeerName) -> None:
+        """A result of its was taken."""
+        self._standing.delivered(peer)
+
+    def outrun(self, peer: PeerName, by: PeerName, task: str) -> None:
+        """It began a task, which should have been done long ago, and another has done it now."""
+        if self._standing.outrun(peer, by):
+            self.refuted(peer, f"it began {task} and others, and did not finish what others did")
 
     def _set_aside(self, peer: PeerName, aside: Aside | None) -> None:
         if aside is None:

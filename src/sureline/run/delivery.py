@@ -146,10 +146,9 @@ class Delivery:
         """Whether the committed result is this attempt's."""
         return self._made_by.get(task) == (target, attempt)
 
-    def maker(self, task: int) -> PeerName | None:
-        """Who made the committed result; None for one that nobody made in this run."""
-        made_by = self._made_by.get(task)
-        return None if made_by is None else made_by[0]
+    def maker(self, task: int) -> PeerName:
+        """Who made the committed result; '' for one that nobody made in this run."""
+        return self._made_by.get(task, ("", 0))[0]
 
     def close(self, *, succeeded: bool) -> None:
         """The end is durable. What ended well needs nothing of the targets any more; anything else

@@ -28,8 +28,6 @@ UNPROVEN_S = 300.0
 
 
 class Overdue:
-    """`again(task, target)` begins another attempt; its number, 0 if that cannot be."""
-
     def __init__(
         self,
         world: World,
@@ -37,21 +35,22 @@ class Overdue:
         attempts: Attempts,
         deciding: Deciding,
         allowance: Allowance,
-        again: Callable[[int, PeerName], int],
     ) -> None:
         self._world = world
         self._graph = graph
         self._attempts = attempts
         self._deciding = deciding
         self._allowance = allowance
-        self._again = again
+        self._again: Callable[[int, PeerName], int] = lambda task, target: 0
         self._seen_at: dict[Key, float] = {}
         """When an attempt under way was first looked at, by `World.elapsed`."""
         self._longest: dict[str, tuple[PeerName, float, float]] = {}
         """Of each kind: who took longest, how long, and the longest of all others."""
         self._proven: set[PeerName] = set()
 
-    def start(self) -> None:
+    def start(self, again: Callable[[int, PeerName], int]) -> None:
+        """`again` begins another attempt of a task on a target; its number, 0 if that cannot be."""
+        self._again = again
         self._world.after(LOOK_S, self._look)
 
     def grow(self, graph: Graph) -> None:
