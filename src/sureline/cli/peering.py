@@ -19,11 +19,12 @@ from sureline.cli.wanted import Gpus, Memory, Tags
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
-    from sureline.compose.node import Listen, Node
+    from sureline.compose.node import Listen, LiveNode
     from sureline.overlay.membership import Member
     from sureline.peer.capacity import Capacity
     from sureline.peer.confine.rules import Rules
     from sureline.run.standing import Strikes
+    from sureline.world.address import PeerName
     from sureline.world.identity.home import GridHome
 
 GONE_WITHIN_S = 600.0
@@ -274,7 +275,7 @@ def _first_free(ports: list[int]) -> int:
     return 0
 
 
-def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
+def _ready(node: LiveNode, settings: Any, as_json: bool, quiet: bool) -> None:
     capacity = settings.capacity
     if as_json:
         console.print_json_line(
@@ -368,10 +369,11 @@ def peers(
 
 def _forgive(grid: str | None, peer: str, json: bool) -> int:
     from sureline.compose.strikes import forgive
+    from sureline.world.address import PeerName
     from sureline.world.identity.home import GridHome
 
     home = GridHome.open(grid)
-    if not forgive(home, peer):
+    if not forgive(home, PeerName(peer)):
         raise UserError(f"nothing is held against {peer} in this home")
     if json:
         console.print_json({"grid": home.grid, "forgiven": peer})
@@ -386,11 +388,11 @@ def _held_against(one: dict[str, Any]) -> str:
     return f"{one['peer']} was refuted {times}: {one['refuted']}{aside}"
 
 
-def _peer_data(member: Member, strikes: Mapping[str, Strikes]) -> dict[str, Any]:
-    from sureline.world.address import endpoint_of
+def _peer_data(member: Member, strikes: Mapping[PeerName, Strikes]) -> dict[str, Any]:
+    from sureline.world.address import PeerName, endpoint_of
 
     where, offer = endpoint_of(member.node), member.offer
-    now, held = time.time(), strikes.get(where.name)
+    now, held = time.time(), strikes.get(PeerName(where.name))
     return {
         "peer": where.name,
         "address": member.node.partition("@")[2],

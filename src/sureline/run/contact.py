@@ -16,7 +16,7 @@ from typing import Protocol
 
 from sureline.peer.messages import Attached, Withdraw
 from sureline.run.attempts import Attempts
-from sureline.run.fleet import Answer, Enlisted, Fleet
+from sureline.run.fleet import Enlisted, Fleet, WholeAnswer
 from sureline.run.port import Bound, Target
 from sureline.run.report_checks import names_attempts
 from sureline.run.standing import Aside, Standing
@@ -203,7 +203,7 @@ class Contact:
         self._look_whole()
         self._engine.settled()
 
-    def _drop_unwarranted(self, target: Target, answer: Answer) -> None:
+    def _drop_unwarranted(self, target: Target, answer: WholeAnswer) -> None:
         """What was not given to it, or by a writer of whom nothing is known here, is not there."""
         for (name, attempt), (_, warrant) in list(answer.under_way.items()):
             if not self._warrants.is_right((name, attempt, target.name), warrant):
@@ -217,7 +217,7 @@ class Contact:
         force = Withdraw(self._run, name, attempt, force=True, epoch=self._epoch)
         self._world.send(target.agent, force)
 
-    def _compare(self, enlisted: Enlisted, answer: Answer) -> None:
+    def _compare(self, enlisted: Enlisted, answer: WholeAnswer) -> None:
         """What of the attempts that we believe to be there is not: it is said again, or lost."""
         name = enlisted.target.name
         for bound in self._attempts.of_target(name):
@@ -239,7 +239,7 @@ class Contact:
             else:
                 self._engine.is_lost(bound, f"{name} did not hear of it")
 
-    def _adopt(self, enlisted: Enlisted, answer: Answer) -> None:
+    def _adopt(self, enlisted: Enlisted, answer: WholeAnswer) -> None:
         """What is there and was not known: it goes on, if it is of use; reports will follow."""
         target = enlisted.target
         for (name, attempt), (started, warrant) in answer.under_way.items():

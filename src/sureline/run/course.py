@@ -51,7 +51,7 @@ from sureline.run.warrants import Warrants, seal_of
 from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
-from sureline.world.address import PeerName, name_of, node_of
+from sureline.world.address import NO_NODE, PeerName, name_of, node_of
 from sureline.world.protocol import Action, AgentId, World
 
 RETRY_DELAY_MAX_S = 300.0
@@ -202,7 +202,7 @@ class Course:
 
     def takes_part(self, target: Target) -> None:
         self._deciding.target(target)
-        node = "" if self.here else node_of(target.agent)
+        node = NO_NODE if self.here else node_of(target.agent)
         self._world.record(
             peer_joined(self._world.now(), target.name, target.capacity, target.site, node)
         )

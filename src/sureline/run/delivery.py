@@ -21,7 +21,7 @@ from sureline.run.publisher import Publisher
 from sureline.run.receipts import Receipts
 from sureline.workflow.files import FileRecord, result_path
 from sureline.workflow.model import Graph
-from sureline.world.address import Node, PeerName, name_of
+from sureline.world.address import NO_NAME, Node, PeerName, name_of
 from sureline.world.protocol import Action, AgentId, World
 
 TICK_S = 1.0
@@ -147,8 +147,8 @@ class Delivery:
         return self._made_by.get(task) == (target, attempt)
 
     def maker(self, task: int) -> PeerName:
-        """Who made the committed result; '' for one that nobody made in this run."""
-        return self._made_by.get(task, ("", 0))[0]
+        """Who made the committed result; NO_NAME for one that nobody made in this run."""
+        return self._made_by.get(task, (NO_NAME, 0))[0]
 
     def close(self, *, succeeded: bool) -> None:
         """The end is durable. What ended well needs nothing of the targets any more; anything else
