@@ -6,7 +6,9 @@ They run in the toy grid, and as real processes: `python malice.py KIND peer ...
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from pathlib import Path
 
 from sureline.peer import grid_agent
 from sureline.peer.grid_agent import GridPeerAgent
@@ -21,6 +23,7 @@ from sureline.peer.messages import (
     Started,
 )
 from sureline.workflow.files import FileRecord
+from sureline.world.address import name_of
 from sureline.world.agent import handles
 
 NOWHERE = "d0" * 32
@@ -160,10 +163,53 @@ def main() -> None:
     from sureline.assembly import peer
     from sureline.cli.entry import main as sureline
 
-    kind = KINDS[sys.argv.pop(1)]
+    kind = sys.argv.pop(1)
     assert peer.GridPeerAgent is grid_agent.GridPeerAgent, "the one that peers are made of"
-    peer.GridPeerAgent = kind
+    if kind == "deaf":
+        go_deaf(Path("deaf.cut"))
+    else:
+        peer.GridPeerAgent = KINDS[kind]
     sys.exit(sureline())
+
+
+def go_deaf(cut: Path) -> None:
+    """While there is such a file, nothing goes to or comes from drivers and other guests, as if the
+    network were cut between them and this peer alone."""
+    from sureline.peer.files.serving import Server
+    from sureline.world.net.bulk_wire import BulkError
+    from sureline.world.net.transport import NetTransport
+
+    def is_cut(address: str) -> bool:
+        return "+" in name_of(address) and cut.exists()
+
+    send, took, ask_bulk, answer = (
+        NetTransport.send,
+        NetTransport.took,
+        NetTransport.ask_bulk,
+        Server.answer,
+    )
+
+    def deaf_send(self, to, sender, message):
+        if not is_cut(to):
+            send(self, to, sender, message)
+
+    def deaf_took(self, link, sender_part, to_part, message):
+        if not is_cut(link.node):
+            took(self, link, sender_part, to_part, message)
+
+    async def deaf_ask_bulk(self, node, request, into=None):
+        if is_cut(node):
+            await asyncio.sleep(10)
+            raise BulkError("nothing comes through")
+        return await ask_bulk(self, node, request, into)
+
+    async def deaf_answer(self, asker, request):
+        while is_cut(asker):  # noqa: ASYNC110 - a file, not an event
+            await asyncio.sleep(1)
+        return await answer(self, asker, request)
+
+    NetTransport.send, NetTransport.took, NetTransport.ask_bulk = deaf_send, deaf_took, deaf_ask_bulk
+    Server.answer = deaf_answer
 
 
 if __name__ == "__main__":
