@@ -55,7 +55,7 @@ class Lab(GridLab):
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory):
     with Lab(tmp_path_factory.mktemp("lab")) as made:
-        made.start(3, "--slots=2")
+        made.start(2, "--slots=2")
         yield made
 
 
