@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from grid_lab import GRID, GridLab, Peer
 from surely import started, sureline, until
 
+from sureline.journal.errors import NoJournalError
 from sureline.journal.events import PeerLeft, TaskBound, TaskEnded, TaskProgressed
 from sureline.journal.store import Journal
 
@@ -64,6 +67,12 @@ def events(where: Path) -> list:
         return [e.event for run in journal.runs()[-1:] for e in journal.events(run.run)]
 
 
+def has_work(where: Path, peer: str) -> bool:
+    with contextlib.suppress(NoJournalError):
+        return peer in {event.peer for event in events(where) if isinstance(event, TaskBound)}
+    return False
+
+
 def run_among(lab: Lab, where: Path, *bad: str) -> list:
     """A run to its right end, with these about; its events."""
     (where / "many.yaml").write_text(FLOW)
@@ -112,14 +121,8 @@ def test_refusers_claimers_and_chatterers_among_good_peers(lab: Lab, tmp_path: P
 def test_a_peer_that_only_the_driver_cannot_reach(lab: Lab, tmp_path: Path) -> None:
     lab.serve_bad("deaf", "deaf")
     (tmp_path / "many.yaml").write_text(FLOW.replace("sleep 0.3", "sleep 3"))
-
-    def has_work() -> bool:
-        bound = [e for e in events(tmp_path) if isinstance(e, TaskBound)]
-        return "deaf" in {e.peer for e in bound}
-
     with started(tmp_path, "run", "many.yaml", "--grid", GRID, env=lab.env("p0")) as run:
-        until((tmp_path / ".sureline" / "journal.db").exists)
-        until(has_work, "the deaf one to have work", every_s=0.1)
+        until(lambda: has_work(tmp_path, "deaf"), "the deaf one to have work", every_s=0.1)
         (lab.where / "deaf.cut").touch()
         said = run.end()
     assert said.code == 0, said
@@ -127,3 +130,45 @@ def test_a_peer_that_only_the_driver_cannot_reach(lab: Lab, tmp_path: Path) -> N
     assert "deaf cannot be reached from here" in said.err
     assert "deaf" in lab.present("p1"), "all others hear it"
     lab.end("deaf")
+
+
+@pytest.fixture
+def small_disk(lab: Lab):
+    """The place where a peer `ill` keeps all that it works with: a disk of 16 MB."""
+    place = lab.home("ill") / "grids" / GRID / "peer"
+    lab.join("ill", role="run").ready()
+    lab.peers.pop("ill").kill()
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "none", str(place)]
+    if subprocess.run(mounted, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount here")
+    yield place
+    if "ill" in lab.peers:
+        lab.peers.pop("ill").clear()
+    for _ in range(2):  # one may lie over the other
+        subprocess.run(["umount", "--lazy", str(place)], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("how", ["full", "read-only"])
+def test_a_peer_whose_disk_fails_it_fails_no_run(
+    lab: Lab, small_disk: Path, tmp_path: Path, how: str
+) -> None:
+    lab.serve("ill", "--slots=8").ready()
+    lab.until(lambda: "ill" in lab.present(), "it to be there")
+    (tmp_path / "many.yaml").write_text(FLOW)
+    with started(tmp_path, "run", "many.yaml", "--grid", GRID, env=lab.env("p0")) as run:
+        until(lambda: has_work(tmp_path, "ill"), "it to have work", every_s=0.05)
+        if how == "full":
+            with open(small_disk / "ballast", "wb", 0) as ballast, contextlib.suppress(OSError):
+                while True:
+                    ballast.write(bytes(1 << 16))
+        else:
+            aside = tmp_path / "aside"
+            aside.mkdir()
+            subprocess.run(["mount", "--bind", str(small_disk), str(aside)], check=True)
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(aside)], check=True)
+            subprocess.run(["mount", "--move", str(aside), str(small_disk)], check=True)
+        said = run.end()
+    assert said.code == 0, said
+    assert (tmp_path / "all.txt").read_text() == RIGHT
+    ends = [event for event in events(tmp_path) if isinstance(event, TaskEnded)]
+    assert {event.outcome for event in ends} <= {"succeeded", "lost", "cancelled"}, ends

@@ -208,8 +208,8 @@ def go_deaf(cut: Path) -> None:
             await asyncio.sleep(1)
         return await answer(self, asker, request)
 
-    NetTransport.send, NetTransport.took, NetTransport.ask_bulk = deaf_send, deaf_took, deaf_ask_bulk
-    Server.answer = deaf_answer
+    NetTransport.send, NetTransport.took = deaf_send, deaf_took
+    NetTransport.ask_bulk, Server.answer = deaf_ask_bulk, deaf_answer
 
 
 if __name__ == "__main__":
