@@ -14,6 +14,7 @@ affair (`settled`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -58,6 +59,8 @@ RETRY_DELAY_MAX_S = 300.0
 AGAIN_MAX_S = 30.0
 REFUSALS_MAX = 5
 """Refusals of a task before it fails, beyond one for each target."""
+REFUSERS_MAX = 8
+"""So many targets that refuse a task are enough, though others are there."""
 LOSSES_MAX = 10
 GROWTH_BYTES_MAX = 512 << 10
 """What is added to a graph at once travels to keepers as one event."""
@@ -448,7 +451,23 @@ class Course:
         self._refusers.setdefault(bound.task, set()).add(bound.target)
         self._was_refused(bound.task, message)
         if not self.here:
+            self._look_for(bound.task, message.missing)
             self.blame.declined(bound.target, f"it refused tasks ({message.reason})")
+
+    def _look_for(self, task: int, missing: tuple[str, ...]) -> None:
+        """A target could not get these inputs: perhaps they are nowhere any more."""
+        for file in self.known.inputs(task):
+            if file.digest in missing:
+                maker = self.graph.maker(file.path)
+                lost = partial(self._lost_at_home, maker, file.path)
+                self.delivery.doubt(file, made=maker is not None, on_lost=lost)
+
+    def _lost_at_home(self, maker: int | None, path: str) -> None:
+        """What had come home is not there any more, and nobody else has it. Its maker is not to
+        blame: it was told that it need not keep it."""
+        if maker is not None and self.tasks.state[maker] is State.COMMITTED and self.takes_binds:
+            self.revoke(maker, f"nobody has {path} any more, not even this machine")
+            self.settled()
 
     def _was_refused(self, task: int, message: Refused) -> None:
         if not self._is_left_with_none(task):
@@ -463,8 +482,10 @@ class Course:
         self._retry_after(task, message.attempt, delay_s, message.reason)
 
     def _nobody_else_would(self, task: int) -> bool:
-        """Whether all that are there and large enough for a task have refused it."""
+        """Whether all that are there and large enough for a task have refused it, or many."""
         needs, refused = self.graph.tasks[task].needs, self._refusers[task]
+        if len(refused) >= REFUSERS_MAX:
+            return True
         others = [e.target for e in self.fleet.all() if e.target.name not in refused]
         return not any(Ledger(target.capacity).fits(needs) for target in others)
 
