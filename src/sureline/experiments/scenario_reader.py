@@ -11,6 +11,7 @@ import msgspec
 
 from sureline.assembly.words import messages
 from sureline.experiments.distributions import Distribution, constant
+from sureline.experiments.others import OthersJobs
 from sureline.experiments.scenario import (
     BEHAVIOURS,
     GENERATED,
@@ -38,7 +39,7 @@ from sureline.experiments.toml_table import (
     parse_rate,
     parse_signed_duration,
 )
-from sureline.strategies import known, strategy
+from sureline.strategies import known, settings_of, strategy
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import parse_duration, parse_size
@@ -129,6 +130,7 @@ _USUAL = Site(
     keeps_cache=True,
     speed=constant(1.0),
     background=constant(0.0),
+    others=OthersJobs(),
     clock_offset_s=constant(0.0),
     clock_drift=constant(0.0),
 )
@@ -150,6 +152,10 @@ def _site(table: TomlTable, base: Site, one: bool) -> Site:
         keeps_cache=table.flag("keeps_cache", base.keeps_cache),
         speed=table.distribution("speed", base.speed, least=0.001, most=1e6),
         background=table.distribution("background", base.background, most=0.99),
+        others=OthersJobs(
+            table.distribution("others", base.others.share, most=1.0),
+            table.distribution("others_every", base.others.every_s, parse_duration),
+        ),
         clock_offset_s=table.distribution(
             "clock_offset", base.clock_offset_s, signed, least=-1e9, most=1e9
         ),
@@ -286,6 +292,8 @@ def _runs(table: TomlTable, plain: Workload, beside: Path | None) -> Workload:
         surety=table.number("surety", plain.surety, most=1.0),
         repair=table.flag("repair", plain.repair),
     )
+    if "settings" in table:
+        workload = _set(table, workload)
     if plain.kind in GENERATED:
         return _generated(table, workload)
     written = table.text("file")
@@ -299,6 +307,17 @@ def _runs(table: TomlTable, plain: Workload, beside: Path | None) -> Workload:
         work_factor=table.number("scale", 1.0, 1e-9, 1e9),
         size_factor=table.number("sizes", 1.0, 0.0, 1e9),
     )
+
+
+def _set(table: TomlTable, workload: Workload) -> Workload:
+    """The strategy's settings, as `--with` gives them."""
+    given = table.table("settings").taken()
+    try:
+        settings_of(strategy(workload.strategy), given)
+    except UserError as error:
+        table.wrong("settings", str(error))
+        return workload
+    return msgspec.structs.replace(workload, settings=given)
 
 
 def _work(table: TomlTable, default: Distribution | None) -> Distribution | None:

@@ -117,6 +117,11 @@ class TomlTable:
     def keys_given(self) -> list[str]:
         return list(self._values)
 
+    def taken(self) -> dict[str, Any]:
+        """All of it, as it is written, for somebody else to check."""
+        self._asked.update(dict.fromkeys(self._values))
+        return dict(self._values)
+
     @property
     def line(self) -> int | None:
         return self._lines.get(self._path)

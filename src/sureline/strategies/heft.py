@@ -123,6 +123,8 @@ class Heft(Deciding):
         """Whether a task has become ready that the plan does not know."""
         self._planned_at = -math.inf
         self._timer = False
+        self._since: dict[tuple[PeerName, int, int], float] = {}
+        """When each attempt was bound, by the clock that is never set."""
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
@@ -171,9 +173,11 @@ class Heft(Deciding):
     def bound(self, bound: Bound) -> None:
         self._ready.pop(bound.task, None)
         self._books.take(bound.target, self._needs(bound.task))
+        self._since[bound.target, bound.task, bound.attempt] = self._world.elapsed()
 
     def over(self, over: Over) -> None:
         bound = over.bound
+        self._since.pop((bound.target, bound.task, bound.attempt), None)
         self._books.give_back(bound.target, self._needs(bound.task))
         planned = self._plan.get(bound.task)
         if over.ending != "succeeded" or planned is None:
@@ -183,7 +187,7 @@ class Heft(Deciding):
             took = max(1e-3, over.told.ended.elapsed_s) / self._expected_s[bound.task]
             total, count = self._logs.get(bound.target, (0.0, 0))
             self._logs[bound.target] = (total + math.log(took), count + 1)
-        off_s = abs(self._world.now() - planned.end)
+        off_s = abs(self._world.elapsed() - planned.end)
         if off_s > OFF_PLAN * (planned.end - planned.start):
             self._stale = True
 
@@ -216,7 +220,7 @@ class Heft(Deciding):
         return (math.inf if planned is None else planned.start, -self._ranks[task])
 
     def _plan_when_due(self) -> None:
-        now = self._world.now()
+        now = self._world.elapsed()
         pairs = min(PLANNED_MAX, len(self._engine.graph)) * len(self._targets)
         due_at = self._planned_at + max(REPLAN_S, pairs / LOOKED_AT_PER_S)
         if now >= due_at or self._unplanned:
@@ -238,10 +242,11 @@ class Heft(Deciding):
         for bound in self._engine.attempts():
             if bound.target in gaps:
                 seconds = self._expected_s[bound.task] * self._slower(bound.target)
-                end = max(now, bound.since + seconds)
+                since = self._since.get((bound.target, bound.task, bound.attempt), now)
+                end = max(now, since + seconds)
                 gaps[bound.target].take(now, end, self._needs(bound.task))
                 done_at.setdefault(bound.task, (end, bound.target))
-                plan[bound.task] = _Planned(bound.target, bound.since, end)
+                plan[bound.task] = _Planned(bound.target, since, end)
         for task in self._next_tasks():
             best = self._best(task, gaps, done_at, now)
             if best is not None:

@@ -134,6 +134,17 @@ class StrategyConformance:
         assert len(laws.committed(events)) == LIVE_TASKS
         assert (run.second / "all.txt").read_text() == RIGHT
 
+    def test_live_cut_off_and_back_with_a_deadline(
+        self, live_grid: LiveGrid | None, tmp_path: Path
+    ) -> None:
+        self.on_grid()
+        run = LiveRun(tmp_path, live_grid, named(self.strategy), self.settings, within_s=600.0)
+        events = run.be_cut_off()
+        assert not laws.broken(events, self.strategy)
+        assert laws.state(events) == "succeeded" and laws.processes(events) == 1
+        assert len(laws.committed(events)) == LIVE_TASKS
+        assert (run.first / "all.txt").read_text() == RIGHT
+
     # -- how -----------------------------------------------------------------------------------
 
     def on_grid(self) -> Strategy:
