@@ -219,6 +219,7 @@ class Session:
         attempts = {name: task.attempts for name, task in self._view.tasks.items()}
         committed = {ended.task: ended for ended in self._journal.commits(self._run)}
         self._options = resolved(self._options)
+        seals = {given: seal for given, seal in seals.items() if given[0] not in committed}
         self._past = Past(committed, attempts, tuple(noted), seals)
         return boot
 

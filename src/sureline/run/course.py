@@ -358,12 +358,13 @@ class Course:
         )
 
     def _is_sound(self, sender: AgentId, message: Finished, task: int) -> bool:
-        """Whether a report may be acted upon. One that was not asked for is forgotten, and who
+        """Whether a report may be acted upon. One that was not asked for may be forgotten, and who
         sends one that makes no sense is set aside; nobody listens to who is set aside already."""
         name = name_of(sender)
         if not self._counts(name, message):
             if self.blame.is_heard(name):
-                self.delivery.acknowledge(sender, message, useless=True)
+                mine = self.delivery.is_of(task, name, message.attempt)
+                self.delivery.acknowledge(sender, message, useless=not mine)
             return False
         fault = fault_of(message.ended, self.graph.tasks[task])
         if fault:
