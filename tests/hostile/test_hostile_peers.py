@@ -9,8 +9,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from grid_faults import Faults
 from grid_scenario import GridRun
 from malice import (
+    KINDS,
     TASKS,
     Boaster,
     Chatterer,
@@ -204,6 +206,31 @@ def test_a_strike_is_forgiven_every_day():
     ]
     assert strikes.left_s(1010.0) == 30.0 and strikes.left_s(2000.0) == 0.0
     assert strikes.left_s(-1e9) == 40.0, "a clock that was set back keeps nobody out for ever"
+
+
+# -- and all else that may befall a run -----------------------------------------------------------
+
+
+STORMS = [kind for kind in KINDS.values() if kind not in (Chatterer, Usurper)]
+
+
+def bear_all(kind, seeds):
+    for seed in seeds:
+        try:
+            Faults(seed, kind).drive()
+        except Exception as error:
+            raise AssertionError(f"{kind.__name__}, seed {seed}") from error
+
+
+@pytest.mark.parametrize("kind", STORMS)
+def test_a_bad_peer_among_peers_that_crash_and_writers_that_are_killed(kind):
+    bear_all(kind, range(6))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", STORMS)
+def test_a_bad_peer_in_hundreds_of_storms(kind):
+    bear_all(kind, range(1000, 1300))
 
 
 # -- one that only this writer does not hear ------------------------------------------------------
