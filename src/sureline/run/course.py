@@ -456,8 +456,9 @@ class Course:
             self.blame.declined(bound.target, f"it refused tasks ({message.reason})")
 
     def _look_for(self, task: int, missing: tuple[str, ...]) -> None:
-        """A target could not get these inputs: perhaps they are nowhere any more."""
-        for file in self.known.inputs(task):
+        """A target could not get these inputs: perhaps they are nowhere any more. Of a task that is
+        not staged here, since an earlier writer bound it, they are not known yet."""
+        for file in self.known.inputs(task) if task in self._keys else ():
             if file.digest in missing:
                 maker = self.graph.maker(file.path)
                 lost = partial(self._lost_at_home, maker, file.path)
