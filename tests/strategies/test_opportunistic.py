@@ -18,7 +18,7 @@ from sureline.journal.export import exported_events
 from sureline.peer.capacity import Capacity
 from sureline.run.port import Bound, Over, Target
 from sureline.strategies.opportunistic.client import BLACK_HOLE, PAUSE_S, SiteClient
-from sureline.strategies.opportunistic.control import Control, control_of
+from sureline.journal.control import Control, control_of
 from sureline.strategies.opportunistic.selectors import SELECTORS, Asked, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.testing import laws

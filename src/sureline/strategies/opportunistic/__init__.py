@@ -4,7 +4,7 @@ A site takes jobs into a queue of its own, and nobody outside sees that queue. S
 is sent at once to the site with the best ratio of ended to submitted jobs, and what stays in a
 queue for too long is taken back and sent elsewhere.
 
-- What was sent where and what came of it: `control`.
+- What was sent where and what came of it: `journal.control`.
 - Who chooses: `selectors`, each a few lines, the paper's beside its rivals.
 - Beside the run's writer: `client`, with the queue monitor.
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sureline.journal.control import Control, SiteRecord
 from sureline.peer.capacity import Ledger
 from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Target, Unknown
-from sureline.strategies.opportunistic.control import Control, SiteRecord
 from sureline.strategies.opportunistic.selectors import SELECTORS, Asked, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.workflow.model import Needs

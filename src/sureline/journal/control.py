@@ -1,4 +1,6 @@
-"""The control database: what was sent to which site, and what came of it.
+"""The control database of a run: what was sent to which site, and what came of it.
+
+A view of the journal (`control_of`), and what the strategy `opportunistic` keeps while it decides.
 
 A site's ratio is ended / submitted. The paper counts whatever its post step saw as ended, failures
 too, so that a site which fails everything at once looks best; here a failure is not ended
@@ -16,7 +18,6 @@ from typing import Literal
 import msgspec
 
 from sureline.journal.events import Event, TaskBound, TaskEnded, TaskStarted
-from sureline.run.port import Ending
 from sureline.world.address import PeerName
 
 WAITS_KEPT = 20
@@ -126,7 +127,7 @@ class Control:
             self.site(site).start(row)
 
     def over(
-        self, site: PeerName, task: str, attempt: int, ending: Ending, kind: str, at_s: float
+        self, site: PeerName, task: str, attempt: int, ending: str, kind: str, at_s: float
     ) -> None:
         row = self._open.pop((site, task, attempt), None)
         if row is None:
@@ -155,7 +156,7 @@ def control_of(events: Iterable[Event]) -> Control:
             case TaskStarted():
                 control.started(PeerName(event.peer), event.task, event.attempt, event.at)
             case TaskEnded() if event.attempt:
-                ending: Ending = "succeeded" if event.outcome == "reused" else event.outcome
+                ending = "succeeded" if event.outcome == "reused" else event.outcome
                 site = PeerName(event.peer)
                 control.over(site, event.task, event.attempt, ending, event.kind, event.at)
     return control
