@@ -33,7 +33,7 @@ from sureline.world.protocol import Job
 
 
 def digest_of(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def made(command: str, path: str, inputs: Sequence[FileRecord]) -> str:
@@ -88,6 +88,8 @@ class ToyGrid:
         self.time = 0.0
         self.machines: dict[str, Machine] = {}
         self.loss = 0.0
+        self.severed: set[frozenset[str]] = set()
+        """Pairs of machines that do not hear each other."""
         self.repeat = 0.0
         self.delay_s: Callable[[], float] = lambda: 0.01
         self.duration: Callable[[Job], float] = lambda job: 1.0
@@ -195,6 +197,8 @@ class ToyGrid:
     def deliver(self, sender: str, to: str, message: object) -> None:
         if self.keep_sent:
             self.sent.append((sender, to, message))
+        if self.is_severed(node_of(sender), node_of(to)):
+            return
         local = node_of(sender) == node_of(to)
         copies = 1
         if not local:
@@ -202,6 +206,9 @@ class ToyGrid:
             copies += self.random.random() < self.repeat
         for _ in range(copies):
             self.after(0.0 if local else self.delay_s(), lambda: self._arrive(sender, to, message))
+
+    def is_severed(self, a: str, b: str) -> bool:
+        return frozenset((a, b)) in self.severed
 
     def _arrive(self, sender: str, to: str, message: object) -> None:
         m = self.machine(node_of(to))
@@ -309,7 +316,8 @@ class ToyPlace:
     def _blob(self, record: FileRecord, sources: Sequence[str]) -> object:
         for node in sources:
             other = self.grid.machine(node)
-            if other.up and not other.frozen and record.digest in other.files:
+            cut = self.grid.is_severed(self.m.node, node)
+            if other.up and not (other.frozen or cut) and record.digest in other.files:
                 self.m.files.add(record.digest)
                 return FileReady(FileRecord(record.path, record.digest, 10, 5), node)
         return FileMissing(record.path, "no source has it")

@@ -20,9 +20,10 @@ from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import JournalRecorded
 from sureline.compose.session import Outcome, Session, Watcher
 from sureline.compose.signing import signer_of
+from sureline.compose.strikes import remember, remembered
 from sureline.compose.terms import Before, TermsRefusedError, verdict
 from sureline.forecast.machines import MachinePart, together
-from sureline.journal.events import Event, FileFetched
+from sureline.journal.events import Event, FileFetched, PeerLeft
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.peer.capacity import Capacity
@@ -134,6 +135,11 @@ class GridSession(Session):
             raise self._refused
         return outcome
 
+    def _read_past(self) -> str:
+        boot = super()._read_past()
+        self._past.strikes = remembered(self._home)
+        return boot
+
     def _next_epoch(self, last: int) -> int:
         return next_epoch(last, secrets.randbelow)
 
@@ -232,6 +238,8 @@ class GridSession(Session):
 
     def _heard(self, event: Event) -> None:
         super()._heard(event)
+        if isinstance(event, PeerLeft) and event.strikes:
+            remember(self._home, event)
         if self._driver is not None:
             self._driver.mirror.recorded()
 

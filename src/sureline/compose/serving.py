@@ -311,7 +311,7 @@ class ServingPeer:
             if done:
                 return self._going.result()
             node.publish_revocations()
-            if loop.time() >= next_contacts_at:
+            if loop.time() >= next_contacts_at or node.contacts_are_old():
                 node.remember_contacts()
                 next_contacts_at = loop.time() + CONTACTS_EVERY_S
 

@@ -278,6 +278,9 @@ class SimulatedGrid:
     def partition(self, groups: Sequence[Sequence[Node]]) -> None:
         self.sim.partition(groups)
 
+    def sever(self, some: Sequence[Node], others: Sequence[Node]) -> None:
+        self.sim.sever(some, others)
+
     def heal(self) -> None:
         self.sim.heal()
 

@@ -134,6 +134,7 @@ def past_of(events: Iterable[AnyEvent]) -> Past:
         elif isinstance(event, TaskBound):
             known = past.attempts.get(event.task, 0)
             past.attempts[event.task] = max(event.attempt, known)
+            past.seals[event.task, event.attempt, event.peer] = event.seal
         elif isinstance(event, Noted | Unknown):
             noted.append(event)
     past.noted = tuple(noted)

@@ -31,6 +31,7 @@ WHATS = (
     "full_disk",
     "clock",
     "partition",
+    "cut",
     "heal",
 )
 UNDONE_BY = {
@@ -41,6 +42,7 @@ UNDONE_BY = {
     "slow_disk": "fast disk",
     "full_disk": "room on disk",
     "partition": "heal",
+    "cut": "heal",
 }
 """How a fault that lasts `for` a while ends."""
 PEERS = "peers"

@@ -71,8 +71,14 @@ class PeerJoined(Event, frozen=True, tag="peer joined"):
 
 
 class PeerLeft(Event, frozen=True, tag="peer left"):
+    """It takes no part any more: it has gone, or its writer set it aside."""
+
     peer: PeerName
     reason: str = ""
+    aside_s: float = 0.0
+    """It is there, and gets nothing for so long."""
+    strikes: int = 0
+    """How often it was refuted, if it is set aside for that: see `run.standing`."""
 
 
 class TaskEvent(Event, frozen=True):
@@ -88,6 +94,8 @@ class TaskBound(TaskEvent, frozen=True, tag="task bound"):
     peer: PeerName
     ahead: bool = False
     """It holds nothing yet: it begins on that peer when one with equal needs ends."""
+    seal: bytes = b""
+    """On a grid: by which a later writer knows what the peer shows for it (`run.warrants`)."""
 
 
 class TaskStarted(TaskEvent, frozen=True, tag="task started"):

@@ -184,10 +184,12 @@ class _Telling:
         self._say(f"{case.task} has been ready for {duration(max(0.0, since))}.")
         if not case.books.machines:
             self._say("No peer is here to run it: it waits for one to join.")
+            self._say_who_is_aside()
             return
         e.short_of = case.books.short(case.task)
         for shortage in e.short_of:
             self._say(f"It needs {shortage.words}.")
+        self._say_who_is_aside()
         e.ahead = ahead_of(case.graph, case.task, self._states())
         if e.ahead.tasks:
             self._say(e.ahead.words)
@@ -196,6 +198,10 @@ class _Telling:
                 "The machine has room for it: its inputs are being read, or an earlier result "
                 "is being looked for."
             )
+
+    def _say_who_is_aside(self) -> None:
+        for left in self.view.aside.values():
+            self._say(f"{left.peer} is there, and set aside: {left.reason}.")
 
     def _bound(self) -> None:
         if self._driven():

@@ -4,6 +4,9 @@ The writer asks (`Bind`, `Withdraw`, `Attach`, `Acknowledge`, `Release`), the ma
 network any of it may be lost, repeated or late: what must arrive is said until it is answered.
 On one machine only `Bind`, `Withdraw` and their answers are used.
 
+Each Bind carries a `warrant`, and whatever a machine tells of that attempt shows it: so nobody can
+report on what was not given to it (`run.warrants`). On one machine there is none.
+
 `epoch` is the writer's term: each process that takes a run over has a higher one. A machine
 remembers the highest it has seen of each run and answers an older writer with `Fenced`.
 """
@@ -51,6 +54,7 @@ class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
     strategy: str = ""
     """Who decided this, and `claim`: what its half on the machine is to know of it."""
     claim: bytes = b""
+    warrant: bytes = b""
 
 
 class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdraw"):
@@ -100,16 +104,18 @@ class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
 # -- the machine tells -------------------------------------------------------------------------
 
 
-class Started(AttemptMessage, frozen=True, tag="peer.started"):
+class Started(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.started"):
     needs_role: ClassVar[str] = "run"
 
     pid: int | None = None
+    warrant: bytes = b""
 
 
-class Progressed(AttemptMessage, frozen=True, tag="peer.progressed"):
+class Progressed(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.progressed"):
     needs_role: ClassVar[str] = "run"
 
     fraction: float
+    warrant: bytes = b""
 
 
 class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -129,6 +135,7 @@ class Finished(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.finish
     ended: JobEnded
     key: str = ""
     brought: Brought | None = None
+    warrant: bytes = b""
 
 
 class Refused(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.refused"):
@@ -139,6 +146,7 @@ class Refused(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.refused
     reason: str
     missing: tuple[str, ...] = ()
     """Digests of inputs that could not be had from the sources named."""
+    warrant: bytes = b""
 
 
 class Attached(Message, frozen=True, tag="peer.attached"):
@@ -153,10 +161,10 @@ class Attached(Message, frozen=True, tag="peer.attached"):
     session: int
     page: int
     last: bool
-    under_way: tuple[tuple[str, int, bool], ...] = ()
-    """(task, attempt, whether it has started)."""
-    reports: tuple[tuple[str, int], ...] = ()
-    """(task, attempt) of the unacknowledged reports; they follow."""
+    under_way: tuple[tuple[str, int, bool, bytes], ...] = ()
+    """(task, attempt, whether it has started, its warrant)."""
+    reports: tuple[tuple[str, int, bytes], ...] = ()
+    """(task, attempt, its warrant) of the unacknowledged reports; they follow."""
 
 
 class Fenced(Message, frozen=True, tag="peer.fenced"):

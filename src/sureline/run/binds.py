@@ -11,9 +11,10 @@ import msgspec
 from sureline.peer.messages import Bind
 from sureline.run.holders import Holders
 from sureline.run.known import Known
+from sureline.run.warrants import Warrants
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call, Graph
-from sureline.world.address import Node
+from sureline.world.address import Node, PeerName
 
 BIND_BYTES_MAX = 768 << 10
 
@@ -29,6 +30,7 @@ class Binds:
         graph: Graph,
         known: Known,
         holders: Holders,
+        warrants: Warrants,
         *,
         here: bool,
     ) -> None:
@@ -38,13 +40,16 @@ class Binds:
         self._graph = graph
         self._known = known
         self._holders = holders
+        self._warrants = warrants
         self._here = here
         self._parked: dict[str, dict[int, None]] = {}
 
     def grow(self, graph: Graph) -> None:
         self._graph = graph
 
-    def make(self, task: int, attempt: int, claim: bytes, *, ahead: bool) -> Bind | None:
+    def make(
+        self, task: int, attempt: int, target: PeerName, claim: bytes, *, ahead: bool
+    ) -> Bind | None:
         """None, and the task is parked, if an input cannot be had from anywhere just now."""
         described = self._graph.tasks[task]
         job = self._known.job(task, attempt)
@@ -71,6 +76,7 @@ class Binds:
             sources,
             self._strategy,
             claim,
+            self._warrants.make((described.name, attempt, target)),
         )
 
     def unpark(self, digest: str) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sureline.journal.events import FileFetched, TaskEnded
-from sureline.peer.jobs import FileReady
+from sureline.peer.jobs import Blob, FileReady, UserFile
 from sureline.peer.messages import Finished, Release
 from sureline.run.fleet import Fleet
 from sureline.run.holders import Holders
@@ -21,8 +21,8 @@ from sureline.run.publisher import Publisher
 from sureline.run.receipts import Receipts
 from sureline.workflow.files import FileRecord, result_path
 from sureline.workflow.model import Graph
-from sureline.world.address import Node, PeerName, name_of
-from sureline.world.protocol import Action, AgentId, World
+from sureline.world.address import NO_NAME, Node, PeerName, name_of
+from sureline.world.protocol import Action, AgentId, Fetched, Wanted, World
 
 TICK_S = 1.0
 
@@ -62,6 +62,7 @@ class Delivery:
         self.publisher = Publisher(world, on_idle)
         self._published: dict[int, int] = {}
         """How far publishing must have come for a task's files to be in place."""
+        self._doubted: set[str] = set()
         self._made_by: dict[int, tuple[PeerName, int]] = {}
         """(target, attempt) of the committed results."""
 
@@ -122,6 +123,22 @@ class Delivery:
         self._homing.drop(task)
         self._made_by.pop(task, None)
 
+    def doubt(self, file: FileRecord, *, made: bool, on_lost: Action) -> None:
+        """A target cannot get this content, which is said to be here: look whether it is. What was
+        `made` may be had from others again, what is the user's from the user's directory."""
+        if not self.holders.is_here(file.digest) or file.digest in self._doubted:
+            return
+        self._doubted.add(file.digest)
+
+        def looked(fetched: Fetched) -> None:
+            self._doubted.discard(file.digest)
+            if not isinstance(fetched, FileReady) or fetched.file.digest != file.digest:
+                self.holders.forget_here(file.digest)
+                on_lost()
+
+        wanted: Wanted = Blob(file) if made else UserFile(file.path)
+        self._world.fetch(wanted, self.holders.sources(file.digest), looked)
+
     def look_again(self) -> None:
         """A target has come: it may hold what was away."""
         self._homing.look_again()
@@ -145,6 +162,10 @@ class Delivery:
     def is_of(self, task: int, target: PeerName, attempt: int) -> bool:
         """Whether the committed result is this attempt's."""
         return self._made_by.get(task) == (target, attempt)
+
+    def maker(self, task: int) -> PeerName:
+        """Who made the committed result; NO_NAME for one that nobody made in this run."""
+        return self._made_by.get(task, (NO_NAME, 0))[0]
 
     def close(self, *, succeeded: bool) -> None:
         """The end is durable. What ended well needs nothing of the targets any more; anything else

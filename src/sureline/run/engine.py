@@ -13,8 +13,8 @@ strategy is kept here and in its parts:
 - a writer that hears of a newer one stops at once, without another event (`fence`).
 
 Around it: inputs and past results (`staging`), what a target is told (`binds`), the book of
-attempts (`attempts`), keeping in contact with targets (`contact`), what becomes of results
-(`delivery`), and, with a deadline, watching over it (`watch`).
+attempts (`attempts`), keeping in contact with targets (`contact`), attempts that take too long
+(`overdue`), what becomes of results (`delivery`), and, with a deadline, watching over it (`watch`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from sureline.journal.events import (
     RunEnded,
     RunState,
     TaskEnded,
-    TaskProgressed,
     TaskRevoked,
     TaskStarted,
 )
@@ -111,6 +110,7 @@ class RunEngine(Agent):
             watch,
             self.settled,
             self._finish_if_over,
+            hearers.on_told,
         )
         self._decisions = Decisions(
             world,
@@ -143,6 +143,8 @@ class RunEngine(Agent):
             self._release_hold()
             return
         self._course.contact.start()
+        self._course.overdue.start(self._decisions.duplicate)
+        self._course.blame.tell_of_earlier_runs()
         wait_s = ATTACH_WAIT_S if self.epoch > 1 else 0.0
         if wait_s and self._course.fleet.all():
             self._course.contact.when_whole(wait_s, self._release_hold)
@@ -236,10 +238,10 @@ class RunEngine(Agent):
 
     @handles(Progressed)
     def on_progressed(self, sender: AgentId, message: Progressed) -> None:
-        if self._course.on_book(sender, message) is not None and 0 <= message.fraction <= 1:
-            self.world.record(
-                TaskProgressed(self.world.now(), message.task, message.attempt, message.fraction)
-            )
+        bound = self._course.on_book(sender, message)
+        if bound is not None:
+            told = (bound.target, bound.task, bound.attempt, message.fraction)
+            self._decisions.progressed(*told)
 
     @handles(Refused)
     def on_refused(self, sender: AgentId, message: Refused) -> None:

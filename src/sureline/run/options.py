@@ -7,7 +7,10 @@ from typing import ClassVar
 import msgspec
 
 from sureline.journal.events import Noted, TaskEnded, Unknown
+from sureline.run.standing import Strikes
+from sureline.run.warrants import Given
 from sureline.workflow.terms import SURETY_WANTED, Terms
+from sureline.world.address import PeerName
 from sureline.world.protocol import Message
 
 
@@ -63,3 +66,7 @@ class Past(msgspec.Struct):
     attempts: dict[str, int] = {}
     noted: tuple[Noted | Unknown, ...] = ()
     """What its strategy noted, in order; also what is not known here, which a strategy may."""
+    seals: dict[Given, bytes] = {}
+    """On a grid: of what was given to peers and has no result."""
+    strikes: dict[PeerName, Strikes] = {}
+    """Of peers that were refuted in earlier runs."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 import re
 
-import msgspec
-
 from sureline.peer.jobs import BLOB, JobEnded
-from sureline.peer.messages import Attached, Finished
+from sureline.peer.messages import Attached
+from sureline.workflow.files import is_digest
 from sureline.workflow.model import Task
-from sureline.world.address import PeerName
 
 ATTEMPTS_MAX = 1 << 31
 NUMBER_MAX = 1 << 62
@@ -29,21 +27,13 @@ def is_attempt(number: int) -> bool:
 
 def names_attempts(message: Attached) -> bool:
     """Whether all that it tells of could be attempts."""
-    told = [attempt for _, attempt, _ in message.under_way]
-    told += [attempt for _, attempt in message.reports]
+    told = [attempt for _, attempt, _, _ in message.under_way]
+    told += [attempt for _, attempt, _ in message.reports]
     return all(map(is_attempt, told))
 
 
-def made_sense_of(report: Finished, task: Task, peer: PeerName) -> Finished:
-    """The report; if it makes no sense, one of a failure that says so."""
-    fault = _fault(report.ended, task)
-    if not fault:
-        return report
-    reason = f"{peer} sent a report that makes no sense: {fault}"
-    return msgspec.structs.replace(report, ended=JobEnded("failed", reason=reason), brought=None)
-
-
-def _fault(ended: JobEnded, task: Task) -> str:
+def fault_of(ended: JobEnded, task: Task) -> str:
+    """Why a report makes no sense; '' if it does."""
     if not all(0 <= seconds < math.inf for seconds in (ended.elapsed_s, ended.cpu_s)):
         return "times that are no times"
     numbers = (ended.exit_code or 0, ended.signal or 0, ended.memory_peak_bytes)
@@ -51,6 +41,8 @@ def _fault(ended: JobEnded, task: Task) -> str:
         return "numbers out of range"
     if not all(0 <= file.size < NUMBER_MAX for file in ended.outputs):
         return "files of no size"
+    if not all(is_digest(file.digest) for file in ended.outputs):
+        return "files without a digest"
     if ended.outcome == "succeeded" and {f.path for f in ended.outputs} != set(task.outputs):
         return "other outputs than the task has"
     logs = (ended.stdout_file, ended.stderr_file)
