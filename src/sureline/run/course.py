@@ -66,7 +66,8 @@ GROWTH_BYTES_MAX = 512 << 10
 """What is added to a graph at once travels to keepers as one event."""
 LACKS_MAX = 8
 """How often a target may fail to get a task's inputs before the task fails."""
-
+REASON_MAX = 200
+"""Characters of what a target gives as its reason that are told again and again."""
 Told = Started | Progressed | Refused | Finished
 """What a target tells of an attempt."""
 
@@ -453,7 +454,8 @@ class Course:
         self._was_refused(bound.task, message)
         if not self.here:
             self._look_for(bound.task, message.missing)
-            self.blame.declined(bound.target, f"it refused tasks ({message.reason})")
+            reason = message.reason[:REASON_MAX]
+            self.blame.declined(bound.target, f"it refused tasks ({reason})")
 
     def _look_for(self, task: int, missing: tuple[str, ...]) -> None:
         """A target could not get these inputs: perhaps they are nowhere any more. Of a task that is
