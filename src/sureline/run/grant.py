@@ -1,0 +1,215 @@
+"""Who may write a run: the grant of an epoch, as a machine without messages, clocks or disks.
+
+A run has *voters*, named in its journal: peers that keep a copy of it, and, where they are few, the
+journal of its writer itself. An *epoch* is a number and a writer. A process that would write asks
+the voters for an epoch; it may write when a majority has promised it that epoch and it has read all
+that any of them had. A keeper that has promised takes nothing of lower epochs any more, and
+promises a number once. An event is *committed* when a majority of the voters has it. Any two
+majorities share a keeper, so
+
+- no number is granted to two writers;
+- who is granted an epoch has all that was committed before;
+- nothing of an older writer is committed afterwards.
+
+The set of voters changes by one voter at a time, so that majorities of the old and of the new set
+still meet, and only when a majority has what this writer recorded first and the last change.
+
+What a keeper holds must be durable before it answers. `run.keeper` and `run.mirror` do that, and
+`run.claiming` asks; docs/inside/grant.md has the steps, and the tests walk all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+Position = int
+Voter = str
+"""The name of a peer, or OWN and a word that one journal alone knows."""
+OWN = "~"
+VOTERS = 3
+"""How many a run has at best: one of them may fail."""
+
+
+class Epoch(msgspec.Struct, frozen=True, array_like=True):
+    number: int = 0
+    writer: str = ""
+    """A word that no other process has, for as long as it writes."""
+
+
+NOBODY = Epoch()
+
+
+def majority(voters: Sequence[Voter]) -> int:
+    return len(voters) // 2 + 1
+
+
+# -- a keeper ----------------------------------------------------------------------------------
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What one keeper holds of a run."""
+
+    promised: Epoch = NOBODY
+    in_line: int = 0
+    """The epoch whose writer has last brought the copy into line with its own journal."""
+    position: Position = 0
+    """Of the last event."""
+
+
+def asked(holding: Holding, epoch: Epoch) -> Holding:
+    """Somebody asks for an epoch: it is promised if no number as high is."""
+    if epoch.number <= holding.promised.number:
+        return holding
+    return Holding(epoch, holding.in_line, holding.position)
+
+
+def may_write(holding: Holding, epoch: Epoch) -> bool:
+    """Whether this writer is heard. One that was granted its epoch by others is."""
+    return epoch.number > holding.promised.number or epoch == holding.promised
+
+
+def begun(holding: Holding, epoch: Epoch, base: Position) -> Holding | None:
+    """A writer begins here: what lies beyond `base` is not in its journal, and goes. None if it is
+    not heard."""
+    if not may_write(holding, epoch):
+        return None
+    if holding.in_line == epoch.number:
+        return holding
+    return Holding(epoch, epoch.number, min(holding.position, base))
+
+
+def followed(
+    holding: Holding, epoch: Epoch, after: Position, last: Position
+) -> Holding | None:
+    """Events follow `after`, up to `last`. None if they do not fit, or the writer is not heard."""
+    if epoch != holding.promised or holding.in_line != epoch.number or after != holding.position:
+        return None
+    return Holding(epoch, epoch.number, max(last, after))
+
+
+# -- who asks for an epoch -----------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """What a keeper holds, after it was asked."""
+
+    promised: Epoch
+    position: Position
+
+
+class Candidacy:
+    """One question for one epoch. `voters` and `position` are what the asker's copy of the journal
+    says; `own` is its own vote, if it has one."""
+
+    def __init__(
+        self, epoch: Epoch, voters: Sequence[Voter], position: Position, own: Voter = ""
+    ) -> None:
+        self.epoch = epoch
+        self.voters = tuple(voters)
+        self.position = position
+        self._own = own
+        self._answers: dict[Voter, Answer] = {}
+
+    def heard(self, voter: Voter, answer: Answer) -> None:
+        self._answers[voter] = answer
+
+    def caught_up(self, position: Position, voters: Sequence[Voter]) -> None:
+        """The asker has read on; others may have a vote now."""
+        self.position, self.voters = max(position, self.position), tuple(voters)
+
+    def granting(self) -> list[Voter]:
+        """The voters that have promised this epoch."""
+        return [voter for voter in self.voters if voter == self._own or self._promised(voter)]
+
+    def _promised(self, voter: Voter) -> bool:
+        answer = self._answers.get(voter)
+        return answer is not None and answer.promised == self.epoch
+
+    def ahead(self) -> Voter | None:
+        """One that has promised and has what the asker has not: it must be read first."""
+        best = max(
+            (voter for voter in self._answers if self._promised(voter)),
+            key=lambda voter: self._answers[voter].position,
+            default=None,
+        )
+        if best is None or self._answers[best].position <= self.position:
+            return None
+        return best
+
+    @property
+    def is_granted(self) -> bool:
+        enough = len(self.granting()) >= majority(self.voters)
+        return enough and bool(self.voters) and self.ahead() is None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether so many have promised otherwise that no majority is left."""
+        against = [voter for voter in self.voters if voter in self._answers]
+        against = [voter for voter in against if voter not in self.granting()]
+        return len(self.voters) - len(against) < majority(self.voters)
+
+    def highest(self) -> int:
+        """The highest number that anybody has promised."""
+        numbers = (answer.promised.number for answer in self._answers.values())
+        return max(numbers, default=self.epoch.number)
+
+
+# -- a writer ------------------------------------------------------------------------------------
+
+
+class Quorum:
+    """What a writer knows of its voters: how far each is, and who has promised a later epoch."""
+
+    def __init__(self, epoch: Epoch, voters: Sequence[Voter], own: Voter = "") -> None:
+        self.epoch = epoch
+        self.voters = tuple(voters)
+        self.own = own
+        self._has: dict[Voter, Position] = {}
+        self._denied: dict[Voter, int] = {}
+
+    def has(self, voter: Voter, position: Position) -> None:
+        self._has[voter] = max(position, self._has.get(voter, 0))
+
+    def denied(self, voter: Voter, number: int) -> None:
+        """It says that it has promised a higher number to another."""
+        if number > self.epoch.number:
+            self._denied[voter] = number
+
+    def committed(self) -> Position:
+        """Up to where a majority has everything."""
+        if not self.voters:
+            return self._has.get(self.own, 0)
+        reached = sorted((self._has.get(voter, 0) for voter in self.voters), reverse=True)
+        return reached[majority(self.voters) - 1]
+
+    def taken(self) -> int:
+        """The number that somebody else was granted or can yet be; 0 while this writer's holds."""
+        against = [self._denied[voter] for voter in self.voters if voter in self._denied]
+        return max(against) if len(against) >= majority(self.voters) else 0
+
+
+def changed(voters: Sequence[Voter], wanted: Sequence[Voter]) -> tuple[Voter, ...]:
+    """The next set on the way to the wanted one: one more, or else one less."""
+    for voter in wanted:
+        if voter not in voters:
+            return (*voters, voter)
+    for voter in voters:
+        if voter not in wanted:
+            return tuple(other for other in voters if other != voter)
+    return tuple(voters)
+
+
+def wanted(voters: Sequence[Voter], able: Iterable[Voter], own: Voter) -> tuple[Voter, ...]:
+    """Who should vote, given the keepers that are there with everything, the best first. Those who
+    vote stay. Two are not enough without the writer itself: a majority of two is both."""
+    able = sorted(able, key=lambda voter: voter not in voters)
+    if len(able) >= VOTERS:
+        return tuple(able[:VOTERS])
+    if len(able) == VOTERS - 1:
+        return (own, *able)
+    if len(voters) >= VOTERS or not able:
+        return tuple(voters)
+    return tuple(able)
