@@ -17,6 +17,7 @@ from sureline.run.copies import (
     merge_copies,
     next_epoch,
 )
+from sureline.run.grant import Epoch
 from sureline.run.keeper import Keeper, KeptInMemory
 from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
@@ -40,7 +41,7 @@ class Scene:
 
     def keeper(self, node, epoch, events, writer="w"):
         store = self.stores[node] = KeptInMemory()
-        store.open(RUN, epoch, writer, 0, lambda refused: None)
+        store.open(RUN, Epoch(epoch), writer, 0, lambda refused: None)
         store.keep_graph(RUN, GRAPH, lambda refused: None)
         store.add(RUN, events, lambda refused: None)
         me = f"{node}/keeper"

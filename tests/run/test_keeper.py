@@ -21,6 +21,7 @@ from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Journal
 from sureline.peer.messages import Fenced
 from sureline.run import keeping
+from sureline.run.grant import Epoch
 from sureline.run.keeper import Keeper, KeptInMemory, page
 from sureline.run.keeping import (
     KeeperAsk,
@@ -107,19 +108,19 @@ def fill(log, count=1200):
         log.record(TaskReady(3.0, f"t{number}"))
 
 
-def test_two_keepers_have_everything_soon_after_it_was_recorded():
-    scene, log = Scene(), Log()
+def test_three_keepers_have_everything_soon_after_it_was_recorded():
+    scene, log = Scene(4), Log()
     mirror = scene.mirror(log)
     fill(log)
     mirror.recorded()
-    scene.until(lambda: len(scene.whole(log)) == 2)
+    scene.until(lambda: len(scene.whole(log)) == 3)
     log.record(TaskEnded(4.0, "t0", "succeeded", 1))
     mirror.recorded()
     before = scene.grid.time
-    scene.until(lambda: len(scene.whole(log)) == 2)
+    scene.until(lambda: len(scene.whole(log)) == 3)
     assert scene.grid.time - before < 2.0
-    scene.until(lambda: len(mirror.kept_by()) == 2)
-    assert sum(store.state(RUN) is not None for store in scene.stores.values()) == 2
+    scene.until(lambda: len(mirror.kept_by()) == 3)
+    assert sum(store.state(RUN) is not None for store in scene.stores.values()) == 3
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -165,7 +166,7 @@ def test_draining_waits_for_the_keepers_and_not_for_ever():
     drained = []
     mirror.drain(60.0, lambda: drained.append(scene.grid.time))
     scene.until(lambda: drained)
-    assert len(scene.whole(log)) == 2
+    assert len(scene.whole(log)) == 3
     assert drained[0] < 10.0
 
     scene, log = Scene(3), Log()
@@ -317,13 +318,13 @@ class Full(KeptInMemory):
 
 def test_a_mirror_leaves_a_full_keeper_alone_and_goes_to_another():
     scene, log = Scene(0), Log()
-    scene.stores = {"k0": Full(), "k1": Full(), "k2": KeptInMemory(), "k3": KeptInMemory()}
+    scene.stores = {"k0": Full(), "k1": Full()} | {f"k{n}": KeptInMemory() for n in (2, 3, 4)}
     for node in scene.stores:
         scene.boot(node)
     mirror = scene.mirror(log)
     fill(log, 10)
     mirror.recorded()
-    scene.until(lambda: scene.whole(log) == ["k2", "k3"])
+    scene.until(lambda: scene.whole(log) == ["k2", "k3", "k4"])
     assert messages_per_s(scene, 100.0) == 0.0
 
 
@@ -462,7 +463,7 @@ def numbered(count, first=2):
 
 def test_a_store_keeps_what_it_is_given(store):
     assert store.state(RUN) is None
-    assert told(store.open, RUN, 1, "w", 0) == ""
+    assert told(store.open, RUN, Epoch(1), "w", 0) == ""
     assert told(store.keep_graph, RUN, b"graph") == ""
     events = [(1, encode(Submitted(1.0, RUN, "flow", 3))), *numbered(1300)]
     for start in range(0, len(events), 500):
@@ -481,9 +482,9 @@ def test_a_store_keeps_what_it_is_given(store):
 
 
 def test_a_new_term_drops_what_is_beyond_its_base(store):
-    told(store.open, RUN, 1, "w", 0)
+    told(store.open, RUN, Epoch(1), "w", 0)
     told(store.add, RUN, numbered(10))
-    told(store.open, RUN, 2, "w2", 5)
+    told(store.open, RUN, Epoch(2), "w2", 5)
     state = store.state(RUN)
     assert (state.epoch, state.writer, state.position) == (2, "w2", 5)
     more = [(100, encode(TaskReady(2.0, "more")))]
@@ -511,9 +512,9 @@ def test_a_copy_that_was_cut_is_as_one_that_never_had_more(
     copies = []
     for had in (events, [event for event in events if event[0] <= base]):
         kept = KeptJournals(tmp_path_factory.mktemp("kept"))
-        told(kept.open, RUN, 1, "w", 0)
+        told(kept.open, RUN, Epoch(1), "w", 0)
         told(kept.add, RUN, had)
-        told(kept.open, RUN, 2, "w2", base)
+        told(kept.open, RUN, Epoch(2), "w2", base)
         told(kept.add, RUN, more)
         copies.append((kept.state(RUN), kept.known(), all_of(kept)))
         assert copies[-1] == (kept.state(RUN), kept.known(), all_of(KeptJournals(kept._directory)))
@@ -522,7 +523,7 @@ def test_a_copy_that_was_cut_is_as_one_that_never_had_more(
 
 def test_a_full_disk_refuses_and_nothing_is_torn(tmp_path, monkeypatch):
     kept = KeptJournals(tmp_path)
-    told(kept.open, RUN, 1, "w", 0)
+    told(kept.open, RUN, Epoch(1), "w", 0)
     assert told(kept.add, RUN, numbered(3)) == ""
 
     def full(path, mode, **options):
@@ -544,7 +545,7 @@ def test_a_full_disk_refuses_and_nothing_is_torn(tmp_path, monkeypatch):
 def test_a_copy_that_is_as_long_as_may_be_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("sureline.compose.run_copies.RUN_BYTES_MAX", 1 << 20)
     kept = KeptJournals(tmp_path)
-    told(kept.open, RUN, 1, "w", 0)
+    told(kept.open, RUN, Epoch(1), "w", 0)
     long = encode(TaskReady(1.0, "t" * 900_000))
     assert told(kept.add, RUN, [(1, long), (2, long)]) == ""
     assert "takes no more" in told(kept.add, RUN, [(3, long)])
@@ -563,7 +564,7 @@ def test_a_loop_goes_on_while_a_disk_is_slow(tmp_path, monkeypatch):
         kept = KeptJournals(tmp_path, in_a_thread(loop))
         monkeypatch.setattr(os, "fsync", sync)
         over = []
-        kept.open(RUN, 1, "w", 0, over.append)
+        kept.open(RUN, Epoch(1), "w", 0, over.append)
         await asyncio.sleep(0)
         assert over == [] and kept.state(RUN) is None, "it is not said before it is durable"
         gate.set()
@@ -588,7 +589,7 @@ def test_a_loop_goes_on_while_a_disk_is_slow(tmp_path, monkeypatch):
 
 def test_copies_on_disk_outlive_their_process_and_a_torn_end_is_cut(tmp_path):
     kept = KeptJournals(tmp_path)
-    told(kept.open, RUN, 3, "w", 0)
+    told(kept.open, RUN, Epoch(3), "w", 0)
     told(kept.keep_graph, RUN, b"graph")
     told(kept.add, RUN, numbered(10))
     with open(tmp_path / RUN / "events", "r+b") as file:
@@ -606,10 +607,10 @@ def test_what_ended_goes_when_there_are_too_many(tmp_path, monkeypatch):
     monkeypatch.setattr("sureline.compose.run_copies.RUNS_MAX", 2)
     kept = KeptJournals(tmp_path)
     for run in ("a", "b"):
-        told(kept.open, run, 1, "w", 0)
-    assert "runs that have not ended" in told(kept.open, "c", 1, "w", 0)
+        told(kept.open, run, Epoch(1), "w", 0)
+    assert "runs that have not ended" in told(kept.open, "c", Epoch(1), "w", 0)
     told(kept.add, "a", [(1, encode(RunEnded(1.0, "succeeded")))])
-    assert told(kept.open, "c", 1, "w", 0) == ""
+    assert told(kept.open, "c", Epoch(1), "w", 0) == ""
     assert [known.run for known in kept.known()] == ["b", "c"]
     assert not (tmp_path / "a").exists()
 

@@ -206,10 +206,15 @@ class Explorer:
     def _committed(self, state: State, epoch: tuple[int, str]) -> State:
         """What the writer can tell now, if it hears of everything."""
         log = max((log for of, log in state.sent if of == epoch), key=len)
-        quorum = Quorum(Epoch(*epoch), voters(log))
+        first = next(at for at, entry in enumerate(log) if entry[0] // POSITIONS_PER_EPOCH == epoch[0])
+        quorum = Quorum(Epoch(*epoch), voters(log[: first + 1]))
         for of, name, position in state.acked:
             if of == epoch:
                 quorum.has(name, position)
+        for position, named in log[first + 1 :]:
+            if named:
+                quorum.committed()
+                quorum.change(named, position)
         reached = quorum.committed()
         if reached < epoch[0] * POSITIONS_PER_EPOCH:
             return state

@@ -1,9 +1,9 @@
 """Copies of other peers' runs, in a directory: what `run.keeper` keeps on a real disk.
 
-Each run has a directory with three files: `term` (epoch and writer, replaced whole and synced: it
-fences), `graph`, and `events`, to which events are appended with their positions. Appending does
-not wait for the disk: there are other copies, and an end that a power cut tore off is cut off when
-the file is read. `import_copy` makes a proper journal of a copy, for reading or resuming.
+Each run has a directory with three files: `term` (what epoch was promised to whom, replaced whole
+and synced), `graph`, and `events`, to which events are appended with their positions, and synced:
+what a majority of keepers has is committed. An end that was torn off is cut off when the file is
+read. `import_copy` makes a proper journal of a copy, for reading or resuming.
 
 Disks are slow, and graphs are long: all that touches a file is done where `Aside` says, in order,
 and the loop sees only what came of it. What lies where in a file is known to that side alone.
@@ -29,6 +29,7 @@ import msgspec
 from sureline.journal.events import decode, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry, Journal
+from sureline.run.grant import Epoch
 from sureline.run.keeper import About, Done, KeptState, page
 from sureline.run.keeping import (
     EVENT_BYTES_MAX,
@@ -71,6 +72,8 @@ def in_a_thread(loop: asyncio.AbstractEventLoop) -> Aside:
 class _Term(msgspec.Struct):
     epoch: int
     writer: Node
+    promised_to: str = ""
+    in_line: int = 0
 
 
 class _Mark(NamedTuple):
@@ -125,7 +128,22 @@ class _Copy:
 
     def state(self) -> KeptState:
         term = self.term
-        return KeptState(term.epoch, term.writer, self.position, self.graph_bytes, self.line)
+        return KeptState(
+            term.epoch,
+            term.writer,
+            self.position,
+            self.graph_bytes,
+            self.line,
+            term.promised_to,
+            term.in_line,
+        )
+
+    def promise(self, epoch: Epoch) -> None:
+        term = msgspec.structs.replace(
+            self.term, epoch=epoch.number, promised_to=epoch.writer
+        )
+        _replace(self.path / "term", msgspec.json.encode(term))
+        self.term = term
 
     def begin(self, term: _Term, base: Position) -> None:
         """First what is beyond the base goes, then the new term holds: never the other way round,
@@ -149,6 +167,7 @@ class _Copy:
             file.seek(self.size_bytes)  # over what a full disk may have torn off last time
             if file.write(data) < len(data):
                 raise OSError(0, "the disk took only a part of it")
+            os.fdatasync(file.fileno())
         for position, body in events:
             self._note(position, body)
 
@@ -214,8 +233,16 @@ class KeptJournals:
         found = [known for _, known in self._seen.values()]
         return sorted(found, key=lambda known: (known.submitted_at, known.run))
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
-        path, term, old = self._directory / run, _Term(epoch, writer), self._copies.get(run)
+    def promise(self, run: str, epoch: Epoch, done: Done) -> None:
+        copy = self._copies[run]
+        self._change(run, lambda: copy.promise(epoch), done)
+
+    def due_s(self, run: str) -> float:
+        return self._seen[run][1].takeover_after_s
+
+    def open(self, run: str, epoch: Epoch, writer: Node, base: Position, done: Done) -> None:
+        path, old = self._directory / run, self._copies.get(run)
+        term = _Term(epoch.number, writer, epoch.writer, epoch.number)
         over = ""
         if old is None and len(self._copies) >= RUNS_MAX:
             over = next((one.run for one in self.known() if one.state != "running"), "")
@@ -340,3 +367,6 @@ class Recorded:
             if len(found) >= EVENTS_MAX:
                 break
         return page(found)
+
+    def last(self) -> Position:
+        return self._journal.last_position(self._run)

@@ -47,6 +47,13 @@ class Opened(Event, frozen=True, tag="opened"):
     """Which boot of the machine; after another boot, stored files are verified by content."""
 
 
+class Voters(Event, frozen=True, tag="voters"):
+    """Who say, by a majority, who may write the run from now on: names of peers that keep a copy,
+    and '~WORD' for the journal of the writer itself. See `run.grant`."""
+
+    voters: tuple[str, ...]
+
+
 class PeerJoined(Event, frozen=True, tag="peer joined"):
     peer: str
     cores: float
@@ -251,6 +258,7 @@ class Unknown(Event, frozen=True, tag="unknown"):
 AnyEvent = (
     Submitted
     | Opened
+    | Voters
     | PeerJoined
     | PeerLeft
     | TaskReady

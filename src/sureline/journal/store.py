@@ -267,6 +267,12 @@ class Journal:
             if len(rows) < _PAGE_ROWS:
                 return
 
+    def last_position(self, run: str) -> int:
+        """Of the run's last event that was flushed."""
+        query = "SELECT max(position) FROM events WHERE run = ?"
+        ((last,),) = self._rows(query, self._id(run))
+        return int(last)
+
     def committed(self, run: str) -> list[str]:
         """The names of the tasks that have a result."""
         rows = self._rows("SELECT task FROM commits WHERE run = ?", self._id(run))

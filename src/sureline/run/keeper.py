@@ -1,7 +1,8 @@
 """The agent that keeps copies of other peers' runs, so that they outlive their submitters.
 
-A copy is the run's graph and its events in order, without gaps. Like any peer, a keeper remembers
-the highest epoch of each run and fences older writers. Readers with the right get it in pages.
+A copy is the run's graph and its events in order, without gaps. Keepers also say who may write a
+run: `run.grant` has the rules, and what is promised is durable before it is answered. Older writers
+are fenced. Readers with the right get a copy in pages.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ from sureline.journal.events import (
     TaskEnded,
     TaskRevoked,
     Unknown,
+    Voters,
     decode,
 )
 from sureline.peer.messages import Fenced
+from sureline.run import grant
+from sureline.run.grant import Epoch, Holding
 from sureline.run.keeping import (
     EVENTS_MAX,
     GRAPH_BYTES_MAX,
     LISTED_MAX,
     MESSAGES,
     PIECE_BYTES_MAX,
+    GrantAsk,
+    Granted,
     KeeperAsk,
     KeeperPart,
     KeepEvents,
@@ -40,7 +46,8 @@ from sureline.run.keeping import (
     last_common,
     line_on,
 )
-from sureline.world.address import Node, node_of
+from sureline.run.options import TAKEOVER_AFTER_S
+from sureline.world.address import Node, node_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
@@ -52,17 +59,29 @@ ASSEMBLIES_BYTES_MAX = 96 << 20
 """... and what they may take together, unless it is one alone."""
 CHANGING_MAX = 256
 """Runs whose copies are being written at the same time."""
+EPOCH_MAX = 1 << 31
+SHARE = 0.8
+"""Of the time after which a run is taken over: so long its writer must have been silent here too.
+Messages are lost, and keepers do not hear it at the same moment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class KeptState(msgspec.Struct, frozen=True):
     epoch: int
+    """The highest number that was promised."""
     writer: Node
+    """Where the writer was that was heard last."""
     position: Position
     graph_bytes: int
     """0 while the graph is not whole."""
     line: tuple[Position, ...] = ()
     """The last position of each epoch in it."""
+    promised_to: str = ""
+    in_line: int = 0
+
+    @property
+    def holding(self) -> Holding:
+        return Holding(Epoch(self.epoch, self.promised_to), self.in_line, self.position)
 
 
 Done = Callable[[str], None]
@@ -75,14 +94,17 @@ class KeptRuns(Protocol):
 
     def state(self, run: str) -> KeptState | None: ...
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
+    def open(self, run: str, epoch: Epoch, writer: Node, base: Position, done: Done) -> None:
         """A writer of this epoch begins: drop what is beyond `base`, make the run if it is new.
         Once it is done it is durable: it fences."""
+
+    def promise(self, run: str, epoch: Epoch, done: Done) -> None:
+        """Of a run that is kept; durable once it is done."""
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None: ...
 
     def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
-        """What follows; positions rise."""
+        """What follows; positions rise. Durable once it is done."""
 
     def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
         """The next piece."""
@@ -91,6 +113,9 @@ class KeptRuns(Protocol):
         self, run: str, after: Position, done: Callable[[list[NumberedEvent]], None]
     ) -> None:
         """The next events, as many as fit a message."""
+
+    def due_s(self, run: str) -> float:
+        """After how long a silence of its writer a run that is kept is taken over; 0 for never."""
 
     def known(self) -> list[RunKnown]:
         """All of them, the newest last."""
@@ -116,11 +141,18 @@ class About(msgspec.Struct):
     submitted_at: float = 0.0
     total: int = 0
     done: int = 0
+    takeover_after_s: float = TAKEOVER_AFTER_S
+    voters: tuple[str, ...] = ()
 
     def apply(self, body: bytes) -> None:
         match decode(body):
-            case Submitted(name=name, at=at, total=total):
+            case Submitted(name=name, at=at, total=total, options=options):
                 self.name, self.submitted_at, self.total = name, at, total
+                after_s = options.get("takeover_after_s", TAKEOVER_AFTER_S)
+                if isinstance(after_s, int | float) and after_s >= 0:
+                    self.takeover_after_s = float(after_s)
+            case Voters(voters=voters):
+                self.voters = voters
             case TaskEnded(outcome=outcome) if outcome in COMMITS:
                 self.done += 1
             case TaskRevoked():
@@ -144,28 +176,68 @@ class About(msgspec.Struct):
             state.position,
             state.writer,
             state.graph_bytes > 0,
+            self.voters,
+            self.takeover_after_s,
         )
+
+
+class Warrants(Protocol):
+    """How a keeper knows who may write a run, and signs what it promises."""
+
+    def why_not(self, ask: GrantAsk, by: str) -> str:
+        """Why this peer may not write the run; '' if it may."""
+
+    def signed(self, run: str, promised: Epoch) -> tuple[bytes, bytes]:
+        """The keeper's signature under its promise, and its certificate."""
+
+
+class _Trusting:
+    """Where nobody has certificates."""
+
+    def why_not(self, ask: GrantAsk, by: str) -> str:
+        return ""
+
+    def signed(self, run: str, promised: Epoch) -> tuple[bytes, bytes]:
+        return b"", b""
+
+
+TRUSTING: Warrants = _Trusting()
 
 
 class Keeper(Agent):
     """One change of a run at a time: what a writer says meanwhile is not heard, and it says so
     again."""
 
-    def __init__(self, me: AgentId, world: World, store: KeptRuns) -> None:
+    def __init__(
+        self, me: AgentId, world: World, store: KeptRuns, warrants: Warrants = TRUSTING
+    ) -> None:
         super().__init__(me, world)
         self._store = store
+        self._warrants = warrants
+        self._began_s = world.elapsed()
+        self._heard_s: dict[str, float] = {}
+        """When the writer of each run was last heard, since this process began."""
         self._assemblies: dict[str, bytearray] = {}
         self._changing: set[str] = set()
 
+    def silent_s(self, run: str) -> float:
+        """For how long nothing was heard of the run's writer, as far as this process can tell."""
+        return self.world.elapsed() - self._heard_s.get(run, self._began_s)
+
     @handles(KeepRun)
     def on_keep_run(self, sender: AgentId, message: KeepRun) -> None:
-        run, epoch = message.run, message.epoch
-        state = self._admit(sender, run, epoch)
-        if not self._may_change(run) or (state is not None and epoch < state.epoch):
+        run, epoch = message.run, Epoch(message.epoch, message.writer)
+        state = self._store.state(run)
+        if not self._admit(sender, run, epoch, state) or not self._may_change(run):
             return
         if not _NAME.fullmatch(run) or not 0 < message.size_bytes <= GRAPH_BYTES_MAX:
-            self._answer(sender, run, epoch, f"{run} cannot be kept here")
-        elif state is None or epoch > state.epoch:
+            self._answer(sender, run, epoch.number, f"{run} cannot be kept here")
+            return
+        holding = Holding() if state is None else state.holding
+        begun = grant.begun(holding, epoch, _base(message, state))
+        if state is not None and begun == holding:
+            self._take_piece(sender, message, state)
+        elif begun is not None:
             self._changing.add(run)
             self._store.open(
                 run,
@@ -174,15 +246,66 @@ class Keeper(Agent):
                 _base(message, state),
                 lambda refused: self._opened(sender, message, refused),
             )
-        else:
-            self._take_piece(sender, message, state)
 
-    def _admit(self, sender: AgentId, run: str, epoch: int) -> KeptState | None:
-        """What is kept of the run; an older writer is fenced."""
-        state = self._store.state(run)
-        if state is not None and epoch < state.epoch:
+    def _admit(self, sender: AgentId, run: str, epoch: Epoch, state: KeptState | None) -> bool:
+        """Whether this writer is heard; an older one is fenced."""
+        if state is not None and not grant.may_write(state.holding, epoch):
             self.world.send(sender, Fenced(run, state.epoch))
-        return state
+            return False
+        self._heard_s[run] = self.world.elapsed()
+        return True
+
+    @handles(GrantAsk)
+    def on_grant_ask(self, sender: AgentId, message: GrantAsk) -> None:
+        run, epoch = message.run, Epoch(message.number, message.writer)
+        state = self._store.state(run)
+        why = self._why_not(sender, message, state)
+        if why or state is None:
+            said = Granted(run, message.number, 0, "", 0, why)
+            self.world.send(sender, said)
+        elif grant.asked(state.holding, epoch) == state.holding:
+            self._promised(sender, message, "")
+        elif self._may_change(run):
+            self._changing.add(run)
+
+            def done(refused: str) -> None:
+                self._changing.discard(run)
+                self._promised(sender, message, refused)
+
+            self._store.promise(run, epoch, done)
+
+    def _why_not(self, sender: AgentId, ask: GrantAsk, state: KeptState | None) -> str:
+        """Why this question is not even thought of; '' if it is."""
+        name = peer_of(self.me)
+        if state is None or not state.graph_bytes:
+            return f"{name} does not keep {ask.run}"
+        if ask.writer.partition(":")[0] != peer_of(sender) or not 0 < ask.number < EPOCH_MAX:
+            return f"{peer_of(sender)} asks for what is not its own"
+        due_s = self._store.due_s(ask.run)
+        if ask.relief and (not due_s or self.silent_s(ask.run) < SHARE * due_s):
+            return f"{name} has heard of the writer of {ask.run} of late"
+        return self._warrants.why_not(ask, peer_of(sender))
+
+    def _promised(self, sender: AgentId, ask: GrantAsk, refused: str) -> None:
+        state = self._store.state(ask.run)
+        if refused or state is None:
+            self.world.send(sender, Granted(ask.run, ask.number, 0, "", 0, refused or "it is gone"))
+            return
+        epoch = state.holding.promised
+        signature, certificate = self._warrants.signed(ask.run, epoch)
+        self.world.send(
+            sender,
+            Granted(
+                ask.run,
+                ask.number,
+                epoch.number,
+                epoch.writer,
+                state.position,
+                "",
+                signature,
+                certificate,
+            ),
+        )
 
     def _may_change(self, run: str) -> bool:
         return run not in self._changing and len(self._changing) < CHANGING_MAX
@@ -223,19 +346,23 @@ class Keeper(Agent):
 
     @handles(KeepEvents)
     def on_keep_events(self, sender: AgentId, message: KeepEvents) -> None:
-        run, epoch = message.run, message.epoch
-        state = self._admit(sender, run, epoch)
-        if not self._may_change(run) or (state is not None and epoch != state.epoch):
+        run, number = message.run, message.epoch
+        epoch, state = Epoch(number, message.writer), self._store.state(run)
+        if not self._admit(sender, run, epoch, state) or not self._may_change(run):
+            return
+        if state is not None and epoch != state.holding.promised:
             return
         positions = [position for position, _ in message.events]
         rising = all(a < b for a, b in zip([message.after, *positions], positions, strict=False))
-        if state is None or message.after != state.position or not rising:
-            self._answer(sender, run, epoch)
+        last = positions[-1] if positions else message.after
+        fits = state and grant.followed(state.holding, epoch, message.after, last)
+        if not fits or not rising or not positions:
+            self._answer(sender, run, number)
         elif not _readable(message.events):
-            self._answer(sender, run, epoch, f"what {run} is said to have recorded is no event")
+            self._answer(sender, run, number, f"what {run} is said to have recorded is no event")
         else:
             self._changing.add(run)
-            self._store.add(run, message.events, self._changed(sender, run, epoch))
+            self._store.add(run, message.events, self._changed(sender, run, number))
 
     def _changed(self, sender: AgentId, run: str, epoch: int) -> Done:
         def done(refused: str) -> None:
@@ -291,7 +418,7 @@ class Keeper(Agent):
         part = KeeperPart(
             ask.serial,
             ask.run,
-            state.epoch,
+            state.in_line,
             state.graph_bytes,
             ask.offset,
             piece,
@@ -329,14 +456,25 @@ class KeptInMemory:
     def state(self, run: str) -> KeptState | None:
         return self._states.get(run)
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
+    def open(self, run: str, epoch: Epoch, writer: Node, base: Position, done: Done) -> None:
         events = [entry for entry in self._events.get(run, []) if entry[0] <= base]
         self._events[run] = events
         position = events[-1][0] if events else 0
         line = line_on((), (position for position, _ in events))
         graph_bytes = len(self._graphs.get(run, b""))
-        self._states[run] = KeptState(epoch, writer, position, graph_bytes, line)
+        self._states[run] = KeptState(
+            epoch.number, writer, position, graph_bytes, line, epoch.writer, epoch.number
+        )
         done("")
+
+    def promise(self, run: str, epoch: Epoch, done: Done) -> None:
+        self._states[run] = msgspec.structs.replace(
+            self._states[run], epoch=epoch.number, promised_to=epoch.writer
+        )
+        done("")
+
+    def due_s(self, run: str) -> float:
+        return self._about(run).takeover_after_s
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         self._graphs[run] = graph
@@ -362,8 +500,11 @@ class KeptInMemory:
     def known(self) -> list[RunKnown]:
         found = []
         for run, state in self._states.items():
-            about = About()
-            for _, body in self._events[run]:
-                about.apply(body)
-            found.append(about.told(run, state))
+            found.append(self._about(run).told(run, state))
         return sorted(found, key=lambda known: (known.submitted_at, known.run))
+
+    def _about(self, run: str) -> About:
+        about = About()
+        for _, body in self._events[run]:
+            about.apply(body)
+        return about

@@ -4,7 +4,8 @@ The mirror reads the run's own journal from where each keeper says it is, so a k
 new or back again needs no buffer here, and none ever has what the writer could still lose to a
 kill. A keeper that refuses, or whose answers show no progress, is replaced, and left alone for a
 while that grows. Which peers are asked first follows from a hash of
-the run and the peer, so that the copies of many runs are spread over the grid.
+the run and the peer, so that the copies of many runs are spread over the grid; those that could
+take the run over come first. What keepers say of the writer's epoch goes to its `office`.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ from sureline.run.keeping import (
     Position,
 )
 from sureline.run.keys import digest_of
+from sureline.run.office import Office
 from sureline.world.address import Node, at, name_of, node_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
-COPIES = 2
-BATCH_S = 0.5
+COPIES = 3
+BATCH_S, HURRY_S = 0.5, 0.1
 ANSWER_S = 3.0
 TRIES_MAX = 3
 TICK_S = 1.0
+BEAT_S = 5.0
+"""A keeper hears of the writer at least so often."""
 AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
 """How long a keeper that was given up is not asked again; doubles each time."""
 
@@ -47,6 +51,9 @@ class Recorded(Protocol):
     def after(self, position: Position) -> list[NumberedEvent]:
         """The next events, as many as fit a message."""
 
+    def last(self) -> Position:
+        """The position of the last event."""
+
 
 class _Keeper(msgspec.Struct):
     node: Node
@@ -57,6 +64,10 @@ class _Keeper(msgspec.Struct):
     """When the message was sent that it has not answered."""
     tries: int = 0
     """Since the last answer that showed progress."""
+    beats: bool = False
+    """Whether that message had nothing in it."""
+    heard_at: float = 0.0
+    """When it last answered."""
 
 
 class _Unwilling(msgspec.Struct):
@@ -70,7 +81,7 @@ _WILLING = _Unwilling()
 
 
 class Mirror(Agent):
-    """`on_fenced(epoch)` hears that a keeper knows a newer writer."""
+    """`on_fenced(epoch)` hears that a keeper knows a newer writer; with an `office`, that does."""
 
     def __init__(
         self,
@@ -80,7 +91,8 @@ class Mirror(Agent):
         epoch: int,
         graph: bytes,
         recorded: Recorded,
-        on_fenced: Callable[[int], None],
+        on_fenced: Callable[[int], None] = lambda epoch: None,
+        office: Office | None = None,
     ) -> None:
         super().__init__(me, world)
         self._run = run
@@ -88,11 +100,17 @@ class Mirror(Agent):
         self._graph = graph
         self._recorded = recorded
         self._on_fenced = on_fenced
+        self._office = office
+        self._writer = "" if office is None else office.epoch.writer
+        if office is not None:
+            office.hurry = self._hurry
+        self._drivers: set[str] = set()
+        """Members that could take the run over."""
         self._members: dict[str, Node] = {}
         self._unwilling: dict[str, _Unwilling] = {}
         """Members that refused, or did not answer."""
         self._keepers: dict[str, _Keeper] = {}
-        self._pushing = False
+        self._pushing = self._hurrying = False
         self._ended = False
         self._drained: Callable[[], None] | None = None
 
@@ -102,8 +120,9 @@ class Mirror(Agent):
     def stop(self) -> None:
         self._ended = True
 
-    def peer_joined(self, node: Node) -> None:
+    def peer_joined(self, node: Node, drives: bool = False) -> None:
         if peer_of(node) != peer_of(self.me):
+            (self._drivers.add if drives else self._drivers.discard)(name_of(node))
             self._members[name_of(node)] = node
             keeper = self._keepers.get(name_of(node))
             if keeper is not None and keeper.node != node:
@@ -122,6 +141,12 @@ class Mirror(Agent):
         if not self._pushing and not self._ended:
             self._pushing = True
             self.world.after(BATCH_S, self._push_all)
+
+    def _hurry(self) -> None:
+        """Somebody waits until it is kept; a few others may come along."""
+        if not self._hurrying and not self._ended:
+            self._hurrying = True
+            self.world.after(HURRY_S, self._push_all)
 
     def kept_by(self) -> list[Node]:
         """Keepers that have everything."""
@@ -160,7 +185,14 @@ class Mirror(Agent):
             for name in self._members
             if name not in self._keepers and self._unwilling.get(name, _WILLING).until_s <= now
         ]
-        others.sort(key=lambda n: (n in self._unwilling, digest_of(f"{self._run} {n}".encode())))
+        others.sort(
+            key=lambda name: (
+                self._office is None or name not in self._office.voters,
+                name in self._unwilling,
+                name not in self._drivers,
+                digest_of(f"{self._run} {name}".encode()),
+            )
+        )
         for name in others[: COPIES - len(self._keepers)]:
             keeper = self._keepers[name] = _Keeper(self._members[name])
             self._push(keeper)
@@ -177,6 +209,9 @@ class Mirror(Agent):
                     self._replace(name)
         self._choose()
         self._push_all()
+        if self._office is not None:
+            self._office.able([name_of(node) for node in self.kept_by()])
+            self._office.tick()
         self.world.after(TICK_S, self._tick)
 
     def _replace(self, name: str) -> None:
@@ -186,7 +221,7 @@ class Mirror(Agent):
         unwilling.wait_s = min(AGAIN_S_MAX, 2 * unwilling.wait_s)
 
     def _push_all(self) -> None:
-        self._pushing = False
+        self._pushing = self._hurrying = False
         if not self._ended:
             for keeper in self._keepers.values():
                 self._push(keeper)
@@ -201,17 +236,25 @@ class Mirror(Agent):
             piece = self._graph[offset : offset + PIECE_BYTES_MAX]
             line = self._recorded.line
             base, size_bytes = max(line, default=0), len(self._graph)
-            message = KeepRun(self._run, self._epoch, base, size_bytes, offset, piece, line)
+            message = KeepRun(
+                self._run, self._epoch, base, size_bytes, offset, piece, line, self._writer
+            )
         else:
             events = self._recorded.after(keeper.position)
-            if not events:
+            keeper.beats = not events
+            if not events and not self._is_due(keeper):
                 return
-            if len(events[0][1]) > EVENT_BYTES_MAX:
+            if events and len(events[0][1]) > EVENT_BYTES_MAX:
                 self._ended = True  # the copies end here: they are of use, if less up to date
                 return
-            message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events))
+            message = KeepEvents(
+                self._run, self._epoch, keeper.position, tuple(events), self._writer
+            )
         keeper.sent_at = self.world.elapsed()
         self.world.send(at(keeper.node, "keeper"), message)
+
+    def _is_due(self, keeper: _Keeper) -> bool:
+        return self._office is not None and self.world.elapsed() - keeper.heard_at >= BEAT_S
 
     @handles(Kept)
     def on_kept(self, sender: AgentId, message: Kept) -> None:
@@ -226,7 +269,10 @@ class Mirror(Agent):
             return
         before = (-1, -1) if keeper.position is None else (keeper.graph_bytes, keeper.position)
         keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
-        if (keeper.graph_bytes, keeper.position) <= before:
+        keeper.heard_at = self.world.elapsed()
+        if self._office is not None and keeper.graph_bytes >= len(self._graph):
+            self._office.has(name_of(sender), keeper.position)
+        if (keeper.graph_bytes, keeper.position) <= before and not keeper.beats:
             return  # it took nothing, or speaks of earlier: as good as no answer
         keeper.sent_at = None
         keeper.tries = 0
@@ -236,6 +282,10 @@ class Mirror(Agent):
 
     @handles(Fenced)
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
-        if message.run == self._run and message.epoch > self._epoch and not self._ended:
+        if message.run != self._run or message.epoch <= self._epoch or self._ended:
+            return
+        if self._office is not None:
+            self._office.denied(name_of(sender), message.epoch)
+        else:
             self._ended = True
             self._on_fenced(message.epoch)
