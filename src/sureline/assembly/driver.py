@@ -15,7 +15,10 @@ from sureline.assembly.writer import History, make_writer
 from sureline.overlay.membership import Member
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.run.engine import Hearers
+from sureline.run.fence import Gate
+from sureline.run.grant import OWN, Epoch
 from sureline.run.mirror import Mirror, Recorded
+from sureline.run.office import Office
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat, Target
 from sureline.run.presence import Presence
@@ -23,6 +26,7 @@ from sureline.run.presence import part as presence_part
 from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Needs
 from sureline.world.address import at, name_of
+from sureline.world.identity.signing import DRIVE
 
 LAST_WORDS_S = 5.0
 NAMED_MAX = 5
@@ -42,6 +46,12 @@ class Charge(NamedTuple):
     history: History = dict
     """What tasks took in earlier runs, by kind."""
     pid: int = 0
+    writer: str = ""
+    """Of its epoch; see `run.grant`."""
+    voters: tuple[str, ...] = ()
+    """Whom the journal names; () for a new run."""
+    vote: str = OWN
+    """The word of this journal."""
     deciding: Callable[[Seat], Deciding] | None = None
     """In place of the half of the strategy that the options name, to compare it with."""
 
@@ -79,7 +89,7 @@ class RunDriver:
         self._spends = strategy(charge.options.strategy).spends
         self._left_out: dict[str, None] = {}
         """Peers that ask a price, in a run that pays none."""
-        run, place = charge.run, node.ground.place
+        run, place, gate = charge.run, node.ground.place, Gate()
         self.me = at(node.id, run_part(run))
         self.writer, agents = make_writer(
             node.id,
@@ -92,17 +102,24 @@ class RunDriver:
             charge.history,
             hearers,
             epoch=charge.epoch,
+            gate=gate,
             deciding=charge.deciding,
         )
         me = at(node.id, f"mirror.{run}")
-        self.mirror = Mirror(
-            me,
+        self.office = Office(
             place(me),
             run,
-            charge.epoch,
-            charge.graph.created,
+            Epoch(charge.epoch, charge.writer),
+            charge.voters,
+            charge.vote,
             recorded,
-            self.writer.taken_over,
+            self.writer.let_go,
+            lambda: self.writer.is_over,
+        )
+        gate.committed = self.office.when_committed
+        gate.believes = lambda number, proof: False
+        self.mirror = Mirror(
+            me, place(me), run, charge.epoch, charge.graph.created, recorded, office=self.office
         )
         me = at(node.id, presence_part(run))
         presence = Presence(me, place(me), run, charge.epoch, charge.pid)
@@ -120,6 +137,7 @@ class RunDriver:
     def _start(self, present: Present, why_not: str) -> None:
         if why_not and self.writer.refuse(why_not):
             return
+        self.office.begin()
         self.writer.start(present)
         self.mirror.start()
         for member in self._node.present():
@@ -134,7 +152,10 @@ class RunDriver:
         """Pass on what the membership says of a peer."""
         gone = member.state not in PRESENT
         if "run" in member.offer.roles:
-            (self.mirror.peer_left if gone else self.mirror.peer_joined)(member.node)
+            if gone:
+                self.mirror.peer_left(member.node)
+            else:
+                self.mirror.peer_joined(member.node, DRIVE in member.offer.roles)
         if gone:
             words = "it does not answer" if member.state == "dead" else "it has left"
             self.writer.target_left(member.node, words)

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sureline.assembly.node import GridNode
+from sureline.assembly.relief import Relief, TakeOver
 from sureline.overlay.renewal import PART as RENEWAL
 from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent, Marks
 from sureline.run.copies import TOPIC, answer_with, merge_copies, plainly_asked
-from sureline.run.keeper import Keeper, KeptRuns
+from sureline.run.keeper import TRUSTING, Keeper, KeptRuns, Warrants
 from sureline.run.port import Strategy
 from sureline.strategies import machine_settings_of
 from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
+from sureline.world.identity.signing import DRIVE
 from sureline.world.protocol import AgentId, World
 
 
@@ -29,6 +31,8 @@ class Certificates(NamedTuple):
     issue: Callable[[str, bytes], bytes | None] | None = None
     asked: Callable[[bytes, Node], str | None] = plainly_asked
     """What a node asks of the runs that are kept here, None if it may not; see `run.copies`."""
+    warrants: Warrants = TRUSTING
+    """Who may write a run; see `run.keeper`."""
 
 
 class Workplace(NamedTuple):
@@ -43,7 +47,7 @@ class Workplace(NamedTuple):
 
 class GridPeer:
     """Made on a node; it acts from `start` on. Without a `workplace` it only keeps runs of
-    others."""
+    others; with `take_over`, it has them driven on."""
 
     def __init__(
         self,
@@ -51,17 +55,28 @@ class GridPeer:
         kept: KeptRuns,
         workplace: Workplace | None,
         certificates: Certificates | None = None,
+        take_over: TakeOver | None = None,
     ) -> None:
         self._node = node
         self._starts: list[Callable[[], None]] = []
         me, world = self._place("keeper")
-        self._joined(Keeper(me, world, kept))
+        warrants = TRUSTING if certificates is None else certificates.warrants
+        self.keeper = Keeper(me, world, kept, warrants)
+        self._joined(self.keeper)
+        if take_over is not None:
+            relief = Relief(world, me, self.keeper, kept, self._drivers, take_over)
+            self._starts.append(relief.start)
         asked = plainly_asked if certificates is None else certificates.asked
         answer = answer_with(node.id, kept.known, asked)
         node.kademlia.on_broadcast(TOPIC, answer, merge_copies)
         if certificates is not None:
             self._renew(certificates)
         self.agent = None if workplace is None else self._work_at(workplace)
+
+    def _drivers(self) -> list[str]:
+        """The peers that may drive runs of others and are there."""
+        present = self._node.present()
+        return [name_of(m.node) for m in present if DRIVE in m.offer.roles]
 
     def start(self) -> None:
         for start in self._starts:

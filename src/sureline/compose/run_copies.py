@@ -139,9 +139,7 @@ class _Copy:
         )
 
     def promise(self, epoch: Epoch) -> None:
-        term = msgspec.structs.replace(
-            self.term, epoch=epoch.number, promised_to=epoch.writer
-        )
+        term = msgspec.structs.replace(self.term, epoch=epoch.number, promised_to=epoch.writer)
         _replace(self.path / "term", msgspec.json.encode(term))
         self.term = term
 

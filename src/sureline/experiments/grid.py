@@ -15,7 +15,7 @@ from sureline.assembly.node import GridNode
 from sureline.assembly.peer import GridPeer, Workplace
 from sureline.assembly.writer import make_writer
 from sureline.experiments.distributions import constant
-from sureline.experiments.driver import Sitting
+from sureline.experiments.driver import Driver, Sitting
 from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
 from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
 from sureline.experiments.scenario import Scenario
@@ -32,7 +32,7 @@ from sureline.run.port import Strategy, Target
 from sureline.strategies import known, strategy
 from sureline.world.address import at
 from sureline.world.agent import Agent
-from sureline.world.protocol import AgentId, World
+from sureline.world.protocol import Action, AgentId, World
 from sureline.world.simulated.counters import Detail
 from sureline.world.simulated.simulation import Simulation
 
@@ -78,6 +78,8 @@ class SimulatedGrid:
         self._peers = scenario.machine_names()
         self._known: list[str] = []
         """The nodes that have ever been up, in the order in which they first were."""
+        self.drivers: dict[str, Driver] = {}
+        """Of the runs that peers may take over."""
         self._started: set[str] = set()
         """The same, to look one up."""
         self._random = Random(f"{seed}/grid")
@@ -111,12 +113,26 @@ class SimulatedGrid:
     def _boot_peer(self, box: Box) -> None:
         node = self._node(box.node, offer_of(box, self.sim.machine(box.node).clock()))
         halves = [box.seller.half(strategy) for strategy in self._strategies]
-        peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
+        take_over = partial(self._relieve, box.node, node)
+        peer = GridPeer(
+            node, box.kept, Workplace(box.claimed, box.store, halves), take_over=take_over
+        )
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()
         life = self.sim.machine(box.node).life
         assert life is not None, "it has just booted"
         box.store.serve(life)
+
+    def _relieve(self, node: str, met: GridNode, run: str, over: Action) -> None:
+        """A peer has found a run without a writer that it keeps."""
+        driver = self.drivers.get(run)
+        if driver is None:
+            over()
+            return
+        me = at(node, READER)
+        reader = CopyReader(me, self.sim.place(me), met.kademlia, keeps=True)
+        self.sim.join(reader)
+        driver.relieve(node, met, reader, over)
 
     def boot_kademlia(self, node: str) -> Kademlia:
         me = at(node, "kademlia")
@@ -149,9 +165,12 @@ class SimulatedGrid:
             sitting.graph,
             sitting.options,
             sitting.past,
-            sitting.epoch,
+            sitting.epoch.number,
             lambda: self._history,
-            sitting.epoch,
+            sitting.epoch.number,
+            sitting.epoch.writer,
+            sitting.voters,
+            sitting.vote,
             sitting.deciding,
         )
 
@@ -160,7 +179,7 @@ class SimulatedGrid:
             made.say_last(lambda: None)
 
         hearers = Hearers(ended, sitting.on_fenced)
-        made = RunDriver(node, charge, DiskRecorded(machine.disk, sitting.epoch), hearers)
+        made = RunDriver(node, charge, DiskRecorded(machine.disk, sitting.epoch.number), hearers)
         assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
         machine.life.recorder.on_record = made.mirror.recorded
         if sitting.met is None:
@@ -264,7 +283,7 @@ def offer_of(box: Box, started_at: float) -> Offer:
         c.gpus,
         c.tags,
         site=box.site,
-        roles=("run",),
+        roles=("run", "drive"),
         started_at=started_at,
     )
 

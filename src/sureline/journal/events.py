@@ -54,6 +54,8 @@ class Voters(Event, frozen=True, tag="voters"):
     and '~WORD' for the journal of the writer itself. See `run.grant`."""
 
     voters: tuple[str, ...]
+
+
 class Grown(Event, frozen=True, tag="grown"):
     """The graph has more tasks from now on; `growth` is what `Graph.grown` takes."""
 

@@ -81,7 +81,7 @@ def merge_copies(replies: Sequence[bytes]) -> bytes:
     newest = sorted(copies.values(), key=lambda some: (some[0].about.submitted_at, some[0].node))
     kept: list[Copy] = []
     for some in newest[-LISTED_MAX:]:
-        best = sorted(some, key=lambda c: (c.about.epoch, c.about.position, c.node), reverse=True)
+        best = sorted(some, key=lambda c: (c.about.position, c.about.epoch, c.node), reverse=True)
         kept.extend(best[:COPIES_MAX])
     return _encode(kept)
 
@@ -153,7 +153,8 @@ class _Question:
 
 class CopyReader(Agent):
     """Asks keepers and drivers; part `reader` of a node that looks around. `ask` makes a question
-    of the start of a run's name, signed where that is the custom."""
+    of the start of a run's name, signed where that is the custom; `keeps` is for a node that keeps
+    copies itself."""
 
     def __init__(
         self,
@@ -161,13 +162,16 @@ class CopyReader(Agent):
         world: World,
         kademlia: Kademlia,
         ask: Callable[[str], bytes] = str.encode,
+        *,
+        keeps: bool = False,
     ) -> None:
         super().__init__(me, world)
         self._ask_for = ask
         self._kademlia = kademlia
         self._serial = 0
         self._open: dict[int, _Question] = {}
-        kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
+        if not keeps:  # else the node answers such questions
+            kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
 
     def find(self, start: str, on_found: Callable[[list[Copy]], None]) -> None:
         """All copies of runs whose names begin so, best first within a run, the newest run last."""

@@ -81,9 +81,7 @@ def begun(holding: Holding, epoch: Epoch, base: Position) -> Holding | None:
     return Holding(epoch, epoch.number, min(holding.position, base))
 
 
-def followed(
-    holding: Holding, epoch: Epoch, after: Position, last: Position
-) -> Holding | None:
+def followed(holding: Holding, epoch: Epoch, after: Position, last: Position) -> Holding | None:
     """Events follow `after`, up to `last`. None if they do not fit, or the writer is not heard."""
     if epoch != holding.promised or holding.in_line != epoch.number or after != holding.position:
         return None

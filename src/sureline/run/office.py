@@ -42,11 +42,13 @@ class Office:
         own: Voter,
         recorded: Last,
         on_lost: Callable[[str], None],
+        is_ended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._world = world
         self._run = run
         self._recorded = recorded
         self._on_lost = on_lost
+        self._is_ended = is_ended
         self._own = own
         self._quorum = Quorum(epoch, voters or (own,), own)
         self._began_s = world.elapsed()
@@ -140,7 +142,7 @@ class Office:
                 f"{', '.join(silent)} {'do' if len(silent) > 1 else 'does'} not answer: run "
                 f"{self._run} has no majority of its voters and stops"
             )
-        else:
+        elif not self._is_ended():
             self._change_voters(now_s)
 
     def _change_voters(self, now_s: float) -> None:

@@ -10,7 +10,6 @@ from sureline.journal.events import Noted, TaskEnded, Unknown
 from sureline.workflow.terms import SURETY_WANTED, Terms
 from sureline.world.protocol import Message
 
-
 TAKEOVER_AFTER_S = 30.0
 
 
