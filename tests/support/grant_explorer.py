@@ -115,8 +115,7 @@ class Explorer:
         own = process.log if process.phase != "asking" else ()
         copies = [("its own", own, process.number)]
         copies += [
-            (name, k.log, k.promised[0])
-            for name, k in zip(self.names, state.keepers, strict=True)
+            (name, k.log, k.promised[0]) for name, k in zip(self.names, state.keepers, strict=True)
         ]
         for name, log, promised in copies:
             if not log or last(log) < last(own):
@@ -206,7 +205,9 @@ class Explorer:
     def _committed(self, state: State, epoch: tuple[int, str]) -> State:
         """What the writer can tell now, if it hears of everything."""
         log = max((log for of, log in state.sent if of == epoch), key=len)
-        first = next(at for at, entry in enumerate(log) if entry[0] // POSITIONS_PER_EPOCH == epoch[0])
+        first = next(
+            at for at, entry in enumerate(log) if entry[0] // POSITIONS_PER_EPOCH == epoch[0]
+        )
         quorum = Quorum(Epoch(*epoch), voters(log[: first + 1]))
         for of, name, position in state.acked:
             if of == epoch:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from sureline.run.keeper import Keeper, KeptRuns
 from sureline.run.keeping import RunKnown
 from sureline.run.keys import digest_of
-from sureline.world.address import peer_of
+from sureline.world.address import AgentId, peer_of
 from sureline.world.protocol import World
 
 LOOK_S = 1.0
@@ -36,7 +36,7 @@ class Relief:
     def __init__(
         self,
         world: World,
-        me: str,
+        me: AgentId,
         keeper: Keeper,
         kept: KeptRuns,
         drivers: Callable[[], Sequence[str]],

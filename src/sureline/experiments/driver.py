@@ -40,6 +40,7 @@ from sureline.run.grant import OWN, Epoch
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat
 from sureline.workflow.model import Graph
+from sureline.world.address import NO_NODE, Node
 from sureline.world.protocol import Action, World
 from sureline.world.simulated.disk import Disk
 from sureline.world.simulated.simulation import Simulation
@@ -54,7 +55,7 @@ it."""
 class Sitting(NamedTuple):
     """One process's work on a run."""
 
-    node: str
+    node: Node
     run: str
     graph: Graph
     options: Options
@@ -71,12 +72,12 @@ class Sitting(NamedTuple):
 
 Drive = Callable[[Sitting], None]
 """Makes and joins the agents that drive a run."""
-Visit = Callable[[str, Callable[[GridNode, CopyReader], None]], None]
+Visit = Callable[[Node, Callable[[GridNode, CopyReader], None]], None]
 """Makes a machine's process a guest of the grid that can read copies; calls back when it has met
 the grid."""
 
 
-Where = Callable[[str], str | None]
+Where = Callable[[str], Node | None]
 """Where a peer is, by its name."""
 
 
@@ -86,7 +87,7 @@ class Driver:
     def __init__(
         self,
         sim: Simulation,
-        node: str,
+        node: Node,
         run: str,
         graph: Graph,
         drive: Drive,
@@ -115,13 +116,13 @@ class Driver:
         self.problems: list[str] = []
         """What must not happen to a driver."""
 
-    def look_after(self, standbys: Sequence[str], look_s: Distribution) -> None:
+    def look_after(self, standbys: Sequence[Node], look_s: Distribution) -> None:
         """Have people at these machines, too, see to it that the run is driven."""
         self.machines += standbys
         self._persons += standbys
         self._look_s = look_s
 
-    def boot(self, node: str = "") -> None:
+    def boot(self, node: Node = NO_NODE) -> None:
         """A process starts on one of its machines: it submits the run, or somebody there has it
         gone on with, if nobody else drives it."""
         node = node or self.node
@@ -138,12 +139,12 @@ class Driver:
         else:
             self._visit(node, lambda met, reader: _Attendant(self, node, met, reader).look())
 
-    def _is_ended(self, node: str) -> bool:
+    def _is_ended(self, node: Node) -> bool:
         return any(isinstance(event, RunEnded) for event in self.events(node)[-1:])
 
     def _sit_down(
         self,
-        node: str,
+        node: Node,
         epoch: Epoch,
         voters: Sequence[str] = (),
         graph: Graph | None = None,
@@ -173,11 +174,11 @@ class Driver:
         graph = self.graph
         return Submitted(at, self.run, graph.name, len(graph), graph.source, {}, options)
 
-    def _end(self, node: str) -> None:
+    def _end(self, node: Node) -> None:
         if self.ended_s is None:
             self.ended_s, self.ended_on = self.sim.time, node
 
-    def _lost(self, node: str, reason: str) -> None:
+    def _lost(self, node: Node, reason: str) -> None:
         """Its process may write no more; it ends, and the next one looks on."""
         if self._visit is None:
             self.problems.append(reason)
@@ -196,7 +197,7 @@ class Driver:
     def next_look_s(self, random: Random) -> float:
         return self._look_s.draw(random)
 
-    def own(self, node: str) -> Own:
+    def own(self, node: Node) -> Own:
         """What is on this machine's disk of the run."""
         found = self.entries(node)
         if not found:
@@ -204,14 +205,14 @@ class Driver:
         events = [entry.event for entry in found]
         return Own(found[-1].position, epoch_of(events), voters_of(events), vote_of(node))
 
-    def granted(self, node: str, claimed: Claimed, met: GridNode) -> None:
+    def granted(self, node: Node, claimed: Claimed, met: GridNode) -> None:
         """Go on from what the grid has; what the machine had beyond it never happened."""
         graph = self._adopt(node, claimed.found)
         if node not in self.machines:
             self.machines.append(node)
         self._sit_down(node, claimed.epoch, claimed.voters, graph, met)
 
-    def came_home(self, node: str, found: Found, world: World, where: Where) -> None:
+    def came_home(self, node: Node, found: Found, world: World, where: Where) -> None:
         """The run has ended elsewhere: its results come to this machine, unless they went to
         somebody's own."""
 
@@ -227,14 +228,14 @@ class Driver:
         writers = [event.host for event in events if isinstance(event, Opened)][-1:]
         Fetching(world, node, where, writers, done).start(past.committed.values())
 
-    def _adopt(self, node: str, found: Found) -> Graph | None:
+    def _adopt(self, node: Node, found: Found) -> Graph | None:
         if not found.graph:
             return None
         events = [entry.event for entry in found.entries]
         self.sim.machine(node).disk.replace(events)
         return with_growth(Graph.from_bytes(found.graph), events)
 
-    def relieve(self, node: str, met: GridNode, reader: CopyReader, over: Action) -> None:
+    def relieve(self, node: Node, met: GridNode, reader: CopyReader, over: Action) -> None:
         """A peer has found the run without a writer."""
 
         def done(claim: Claim) -> None:
@@ -253,13 +254,13 @@ class Driver:
             return False
         return len(self.machines) == 1 or self.sim.time >= self.ended_s + LINGER_S
 
-    def disk(self, node: str) -> Disk:
+    def disk(self, node: Node) -> Disk:
         return self.sim.machine(node).disk
 
-    def events(self, node: str = "") -> list[AnyEvent]:
+    def events(self, node: Node = NO_NODE) -> list[AnyEvent]:
         return [entry.event for entry in self.entries(node)]
 
-    def entries(self, node: str = "") -> list[Entry]:
+    def entries(self, node: Node = NO_NODE) -> list[Entry]:
         return entries(self.disk(node or self.ended_on))
 
     def lines(self) -> tuple[str, ...]:
@@ -289,19 +290,19 @@ class Driver:
         return self.ended_s is not None and self.sim.epoch_s + self.ended_s <= deadline_at
 
 
-def writer_at(node: str) -> str:
+def writer_at(node: Node) -> str:
     """In the simulator there is one process of a machine at a time."""
     return f"{node}:"
 
 
-def vote_of(node: str) -> str:
+def vote_of(node: Node) -> str:
     return f"{OWN}{node}"
 
 
 class _Attendant:
     """Somebody at a machine who looks at the run now and then, in one life of that machine."""
 
-    def __init__(self, driver: Driver, node: str, met: GridNode, reader: CopyReader) -> None:
+    def __init__(self, driver: Driver, node: Node, met: GridNode, reader: CopyReader) -> None:
         self._driver = driver
         self._node = node
         self._met = met

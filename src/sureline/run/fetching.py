@@ -14,7 +14,7 @@ from sureline.run.holders import Holders
 from sureline.run.homing import Homing
 from sureline.run.publisher import Publisher
 from sureline.workflow.files import result_path
-from sureline.world.address import Node
+from sureline.world.address import Node, PeerName
 from sureline.world.protocol import World
 
 
@@ -27,7 +27,7 @@ class Fetching:
         world: World,
         here: Node,
         where: Callable[[str], Node | None],
-        writers: Iterable[str],
+        writers: Iterable[PeerName],
         on_done: Callable[[list[str]], None],
     ) -> None:
         self._writers = tuple(writers)

@@ -101,7 +101,7 @@ class Gaps:
         return step + 1
 
 
-class Planned(NamedTuple):
+class _Planned(NamedTuple):
     target: PeerName
     start: float
     end: float
@@ -114,7 +114,7 @@ class Heft(Deciding):
         self._targets: dict[PeerName, Target] = {}
         self._expected_s: list[float] = []
         self._ranks: list[float] = []
-        self._plan: dict[int, Planned] = {}
+        self._plan: dict[int, _Planned] = {}
         self._ready: dict[int, None] = {}
         self._logs: dict[PeerName, tuple[float, int]] = {}
         """Of each target: the sum of logarithms of how much longer attempts took, and how many."""
@@ -234,14 +234,14 @@ class Heft(Deciding):
     def _make_plan(self, now: float) -> None:
         gaps = {name: Gaps(target, now) for name, target in self._targets.items()}
         done_at: dict[int, tuple[float, PeerName]] = {}
-        plan: dict[int, Planned] = {}
+        plan: dict[int, _Planned] = {}
         for bound in self._engine.attempts():
             if bound.target in gaps:
                 seconds = self._expected_s[bound.task] * self._slower(bound.target)
                 end = max(now, bound.since + seconds)
                 gaps[bound.target].take(now, end, self._needs(bound.task))
                 done_at.setdefault(bound.task, (end, bound.target))
-                plan[bound.task] = Planned(bound.target, bound.since, end)
+                plan[bound.task] = _Planned(bound.target, bound.since, end)
         for task in self._next_tasks():
             best = self._best(task, gaps, done_at, now)
             if best is not None:
@@ -266,10 +266,10 @@ class Heft(Deciding):
         gaps: dict[PeerName, Gaps],
         done_at: dict[int, tuple[float, PeerName]],
         now: float,
-    ) -> Planned | None:
+    ) -> _Planned | None:
         graph, needs = self._engine.graph, self._needs(task)
         held = self._engine.held(task) if task in self._ready else {}
-        found: Planned | None = None
+        found: _Planned | None = None
         for name, gap in gaps.items():
             ready_at = now
             for parent in graph.parents[task]:
@@ -282,7 +282,7 @@ class Heft(Deciding):
             start = gap.earliest(ready_at, max(1e-3, seconds), needs)
             end = start + max(1e-3, seconds)
             if math.isfinite(start) and (found is None or end < found.end):
-                found = Planned(name, start, end)
+                found = _Planned(name, start, end)
         return found
 
     def _slower(self, target: PeerName) -> float:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sureline.experiments.drive import run_scenario
-from sureline.experiments.outcome import Outcome
+from sureline.experiments.outcome import ScenarioOutcome
 from sureline.journal.events import AnyEvent, Opened, PeerLeft, TaskBound, TaskEnded, TaskRetried
 from sureline.journal.export import exported_events
 from sureline.run.port import Strategy
@@ -135,10 +135,10 @@ class StrategyConformance:
             pytest.skip(f"{self.strategy} places everything on one machine")
         return found
 
-    def simulated(self, case: str, seed: int) -> Outcome:
+    def simulated(self, case: str, seed: int) -> ScenarioOutcome:
         return run_scenario(scenario_of(case, named(self.strategy), self.settings), seed)
 
-    def lawful(self, outcome: Outcome) -> list[AnyEvent]:
+    def lawful(self, outcome: ScenarioOutcome) -> list[AnyEvent]:
         """The events of its run, in which no law is broken."""
         told = f"{outcome.scenario}, seed {outcome.seed}"
         assert not [check for check in outcome.checks if not check.held], told
