@@ -40,7 +40,7 @@ from sureline.run.grant import OWN, Epoch
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat
 from sureline.workflow.model import Graph
-from sureline.world.address import NO_NODE, Node
+from sureline.world.address import NO_NODE, Node, PeerName
 from sureline.world.protocol import Action, World
 from sureline.world.simulated.disk import Disk
 from sureline.world.simulated.simulation import Simulation
@@ -225,7 +225,7 @@ class Driver:
 
         events = [entry.event for entry in found.entries]
         past = past_of(events)
-        writers = [event.host for event in events if isinstance(event, Opened)][-1:]
+        writers = [PeerName(e.host) for e in events if isinstance(e, Opened)][-1:]
         Fetching(world, node, where, writers, done).start(past.committed.values())
 
     def _adopt(self, node: Node, found: Found) -> Graph | None:
