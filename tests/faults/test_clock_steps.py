@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from signed import ROLL, Chartered
 from toy_grid import ToyGrid, digest_of
 
 from sureline.overlay.kademlia.requests import Requests
@@ -119,7 +120,9 @@ class _Recorded:
 def test_a_keeper_that_is_silent_is_replaced_in_time(grid, seconds):
     silent, other = Ear(grid, "a/keeper"), Ear(grid, "b/keeper")
     third = Ear(grid, "c/keeper")
-    mirror = Mirror("p/mirror", grid.place("p/mirror"), "r", 1, b"graph", _Recorded(), print)
+    signer = Chartered("r", b"graph", b"x", "p").begin("p")
+    place = grid.place("p/mirror")
+    mirror = Mirror("p/mirror", place, "r", 1, b"graph", _Recorded(), signer, ROLL, print)
     grid.join(mirror)
     mirror.start()
     for node in "abc":

@@ -185,21 +185,23 @@ class Explorer:
         self, state: State, at: int, name: str, epoch: tuple[int, str], log: Log
     ) -> Iterator[tuple[str, State]]:
         keeper = state.keepers[at]
-        base = last_common(line(keeper.log), line(log))
-        begun = grant.begun(keeper.holding, Epoch(*epoch), base)
+        begun = grant.begun(keeper.holding, Epoch(*epoch))
         if begun is None:
             return
-        cut = tuple(entry for entry in keeper.log if entry[0] <= begun.position)
-        into_line = Keeper((begun.promised.number, begun.promised.writer), begun.in_line, cut)
-        if into_line != keeper:
-            yield f"{name} comes into line with {epoch}", self._with_keeper(state, at, into_line)
+        if begun != keeper.holding:
+            promises = self._with_keeper(state, at, keeper._replace(promised=epoch))
+            yield f"{name} hears {epoch}", promises
             return
-        more = grant.followed(keeper.holding, Epoch(*epoch), last(keeper.log), last(log))
-        if more is not None and more.position > last(keeper.log):
-            if log[: len(keeper.log)] != keeper.log:
-                raise BrokenError(f"{name} has {keeper.log}, which is not the beginning of {log}")
-            acked = state.acked | {(epoch, name, more.position)}
-            holds = self._with_keeper(state, at, keeper._replace(log=log))
+        base = last_common(line(keeper.log), line(log))
+        for after in {0, *(position for position, _ in keeper.log)}:
+            held = grant.followed(keeper.holding, Epoch(*epoch), base, after, last(log))
+            if held is None:
+                continue
+            kept = tuple(entry for entry in keeper.log if entry[0] <= after)
+            if log[: len(kept)] != kept:
+                raise BrokenError(f"{name} has {kept}, which is not the beginning of {log}")
+            acked = state.acked | {(epoch, name, held.position)}
+            holds = self._with_keeper(state, at, Keeper(epoch, held.in_line, log))
             yield f"{name} takes of {epoch}", self._committed(holds._replace(acked=acked), epoch)
 
     def _committed(self, state: State, epoch: tuple[int, str]) -> State:

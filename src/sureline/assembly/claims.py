@@ -25,7 +25,7 @@ def make_claimant(
     on_done: Callable[[Claim], None],
     *,
     relief: bool = False,
-    papers: Callable[[int], bytes] = lambda number: b"",
+    papers: Callable[[bytes, int], bytes],
 ) -> Claimant:
     """Joined, and to be started, on a node that has met its grid."""
     me = at(node.id, f"{PART}.{run}")

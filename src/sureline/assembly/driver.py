@@ -17,16 +17,17 @@ from sureline.peer.capacity import Capacity, Ledger
 from sureline.run.engine import Hearers
 from sureline.run.fence import Gate
 from sureline.run.grant import OWN, Epoch
-from sureline.run.mirror import Mirror, Recorded
+from sureline.run.mirror import Mirror
 from sureline.run.office import Office
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat, Target
 from sureline.run.presence import Presence
 from sureline.run.presence import part as presence_part
+from sureline.run.sealing import Recorded
 from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Needs
 from sureline.world.address import at, name_of
-from sureline.world.identity.signing import DRIVE
+from sureline.world.identity.signing import DRIVE, RunSigner
 
 LAST_WORDS_S = 5.0
 NAMED_MAX = 5
@@ -43,6 +44,7 @@ class Charge(NamedTuple):
     options: Options
     past: Past
     epoch: int
+    signer: RunSigner
     history: History = dict
     """What tasks took in earlier runs, by kind."""
     pid: int = 0
@@ -117,9 +119,10 @@ class RunDriver:
             lambda: self.writer.is_over,
         )
         gate.committed = self.office.when_committed
-        gate.believes = lambda number, proof: False
+        gate.believes = lambda number: False
+        created, signer = charge.graph.created, charge.signer
         self.mirror = Mirror(
-            me, place(me), run, charge.epoch, charge.graph.created, recorded, office=self.office
+            me, place(me), run, charge.epoch, created, recorded, signer, self.office
         )
         me = at(node.id, presence_part(run))
         presence = Presence(me, place(me), run, charge.epoch, charge.pid)

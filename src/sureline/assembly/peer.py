@@ -12,12 +12,12 @@ from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent, Marks
 from sureline.run.copies import TOPIC, answer_with, merge_copies, plainly_asked
-from sureline.run.keeper import TRUSTING, Keeper, KeptRuns, Warrants
+from sureline.run.keeper import Keeper, KeptRuns
 from sureline.run.port import Strategy
 from sureline.strategies import machine_settings_of
 from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
-from sureline.world.identity.signing import DRIVE
+from sureline.world.identity.signing import DRIVE, Trust
 from sureline.world.protocol import AgentId, World
 
 
@@ -31,8 +31,6 @@ class Certificates(NamedTuple):
     issue: Callable[[str, bytes], bytes | None] | None = None
     asked: Callable[[bytes, Node], str | None] = plainly_asked
     """What a node asks of the runs that are kept here, None if it may not; see `run.copies`."""
-    warrants: Warrants = TRUSTING
-    """Who may write a run; see `run.keeper`."""
 
 
 class Workplace(NamedTuple):
@@ -53,6 +51,7 @@ class GridPeer:
         self,
         node: GridNode,
         kept: KeptRuns,
+        trust: Trust,
         workplace: Workplace | None,
         certificates: Certificates | None = None,
         take_over: TakeOver | None = None,
@@ -60,8 +59,7 @@ class GridPeer:
         self._node = node
         self._starts: list[Callable[[], None]] = []
         me, world = self._place("keeper")
-        warrants = TRUSTING if certificates is None else certificates.warrants
-        self.keeper = Keeper(me, world, kept, warrants)
+        self.keeper = Keeper(me, world, kept, trust)
         self._joined(self.keeper)
         if take_over is not None:
             relief = Relief(world, me, self.keeper, kept, self._drivers, take_over)

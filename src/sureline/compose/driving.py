@@ -19,6 +19,7 @@ from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import JournalRecorded
 from sureline.compose.session import Outcome, Session, Watcher
+from sureline.compose.signing import signer_of
 from sureline.compose.terms import Before, TermsRefusedError, verdict
 from sureline.forecast.machines import MachinePart, together
 from sureline.journal.events import Event, FileFetched
@@ -183,12 +184,14 @@ class GridSession(Session):
         loop = asyncio.get_running_loop()
         self._world = node.world
         recorded = JournalRecorded(self._journal, self._run, writer.epoch)
+        signer = signer_of(self._journal, self._run, writer.epoch, node.credentials)
         charge = Charge(
             self._run,
             self._graph,
             self._options,
             self._past,
             writer.epoch,
+            signer,
             self._history,
             os.getpid(),
         )

@@ -51,6 +51,7 @@ from sureline.world.identity.enrolment import EnrolmentDesk
 from sureline.world.identity.home import GridHome, HomeClaim
 from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
+from sureline.world.identity.run_keys import GridTrust
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -299,7 +300,7 @@ class ServingPeer:
             issuing(Authority.open(home)) if home.holds_authority else None,
             lambda question, by: asked(credentials, question, by, ROLE),
         )
-        return GridPeer(node.grid, kept, workplace, certificates)
+        return GridPeer(node.grid, kept, GridTrust(credentials), workplace, certificates)
 
     async def _look_after(self, node: LiveNode) -> Going:
         """Until it is to go: hear of revocations made in this home, remember contacts."""

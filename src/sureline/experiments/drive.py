@@ -112,7 +112,9 @@ def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -
     for number, node in enumerate(nodes, 1):
         name = f"{slug(scenario.name)}-s{seed}" + (f"-{number}" if len(nodes) > 1 else "")
         visit = grid.visit if options.grid else None
-        driver = Driver(grid.sim, node, name, graph, grid.drive, options, visit=visit)
+        driver = Driver(
+            grid.sim, node, name, graph, grid.drive, options, visit=visit, papers=grid.papers
+        )
         if workload.standbys:
             last = number * workload.standbys
             standbys = scenario.standby_names()[last - workload.standbys : last]

@@ -94,6 +94,7 @@ class Driver:
         options: Options,
         deciding: Callable[[Seat], Deciding] | None = None,
         visit: Visit | None = None,
+        papers: Callable[[Node, str, int], bytes] | None = None,
     ) -> None:
         self.sim = sim
         self.node = node
@@ -105,6 +106,7 @@ class Driver:
         self._drive = drive
         self._visit = visit
         """None for a run that nobody takes over."""
+        self._papers = papers
         self._look_s: Distribution = constant(LOOK_S)
         self.machines = [node]
         """All on which the run is or may be driven."""
@@ -244,7 +246,16 @@ class Driver:
             else:
                 over()
 
-        make_claimant(met, reader, self.run, writer_at(node), Own(), done, relief=True).start()
+        papers = self.papers_for(node)
+        claimant = make_claimant(
+            met, reader, self.run, writer_at(node), Own(), done, relief=True, papers=papers
+        )
+        claimant.start()
+
+    def papers_for(self, node: Node) -> Callable[[bytes, int], bytes]:
+        assert self._papers is not None, "who visits has papers"
+        made = self._papers
+        return lambda papers, number: made(node, self.run, number)
 
     # -- what came of it -----------------------------------------------------------------------
 
@@ -327,7 +338,13 @@ class _Attendant:
         driver, writer = self._driver, writer_at(self._node)
         if not driver.over:
             claimant = make_claimant(
-                self._met, self._reader, driver.run, writer, own, self._answered
+                self._met,
+                self._reader,
+                driver.run,
+                writer,
+                own,
+                self._answered,
+                papers=driver.papers_for(self._node),
             )
             claimant.start()
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sureline.run.grant import Epoch
-from sureline.run.keeper import Done, KeptInMemory
+from sureline.run.keeper import Done, KeptInMemory, Sealed, Term
 from sureline.run.keeping import NumberedEvent, Position
 from sureline.world.address import Node
 from sureline.world.simulated.simulation import Simulation
@@ -23,17 +22,17 @@ class KeptOnDisk(KeptInMemory):
         self._sim = sim
         self._node = node
 
-    def open(self, run: str, epoch: Epoch, writer: Node, base: Position, done: Done) -> None:
-        self._aside(partial(super().open, run, epoch, writer, base), done)
+    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
+        self._aside(partial(super().open, run, term, base), done)
 
-    def promise(self, run: str, epoch: Epoch, done: Done) -> None:
-        self._aside(partial(super().promise, run, epoch), done)
+    def promise(self, run: str, term: Term, done: Done) -> None:
+        self._aside(partial(super().promise, run, term), done)
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         self._aside(partial(super().keep_graph, run, graph), done)
 
-    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
-        self._aside(partial(super().add, run, events), done)
+    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
+        self._aside(partial(super().add, run, events, sealed), done)
 
     def _aside(self, change: Callable[[Done], None], done: Done) -> None:
         """Do it as soon as the disk can; if that is full, it is not done."""
@@ -46,4 +45,4 @@ class KeptOnDisk(KeptInMemory):
 
     def copies(self) -> dict[str, list[NumberedEvent]]:
         """All that is kept, by run."""
-        return self._events
+        return {run: self.events(run) for run in self._batches}

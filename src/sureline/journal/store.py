@@ -291,6 +291,16 @@ class Journal:
         ((last,),) = self._rows(query, self._id(run))
         return int(last)
 
+    def bodies(self, run: str, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """The next events past position `after` as they were written, with their positions."""
+        return self._rows(
+            "SELECT position, body FROM events WHERE run = ? AND position > ?"
+            " ORDER BY position LIMIT ?",
+            self._id(run),
+            after,
+            limit,
+        )
+
     def committed(self, run: str) -> list[str]:
         """The names of the tasks that have a result."""
         rows = self._rows("SELECT task FROM commits WHERE run = ?", self._id(run))
@@ -388,6 +398,14 @@ class Journal:
         return [RunRequest(*row) for row in self._rows(query, self._id(run))]
 
     # For writers
+
+    def keep(self, run: str, key: str, value: bytes) -> None:
+        """Keep a value for this run, durably."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (self._id(run), key, value)
+            )
+        self.sync_now()
 
     def kept(self, run: str, key: str) -> bytes | None:
         for (value,) in self._rows(

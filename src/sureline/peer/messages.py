@@ -71,8 +71,6 @@ class Attach(Message, frozen=True, tag="run.attach"):
     epoch: int
     serial: int
     """Told again in the answer, so that the writer knows which of its words it covers."""
-    proof: bytes = b""
-    """That the epoch was granted; the first of a run needs none."""
 
 
 class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
@@ -169,8 +167,8 @@ class Fenced(Message, frozen=True, tag="peer.fenced"):
     run: str
     epoch: int
     """The newest that the machine knows."""
-    proof: bytes = b""
-    """What its writer showed of its grant; see `run.proof`."""
+    papers: bytes = b""
+    """Of that writer, of a keeper."""
 
 
 MESSAGES = (

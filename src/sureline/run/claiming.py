@@ -8,11 +8,13 @@ have, or nobody answers any more. Two who ask at once wait a while, not the same
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from sureline.journal.events import AnyEvent, RunEnded, Voters, decode
+from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
 from sureline.run.copies import Copy, CopyReader, RunCopy
 from sureline.run.grant import Answer, Candidacy, Epoch, Position, Voter
@@ -46,6 +48,7 @@ class Found(msgspec.Struct, frozen=True):
     """A run as the grid has it. Without a graph, what is in the asker's own journal is all."""
 
     graph: bytes = b""
+    papers: bytes = b""
     entries: tuple[Entry, ...] = ()
 
 
@@ -55,8 +58,6 @@ class Claimed(msgspec.Struct, frozen=True):
     found: Found
     epoch: Epoch
     voters: tuple[Voter, ...]
-    promises: tuple[Granted, ...] = ()
-    """What keepers signed."""
 
 
 class Driven(msgspec.Struct, frozen=True):
@@ -87,7 +88,8 @@ def voters_of(events: Sequence[AnyEvent]) -> tuple[Voter, ...]:
 
 class Claimant(Agent):
     """One question about one run, on a node that has met its grid. `where` tells the node of a
-    peer, `papers` shows that this one may write the run in an epoch."""
+    peer; `papers` makes of a run's papers (b'' for those in the own journal) such as show that this
+    process may write it in an epoch, or b''."""
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class Claimant(Agent):
         on_done: Callable[[Claim], None],
         *,
         relief: bool = False,
-        papers: Callable[[int], bytes] = lambda number: b"",
+        papers: Callable[[bytes, int], bytes],
     ) -> None:
         super().__init__(me, world)
         self._reader = reader
@@ -120,7 +122,7 @@ class Claimant(Agent):
         self._reading = False
         self._asking: Candidacy | None = None
         self._asked = 0
-        self._promises: dict[str, Granted] = {}
+        self._next_number = 0
         self._refusals: dict[str, str] = {}
         self._timer: Timer | None = None
 
@@ -147,7 +149,7 @@ class Claimant(Agent):
     def _read_from(self, copies: Sequence[Copy]) -> None:
         self._reading = True
         self._read.clear()
-        self._copy = RunCopy(copies, self._take, self._read.clear)
+        self._copy = RunCopy(copies, self._reader.trust, self._take, self._read.clear)
         self._reader.read(self._copy, self._has_read)
 
     def _take(self, graph: bytes, events: Sequence[NumberedEvent]) -> None:
@@ -156,7 +158,7 @@ class Claimant(Agent):
     def _found(self) -> Found:
         if self._copy is None or not self._read:
             return Found()
-        return Found(self._copy.graph, tuple(self._read))
+        return Found(self._copy.graph, self._copy.papers, tuple(self._read))
 
     def _position(self) -> Position:
         return max(self._own.position, self._read[-1].position if self._read else 0)
@@ -177,9 +179,17 @@ class Claimant(Agent):
         elif self._asking is not None:
             self._asking.caught_up(self._position(), self._voters())
             self._ask_voters()
-        elif self._copies:
-            first = RunCopy(self._copies, lambda graph, events: None, lambda: None)
-            self._reader.look_for_driver(first, self._on_driver)
+        else:
+            self._look_for_driver()
+
+    def _look_for_driver(self) -> None:
+        """Ask the writer whom most of those name who keep the run."""
+        writers = Counter(copy.about.writer for copy in self._copies)
+        if self._copy is not None and self._copy.writer is not None:
+            writers[self._copy.writer] += len(self._copies)
+        if writers:
+            [(writer, _)] = writers.most_common(1)
+            self._reader.ask_driver(self._run, writer, self._on_driver)
         else:
             self._stand()
 
@@ -200,14 +210,12 @@ class Claimant(Agent):
 
     def _stand(self) -> None:
         """Ask for the next epoch that can be told."""
-        known = [self._own.epoch, *(copy.about.epoch for copy in self._copies)]
-        if self._asking is not None:
-            known.append(self._asking.highest())
-        epoch = Epoch(1 + max(known), self._writer)
+        number = 1 + max(self._own.epoch, self._position() // POSITIONS_PER_EPOCH)
+        epoch = Epoch(max(number, self._next_number), self._writer)
         voters = self._voters()
-        if not voters and not self._read:
+        if not voters and not self._read and self._own.position:
             voters = (self._own.vote,)  # it never left this journal
-        self._promises, self._refusals, self._asked = {}, {}, 0
+        self._refusals, self._asked = {}, 0
         self._asking = Candidacy(epoch, voters, self._position(), self._own.vote)
         self._ask_voters()
 
@@ -220,7 +228,7 @@ class Claimant(Agent):
             return
         self._asked += 1
         number = self._asking.epoch.number
-        papers = self._papers(number)
+        papers = self._papers(b"" if self._copy is None else self._copy.papers, number)
         for voter in self._asking.voters:
             node = self._where(voter)
             if node is not None and voter not in self._asking.granting():
@@ -238,7 +246,6 @@ class Claimant(Agent):
         if message.refused:
             self._refusals[name] = message.refused
             return
-        self._promises[name] = message
         promised = Epoch(message.promised, message.promised_to)
         asking.heard(name, Answer(promised, message.position))
         self._settle()
@@ -251,9 +258,7 @@ class Claimant(Agent):
         if self._reading:
             return True
         if asking.is_granted:
-            granting = [self._promises[v] for v in asking.granting() if v in self._promises]
-            found, voters = self._found(), asking.voters
-            self._done(Claimed(found, asking.epoch, voters, tuple(granting)))
+            self._done(Claimed(self._found(), asking.epoch, asking.voters))
         elif ahead is not None and len(asking.granting()) * 2 > len(asking.voters):
             self._read_from([self._copy_at(ahead)])
         elif asking.is_refused:
@@ -270,6 +275,8 @@ class Claimant(Agent):
 
     def _pause(self) -> None:
         """Others have been promised what we asked for: they may get on with it."""
+        assert self._asking is not None
+        self._next_number = self._asking.next_number()
         if self._tries >= TRIES_MAX or self._relief:
             self._give_up(f"another process takes run {self._run} over just now")
         else:
@@ -282,6 +289,8 @@ class Claimant(Agent):
         silent = [v for v in asking.voters if v not in asking.granting() and not v.startswith("~")]
         if self._refusals:
             return next(iter(self._refusals.values()))
+        if not asking.voters and not self._copies:
+            return f"no peer keeps run {self._run}"
         if not silent:
             return f"run {self._run} is for the directory alone in which it was submitted"
         needed = len(asking.voters) // 2 + 1

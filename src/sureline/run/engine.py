@@ -255,7 +255,7 @@ class RunEngine(Agent):
 
     @handles(Fenced)
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
-        if message.run == self.run and self._gate.believes(message.epoch, message.proof):
+        if message.run == self.run and self._gate.believes(message.epoch):
             self.taken_over(message.epoch)
 
     def taken_over(self, epoch: int) -> None:

@@ -27,12 +27,13 @@ from sureline.world.protocol import (
 
 class Gate:
     """What all parts of a writer pass. `committed` runs an action when all that is durable here is
-    so elsewhere, too; `believes` tells whether it was shown that the run was taken over."""
+    so elsewhere, too; `believes` tells whether a machine that says that the run was taken over by
+    somebody of this epoch knows."""
 
     def __init__(self) -> None:
         self.is_shut = False
         self.committed: Callable[[Action], None] = lambda action: action()
-        self.believes: Callable[[int, bytes], bool] = lambda number, proof: True
+        self.believes: Callable[[int], bool] = lambda number: True
 
     def shut(self) -> None:
         self.is_shut = True

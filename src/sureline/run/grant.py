@@ -54,7 +54,7 @@ class Holding(msgspec.Struct, frozen=True):
 
     promised: Epoch = NOBODY
     in_line: int = 0
-    """The epoch whose writer has last brought the copy into line with its own journal."""
+    """The epoch whose writer's journal the copy is the beginning of, as far as is known."""
     position: Position = 0
     """Of the last event."""
 
@@ -71,21 +71,28 @@ def may_write(holding: Holding, epoch: Epoch) -> bool:
     return epoch.number > holding.promised.number or epoch == holding.promised
 
 
-def begun(holding: Holding, epoch: Epoch, base: Position) -> Holding | None:
-    """A writer begins here: what lies beyond `base` is not in its journal, and goes. None if it is
-    not heard."""
+def begun(holding: Holding, epoch: Epoch) -> Holding | None:
+    """A writer begins here: that is a promise too. None if it is not heard."""
     if not may_write(holding, epoch):
         return None
-    if holding.in_line == epoch.number:
-        return holding
-    return Holding(epoch, epoch.number, min(holding.position, base))
+    return Holding(epoch, holding.in_line, holding.position)
 
 
-def followed(holding: Holding, epoch: Epoch, after: Position, last: Position) -> Holding | None:
-    """Events follow `after`, up to `last`. None if they do not fit, or the writer is not heard."""
-    if epoch != holding.promised or holding.in_line != epoch.number or after != holding.position:
+def followed(
+    holding: Holding, epoch: Epoch, base: Position, after: Position, last: Position
+) -> Holding | None:
+    """Events follow `after`, up to `last`; `base` is the last that this copy and the writer's
+    journal both have. None if they do not fit, or the writer is not heard.
+
+    The first of a writer take the place of what is not in its journal, in one step, and hold all
+    that is in both: what a majority had, a majority has at every moment."""
+    if epoch != holding.promised or last <= after:
         return None
-    return Holding(epoch, epoch.number, max(last, after))
+    if holding.in_line == epoch.number:
+        fits = after == holding.position
+    else:
+        fits = after <= min(base, holding.position) <= last
+    return Holding(epoch, epoch.number, last) if fits else None
 
 
 # -- who asks for an epoch -----------------------------------------------------------------------
@@ -149,10 +156,12 @@ class Candidacy:
         against = [voter for voter in against if voter not in self.granting()]
         return len(self.voters) - len(against) < majority(self.voters)
 
-    def highest(self) -> int:
-        """The highest number that anybody has promised."""
-        numbers = (answer.promised.number for answer in self._answers.values())
-        return max(numbers, default=self.epoch.number)
+    def next_number(self) -> int:
+        """What to ask for next: more than enough of the voters have promised. What a few say
+        besides, true or not, does not count."""
+        numbers = sorted(answer.promised.number for answer in self._answers.values())
+        enough = majority(self.voters) - 1
+        return 1 + max(self.epoch.number, numbers[min(enough, len(numbers) - 1)] if numbers else 0)
 
 
 # -- a writer ------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 A keeper answers everything a writer sends with `Kept`: how much it has. The writer sends what
 follows from there, one message at a time, so that nothing depends on any message arriving.
-Positions order a run's events over all its epochs (see `journal.schema`).
+Positions order a run's events over all its epochs (see `journal.schema`). All that is told of a run
+is signed: `papers` say who may write it, and a `seal` vouches for all events up to the last that it
+comes with (see `world.identity.signing`).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class KeepRun(Message, frozen=True, tag="keeper.keep_run"):
     piece: bytes
     line: tuple[Position, ...] = ()
     """Empty if the writer is of a version that knows only its base."""
+    papers: bytes = b""
     writer: str = ""
     """Of its epoch; see `run.grant`."""
 
@@ -51,7 +54,7 @@ class KeepEvents(Message, frozen=True, tag="keeper.keep_events"):
     epoch: int
     after: Position
     events: tuple[NumberedEvent, ...]
-    writer: str = ""
+    seal: bytes = b""
 
 
 class Kept(Message, frozen=True, tag="keeper.kept"):
@@ -95,9 +98,6 @@ class Granted(Message, frozen=True, tag="keeper.granted"):
     position: Position
     refused: str = ""
     """Why it does not even think of it; one sentence."""
-    signature: bytes = b""
-    """Of the keeper, under the promise; see `run.proof`."""
-    certificate: bytes = b""
 
 
 class RunKnown(msgspec.Struct, frozen=True):
@@ -149,6 +149,9 @@ class KeeperPart(Message, frozen=True, tag="keeper.part"):
     events: tuple[NumberedEvent, ...]
     last: bool
     """Nothing follows, for now."""
+    papers: bytes = b""
+    """Of the writer who sealed these events; empty if they were kept before there were seals."""
+    seal: bytes = b""
 
 
 class RunsKnown(Message, frozen=True, tag="keeper.runs"):

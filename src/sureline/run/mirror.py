@@ -11,7 +11,6 @@ take the run over come first. What keepers say of the writer's epoch goes to its
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -22,13 +21,14 @@ from sureline.run.keeping import (
     KeepEvents,
     KeepRun,
     Kept,
-    NumberedEvent,
     Position,
 )
 from sureline.run.keys import digest_of
 from sureline.run.office import Office
+from sureline.run.sealing import Recorded, Sealer
 from sureline.world.address import Node, at, name_of, node_of, peer_of
 from sureline.world.agent import Agent, handles
+from sureline.world.identity.signing import RunSigner
 from sureline.world.protocol import AgentId, World
 
 COPIES = 3
@@ -40,19 +40,6 @@ BEAT_S = 5.0
 """A keeper hears of the writer at least so often."""
 AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
 """How long a keeper that was given up is not asked again; doubles each time."""
-
-
-class Recorded(Protocol):
-    """A run's journal, as far as it would survive a kill of this process."""
-
-    line: tuple[Position, ...]
-    """The last position of each earlier epoch."""
-
-    def after(self, position: Position) -> list[NumberedEvent]:
-        """The next events, as many as fit a message."""
-
-    def last(self) -> Position:
-        """The position of the last event."""
 
 
 class _Keeper(msgspec.Struct):
@@ -81,7 +68,7 @@ _WILLING = _Unwilling()
 
 
 class Mirror(Agent):
-    """`on_fenced(epoch)` hears that a keeper knows a newer writer; with an `office`, that does."""
+    """What keepers say of the writer's epoch goes to its `office`."""
 
     def __init__(
         self,
@@ -91,19 +78,17 @@ class Mirror(Agent):
         epoch: int,
         graph: bytes,
         recorded: Recorded,
-        on_fenced: Callable[[int], None] = lambda epoch: None,
-        office: Office | None = None,
+        signer: RunSigner,
+        office: Office,
     ) -> None:
         super().__init__(me, world)
         self._run = run
         self._epoch = epoch
         self._graph = graph
         self._recorded = recorded
-        self._on_fenced = on_fenced
+        self._sealer = Sealer(signer, recorded)
         self._office = office
-        self._writer = "" if office is None else office.epoch.writer
-        if office is not None:
-            office.hurry = self._hurry
+        office.hurry = self._hurry
         self._drivers: set[str] = set()
         """Members that could take the run over."""
         self._members: dict[str, Node] = {}
@@ -187,7 +172,7 @@ class Mirror(Agent):
         ]
         others.sort(
             key=lambda name: (
-                self._office is None or name not in self._office.voters,
+                name not in self._office.voters,
                 name in self._unwilling,
                 name not in self._drivers,
                 digest_of(f"{self._run} {name}".encode()),
@@ -209,9 +194,8 @@ class Mirror(Agent):
                     self._replace(name)
         self._choose()
         self._push_all()
-        if self._office is not None:
-            self._office.able([name_of(node) for node in self.kept_by()])
-            self._office.tick()
+        self._office.able([name_of(node) for node in self.kept_by()])
+        self._office.tick()
         self.world.after(TICK_S, self._tick)
 
     def _replace(self, name: str) -> None:
@@ -237,7 +221,15 @@ class Mirror(Agent):
             line = self._recorded.line
             base, size_bytes = max(line, default=0), len(self._graph)
             message = KeepRun(
-                self._run, self._epoch, base, size_bytes, offset, piece, line, self._writer
+                self._run,
+                self._epoch,
+                base,
+                size_bytes,
+                offset,
+                piece,
+                line,
+                self._sealer.papers,
+                self._office.epoch.writer,
             )
         else:
             events = self._recorded.after(keeper.position)
@@ -247,14 +239,13 @@ class Mirror(Agent):
             if events and len(events[0][1]) > EVENT_BYTES_MAX:
                 self._ended = True  # the copies end here: they are of use, if less up to date
                 return
-            message = KeepEvents(
-                self._run, self._epoch, keeper.position, tuple(events), self._writer
-            )
+            seal = self._sealer.seal(keeper.position, events) if events else b""
+            message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events), seal)
         keeper.sent_at = self.world.elapsed()
         self.world.send(at(keeper.node, "keeper"), message)
 
     def _is_due(self, keeper: _Keeper) -> bool:
-        return self._office is not None and self.world.elapsed() - keeper.heard_at >= BEAT_S
+        return self.world.elapsed() - keeper.heard_at >= BEAT_S
 
     @handles(Kept)
     def on_kept(self, sender: AgentId, message: Kept) -> None:
@@ -270,7 +261,7 @@ class Mirror(Agent):
         before = (-1, -1) if keeper.position is None else (keeper.graph_bytes, keeper.position)
         keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
         keeper.heard_at = self.world.elapsed()
-        if self._office is not None and keeper.graph_bytes >= len(self._graph):
+        if keeper.graph_bytes >= len(self._graph):
             self._office.has(name_of(sender), keeper.position)
         if (keeper.graph_bytes, keeper.position) <= before and not keeper.beats:
             return  # it took nothing, or speaks of earlier: as good as no answer
@@ -284,8 +275,4 @@ class Mirror(Agent):
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
         if message.run != self._run or message.epoch <= self._epoch or self._ended:
             return
-        if self._office is not None:
-            self._office.denied(name_of(sender), message.epoch)
-        else:
-            self._ended = True
-            self._on_fenced(message.epoch)
+        self._office.denied(name_of(sender), message.epoch)

@@ -154,7 +154,7 @@ class Authority(NamedTuple):
     graph: bytes
     first_event: bytes
     start: bytes
-    """Where the chain of the run's events begins; other for every charter."""
+    """The `chain_start`."""
 
 
 class RunSigner(NamedTuple):
@@ -220,14 +220,13 @@ def read_papers(encoded: bytes) -> Papers:
 
 
 def verify(
-    papers: Papers | bytes, run: str, epoch: int, trust: Trust, now: float | None = None
+    papers: Papers | bytes, run: str, epoch: int | None, trust: Trust, now: float | None = None
 ) -> Authority:
-    """What the papers say of this run and this epoch. With `now`, of a writer that begins at this
-    time: its delegation must not be over. Raises PapersError."""
+    """What the papers say of this run and this epoch, or of whichever they name. With `now`, of a
+    writer that begins at this time: its delegation must not be over. Raises PapersError."""
     if isinstance(papers, bytes):
         papers = read_papers(papers)
-    if not is_run_name(run) or not 0 < epoch < _EPOCH_MAX:
-        raise PapersError("no run can have this name and epoch")
+    _check(is_run_name(run), "no run can have this name")
     chartered = _by_holder(papers.charter, _CHARTER, Charter, "charter", trust)
     _check(chartered.run == run, "its charter is that of another run")
     submitter = trust.holder(papers.charter.certificate)
@@ -236,22 +235,27 @@ def verify(
         raise PapersError("no writer has signed for it")
     mandate = _by_holder(papers.mandate, _MANDATE, Mandate, "mandate", trust)
     _check(mandate.run == run, "its writer has signed for another run")
-    _check(mandate.epoch == epoch, "its writer has signed for another epoch")
+    same = epoch is None or mandate.epoch == epoch
+    _check(same and 0 < mandate.epoch < _EPOCH_MAX, "its writer has signed for another epoch")
     writer = trust.holder(papers.mandate.certificate)
     if writer.name != submitter.name:
         began = mandate.at if now is None else max(now, mandate.at)
         _check_delegate(papers.delegation, chartered, writer, began, trust)
-    start = digest(_CHAIN + papers.charter.body)
     return Authority(
         run,
-        epoch,
+        mandate.epoch,
         submitter.name,
         writer.name,
         mandate.key,
         chartered.graph,
         chartered.first_event,
-        start,
+        chain_start(papers),
     )
+
+
+def chain_start(papers: Papers) -> bytes:
+    """Where the chain of the run's events begins; another for every charter."""
+    return digest(_CHAIN + papers.charter.body)
 
 
 def _check_delegate(
