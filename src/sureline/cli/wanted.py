@@ -86,6 +86,13 @@ class RunSettings:
     retry_delay: Annotated[str, Parameter(help="Wait before a first retry; doubles with each.")] = (
         "1s"
     )
+    takeover_after: Annotated[
+        str,
+        Parameter(
+            help="On a grid: when the process that drives the run has been silent for so long, a "
+            "peer with the role drive goes on with it; 'never' for nobody."
+        ),
+    ] = "30s"
     within: Within = None
     by: By = None
     budget: Budget = None
@@ -158,5 +165,24 @@ class RunSettings:
                 repair=self.repair,
                 anyway=self.anyway,
                 overwrite=self.overwrite,
+                takeover_after_s=_takeover_after_s(self.takeover_after),
             )
         )
+
+
+def _takeover_after_s(text: str) -> float:
+    from sureline.run.office import LOST_S
+    from sureline.workflow.quantities import parse_duration
+
+    if text == "never":
+        return 0.0
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UserError(f"--takeover-after: {error}") from None
+    if seconds < LOST_S:
+        raise UserError(
+            f"--takeover-after {text} is less than {LOST_S:g} s, for which a driver may be cut off; "
+            "give more, or 'never'"
+        )
+    return seconds

@@ -17,7 +17,7 @@ import msgspec
 from sureline.peer.jobs import CallJob, CommandJob, JobEnded, PauseJob
 from sureline.workflow.model import Needs
 from sureline.world.address import Node
-from sureline.world.protocol import Message
+from sureline.world.protocol import WRITES, Message
 
 TaskJob = CommandJob | CallJob | PauseJob
 
@@ -36,7 +36,7 @@ class AttemptMessage(Message, frozen=True):
 class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
     """Run this. Answered by Started and Finished, or by Refused."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     job: TaskJob
     needs: Needs
@@ -56,7 +56,7 @@ class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
 class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdraw"):
     """Stop this, whether it waits or runs. Answered by Finished (cancelled), unless it is over."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     force: bool = False
     epoch: int = 0
@@ -65,7 +65,7 @@ class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdra
 class Attach(Message, frozen=True, tag="run.attach"):
     """I write this run now: tell what you have of it. Answered by Attached, then Finished."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -76,7 +76,7 @@ class Attach(Message, frozen=True, tag="run.attach"):
 class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
     """These reports have been recorded durably, or are of no use: forget them."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -89,7 +89,7 @@ class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
 class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
     """The writer has copies of these files; with `over`, the run needs nothing here any more."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int

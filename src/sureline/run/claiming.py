@@ -18,9 +18,9 @@ from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
 from sureline.run.copies import Copy, CopyReader, RunCopy
 from sureline.run.grant import Answer, Candidacy, Epoch, Position, Voter
-from sureline.run.keeping import GrantAsk, Granted, NumberedEvent
+from sureline.run.keeping import GrantAsk, Granted, NumberedEvent, RunKnown
 from sureline.run.presence import DriverHere
-from sureline.world.address import Node, at, peer_of
+from sureline.world.address import NO_NODE, Node, at, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Timer, World
 
@@ -271,7 +271,8 @@ class Claimant(Agent):
     def _copy_at(self, voter: str) -> Copy:
         node = self._where(voter)
         assert node is not None, "it has answered"
-        return Copy(node, self._copies[0].about)
+        about = RunKnown(self._run, "", 0, "running", 0.0, 0, 0, 0, NO_NODE)
+        return Copy(node, about)
 
     def _pause(self) -> None:
         """Others have been promised what we asked for: they may get on with it."""

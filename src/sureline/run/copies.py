@@ -29,10 +29,10 @@ from sureline.run.sealing import Checker
 from sureline.world.address import Node, at, node_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.identity.signing import Authority, PapersError, Trust, digest, is_run_name
-from sureline.world.protocol import AgentId, Message, Timer, Unreachable, World
+from sureline.world.protocol import WRITES, AgentId, Message, Timer, Unreachable, World
 
 TOPIC = "runs"
-ROLE = "submit"
+ROLE = WRITES
 """Who may look at runs."""
 PART = "reader"
 LISTED_MAX = 500
@@ -43,16 +43,6 @@ AGAIN_MAX = 3
 """So often reading one keeper's copy begins anew."""
 ANSWER_S = 5.0
 PAGES_MAX = 1_000_000
-EPOCHS_APART = 1 << 18
-"""Epochs must stay below 1 << 31: that leaves room for thousands of processes of one run."""
-
-
-def next_epoch(last: int, randrange: Callable[[int], int]) -> int:
-    """The epoch under which a run on a grid is opened whose last known one was `last`, 0 for none.
-
-    Processes that take a run over at the same time, each from a copy of its own, do not know of
-    each other. They must not have the same epoch: nobody would fence either of them."""
-    return last + 1 + randrange(EPOCHS_APART) if last else 1
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):

@@ -16,11 +16,9 @@ import msgspec
 
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.world.address import Node
-from sureline.world.protocol import Message
+from sureline.world.protocol import WRITES, Message
 
 Position = int
-WRITES = "submit|drive"
-"""Who may write runs: its own, or such as were delegated."""
 NumberedEvent = tuple[Position, bytes]
 """An event's position, and the event as the journal encodes it."""
 
@@ -125,7 +123,7 @@ class RunKnown(msgspec.Struct, frozen=True):
 class KeeperAsk(Message, frozen=True, tag="keeper.ask"):
     """What do you have of this run after these? With run '', which runs do you have?"""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     serial: int
     run: str = ""
