@@ -171,7 +171,8 @@ def report(**ended) -> Finished:
 
 
 def test_a_report_that_makes_sense_is_left_alone():
-    assert made_sense_of(report(elapsed_s=1.0), TASK, "p") == report(elapsed_s=1.0)
+    good = report(elapsed_s=1.0, stdout_file=f"blob:{'0' * 64}:70000")
+    assert made_sense_of(good, TASK, "p") == good
 
 
 @pytest.mark.parametrize(
@@ -186,6 +187,9 @@ def test_a_report_that_makes_sense_is_left_alone():
         report(elapsed_s=-1.0),
         report(memory_peak_bytes=1 << 63),
         report(exit_code=-(1 << 63)),
+        report(stdout_file="../../.ssh/id_ed25519"),
+        report(stdout_file="logs/r/0.1.out"),
+        report(stderr_file="blob:../../x:5"),
     ],
 )
 def test_a_report_that_makes_no_sense_is_a_failure(absurd):
@@ -199,13 +203,15 @@ def test_a_peer_cannot_name_other_files_than_the_task_makes(tmp_path):
     grid = AbsurdGrid(tmp_path, 6)
     grid.pass_time(1.0)
     submitter = grid.submitter
-    binding = submitter._attempts.all()[0]
-    task = submitter.graph.tasks[binding.task].name
+    binding = submitter._course.attempts.all()[0]
+    task = submitter._course.graph.tasks[binding.task].name
     node = VICTIM if binding.target == "v" else HONEST
     ended = JobEnded("succeeded", outputs=(FileRecord("../.ssh/authorized_keys", "0" * 64, 5),))
-    key = submitter._known.key(binding.task)
-    submitter.receive(at(node, "peer"), Finished(submitter.run, task, binding.attempt, ended, key))
+    key = submitter._course.known.key(binding.task)
+    submitter.receive(
+        at(node, "peer"), Finished(submitter._course.run, task, binding.attempt, ended, key)
+    )
     grid.close()
     told = [e for e in grid.machine(DRIVER).events if isinstance(e, TaskEnded)]
     assert not any(record.path.startswith("..") for e in told for record in e.outputs)
-    assert submitter._tasks.failures[binding.task] == 1
+    assert submitter._course.tasks.failures[binding.task] == 1

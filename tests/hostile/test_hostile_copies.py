@@ -13,8 +13,22 @@ import pytest
 from grid_lab import GRID, GridLab
 from surely import started, until
 
-from sureline.journal.events import TaskEnded, encode
+from sureline.compose.run_copies import SEAL, KeptJournals
+from sureline.journal.events import Submitted, TaskEnded, encode
+from sureline.run.keeper import Sealed, Term
 from sureline.workflow.model import Command, Graph, Task
+from sureline.world.address import Node, PeerName
+from sureline.world.identity.credentials import Credentials
+from sureline.world.identity.home import GridHome
+from sureline.world.identity.run_keys import CertifiedHome, Ed25519Key
+from sureline.world.identity.signing import (
+    Mandate,
+    RunSigner,
+    Signed,
+    chain_start,
+    charter,
+    fold,
+)
 
 FLOW = """\
 name: honest
@@ -98,10 +112,44 @@ def test_a_forged_graph_is_run_nowhere(scene: Scene) -> None:
 
 def test_forged_events_after_a_true_beginning_are_not_believed(scene: Scene) -> None:
     """A result that nobody made is not committed: the task runs."""
-    lie = encode(TaskEnded(1.0, "second", "succeeded", 1, "eve", reason="made up"))
+    lie = encode(TaskEnded(1.0, "second", "succeeded", 1, PeerName("eve"), reason="made up"))
+    seal = msgspec.msgpack.encode([bytes(64), b""])
     events = (scene.true / "events").read_bytes()
-    position = (2 << 32) + 1
-    events += position.to_bytes(8, "little") + len(lie).to_bytes(4, "little") + lie
+    for position, body in (((1 << 32) + 1000, lie), (SEAL, seal)):
+        events += position.to_bytes(8, "little") + len(body).to_bytes(4, "little") + body
     scene.forge(EPOCH, events=events)
     elsewhere = scene.resume("events")
     assert (elsewhere / "second.txt").read_text() == "true\n"
+
+
+def test_a_run_of_which_only_lies_are_left_is_told_in_one_sentence(scene: Scene) -> None:
+    """Eve signs all of it herself, as a submitter would; and the honest keeper is gone."""
+    tasks = [Task("first", Command("echo evil > first.txt"), outputs=("first.txt",))]
+    graph = Graph("honest", tasks).to_bytes()
+    first = encode(Submitted(1.0, scene.run, "honest", 1, options={"grid": GRID}))
+    home = GridHome.open(GRID, scene.lab.home("eve"))
+    by, key = CertifiedHome(Credentials.load(home)), Ed25519Key()
+    papers = charter(by, key, scene.run, graph, first, 1.0)
+    body = msgspec.msgpack.encode(Mandate(scene.run, 7, key.public, 1.0))
+    mandate = Signed(body, by.sign(b"sureline run mandate 1\0" + body), by.certificate)
+    papers = msgspec.structs.replace(papers, mandate=mandate)
+    chain = fold(chain_start(papers), [(1, first)])
+    seal = RunSigner(papers.encoded(), 7, key, None).seal(1, chain)  # type: ignore[arg-type]  # a liar has none
+    scene.lab.peers["eve"].kill()
+    path = scene.lab.peers["eve"].root / "kept"
+    shutil.rmtree(path)
+    kept = KeptJournals(path)
+    kept.open(scene.run, Term(7, Node("eve"), papers.encoded()), 0, print)
+    kept.keep_graph(scene.run, graph, print)
+    kept.add(scene.run, [(1, first)], Sealed(chain, seal, papers.encoded()), print)
+    scene.lab.serve("eve").ready()
+    scene.lab.peers["p1"].kill()
+    elsewhere = scene.where / "lies"
+    elsewhere.mkdir()
+
+    def told() -> str:
+        said = scene.lab.do("p0", "resume", scene.run, "--grid", GRID, where=elsewhere)
+        assert said.code != 0 and not (elsewhere / "first.txt").exists()
+        return said.err if "eve may not submit runs" in said.err else ""
+
+    scene.lab.until(told, "the lie to be found")

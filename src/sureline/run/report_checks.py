@@ -8,16 +8,19 @@ that a journal cannot keep or that the next attempt could not count on from.
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
 
-from sureline.peer.jobs import JobEnded
+from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.messages import Attached, Finished
 from sureline.workflow.model import Task
 from sureline.world.address import PeerName
 
 ATTEMPTS_MAX = 1 << 31
 NUMBER_MAX = 1 << 62
+_LOG = re.compile(re.escape(BLOB) + r"[0-9a-f]{64}:[0-9]{1,18}", re.ASCII)
+"""A log that lies on the grid."""
 
 
 def is_attempt(number: int) -> bool:
@@ -50,4 +53,7 @@ def _fault(ended: JobEnded, task: Task) -> str:
         return "files of no size"
     if ended.outcome == "succeeded" and {f.path for f in ended.outputs} != set(task.outputs):
         return "other outputs than the task has"
+    logs = (ended.stdout_file, ended.stderr_file)
+    if not all(log is None or _LOG.fullmatch(log) for log in logs):
+        return "a log that is no file of the grid"
     return ""
