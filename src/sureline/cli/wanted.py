@@ -20,6 +20,7 @@ from sureline.cli.options import (
     retry_delay_s,
 )
 from sureline.cli.terms import Anyway, Budget, By, RepairToo, Surety, Within, refused, terms
+from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.peer.capacity import Capacity
@@ -40,6 +41,9 @@ Tags = Annotated[
         help="A tag this machine offers: NAME, or NAME=COUNT for a counted one. May be repeated.",
     ),
 ]
+
+
+TAKEOVER_S_MIN = 10.0
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,6 @@ class RunSettings:
 
 
 def _takeover_after_s(text: str) -> float:
-    from sureline.run.office import LOST_S
     from sureline.workflow.quantities import parse_duration
 
     if text == "never":
@@ -180,9 +183,9 @@ def _takeover_after_s(text: str) -> float:
         seconds = parse_duration(text)
     except ValueError as error:
         raise UserError(f"--takeover-after: {error}") from None
-    if seconds < LOST_S:
+    if seconds < TAKEOVER_S_MIN:
         raise UserError(
-            f"--takeover-after {text} is less than {LOST_S:g} s, for which a driver may be cut off; "
-            "give more, or 'never'"
+            f"--takeover-after {text}: drivers are heard of every few seconds; give "
+            f"{TAKEOVER_S_MIN:g} s or more, or 'never'"
         )
     return seconds

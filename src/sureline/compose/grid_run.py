@@ -179,8 +179,14 @@ class GridRun:
         reader = reader_on(node)
         kept = self._journal.kept(self._run, PAPERS) if own.position else None
 
+        refused: list[UserError] = []
+
         def papers(found: bytes, number: int) -> bytes:
-            return papers_for(node.credentials, self._run, found or kept or b"", number)
+            try:
+                return papers_for(node.credentials, self._run, found or kept or b"", number)
+            except UserError as error:
+                refused.append(error)
+                return b""
 
         def ask(done: Callable[[Claim], None]) -> None:
             claimant = make_claimant(
@@ -188,7 +194,10 @@ class GridRun:
             )
             claimant.start()
 
-        return await answer_of(ask)
+        claim = await answer_of(ask)
+        if refused:
+            raise refused[0]
+        return claim
 
     def _adopt(self, found: Found, vote: str) -> None:
         """Have what was committed meanwhile; what was here beyond it never happened."""

@@ -221,9 +221,9 @@ class Driver:
         def done(missing: list[str]) -> None:
             if not missing:
                 self._adopt(node, found)
+                self._end(node)
             elif not set(writers) & set(self._persons):
                 self.problems += [f"{node}: {sentence}" for sentence in missing]
-            self._end(node)
 
         events = [entry.event for entry in found.entries]
         past = past_of(events)

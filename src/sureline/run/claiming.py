@@ -229,6 +229,9 @@ class Claimant(Agent):
         self._asked += 1
         number = self._asking.epoch.number
         papers = self._papers(b"" if self._copy is None else self._copy.papers, number)
+        if not papers:
+            self._give_up(f"this process may not write run {self._run}")
+            return
         for voter in self._asking.voters:
             node = self._where(voter)
             if node is not None and voter not in self._asking.granting():
