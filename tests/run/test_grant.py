@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from grant_explorer import BrokenError, Explorer
-
-from sureline.run import grant
-from sureline.run.grant import Candidacy, Holding
+from grant_explorer import Explorer
 
 
 def test_every_state_of_three_keepers_and_three_writers():

@@ -24,6 +24,7 @@ from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Journal
 from sureline.peer.messages import Fenced
 from sureline.run import keeping
+from sureline.run.grant import OWN, Epoch
 from sureline.run.keeper import Keeper, KeptInMemory, Sealed, Term, page
 from sureline.run.keeping import (
     KeeperAsk,
@@ -34,7 +35,6 @@ from sureline.run.keeping import (
     last_common,
     line_on,
 )
-from sureline.run.grant import OWN, Epoch
 from sureline.run.mirror import BEAT_S, Mirror
 from sureline.run.office import Office
 from sureline.world.address import peer_of
@@ -124,19 +124,19 @@ def fill(log, count=1200):
         log.record(TaskReady(3.0, f"t{number}"))
 
 
-def test_three_keepers_have_everything_soon_after_it_was_recorded():
-    scene, log = Scene(4), Log()
+def test_four_keepers_have_everything_soon_after_it_was_recorded():
+    scene, log = Scene(5), Log()
     mirror = scene.mirror(log)
     fill(log)
     mirror.recorded()
-    scene.until(lambda: len(scene.whole(log)) == 3)
+    scene.until(lambda: len(scene.whole(log)) == 4)
     log.record(TaskEnded(4.0, "t0", "succeeded", 1))
     mirror.recorded()
     before = scene.grid.time
-    scene.until(lambda: len(scene.whole(log)) == 3)
+    scene.until(lambda: len(scene.whole(log)) == 4)
     assert scene.grid.time - before < 2.0
-    scene.until(lambda: len(mirror.kept_by()) == 3)
-    assert sum(store.state(RUN) is not None for store in scene.stores.values()) == 3
+    scene.until(lambda: len(mirror.kept_by()) == 4)
+    assert sum(store.state(RUN) is not None for store in scene.stores.values()) == 4
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -341,14 +341,14 @@ class Full(KeptInMemory):
 
 def test_a_mirror_leaves_a_full_keeper_alone_and_goes_to_another():
     scene, log = Scene(0), Log()
-    scene.stores = {"k0": Full(), "k1": Full()} | {f"k{n}": KeptInMemory() for n in (2, 3, 4)}
+    scene.stores = {"k0": Full(), "k1": Full()} | {f"k{n}": KeptInMemory() for n in range(2, 6)}
     for node in scene.stores:
         scene.boot(node)
     mirror = scene.mirror(log)
     fill(log, 10)
     mirror.recorded()
-    scene.until(lambda: scene.whole(log) == ["k2", "k3", "k4"])
-    assert messages_per_s(scene, 100.0) <= 3 / BEAT_S, "it only says that it is there"
+    scene.until(lambda: scene.whole(log) == ["k2", "k3", "k4", "k5"])
+    assert messages_per_s(scene, 100.0) <= 4 / BEAT_S, "it only says that it is there"
 
 
 @pytest.mark.parametrize("says", ["why", "nothing"])

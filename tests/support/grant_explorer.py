@@ -235,7 +235,7 @@ class Explorer:
         some[at] = keeper
         return state._replace(keepers=tuple(some))
 
-    # -- what must hold -----------------------------------------------------------------------------
+    # -- what must hold -------------------------------------------------------------------------
 
     def check(self, before: State, after: State) -> str:
         """Why this step must not be possible; '' if it may."""

@@ -120,6 +120,9 @@ class Claimant(Agent):
         self._copy: RunCopy | None = None
         self._read: list[Entry] = []
         self._reading = False
+        self._read_before: list[Entry] = []
+        self._ahead = ""
+        """The voter that is read since it has more."""
         self._asking: Candidacy | None = None
         self._asked = 0
         self._next_number = 0
@@ -172,8 +175,17 @@ class Claimant(Agent):
         self._reading = False
         if self._is_over:
             return
-        if not whole:
-            self._give_up(f"nobody who keeps run {self._run} answers any more")
+        if not whole and self._asking is not None:
+            self._asking.refuted(self._ahead)
+            self._read[:] = self._read_before
+            self._ask_voters()
+        elif not whole:
+            why = "" if self._copy is None else self._copy.why_not
+            self._give_up(
+                f"no copy of run {self._run} can be believed: {why}"
+                if why
+                else f"nobody who keeps run {self._run} answers any more"
+            )
         elif self._is_ended():
             self._done(Driven(self._found(), tuple(self._copies)))
         elif self._asking is not None:
@@ -263,6 +275,7 @@ class Claimant(Agent):
         if asking.is_granted:
             self._done(Claimed(self._found(), asking.epoch, asking.voters))
         elif ahead is not None and len(asking.granting()) * 2 > len(asking.voters):
+            self._ahead, self._read_before = ahead, list(self._read)
             self._read_from([self._copy_at(ahead)])
         elif asking.is_refused:
             self._pause()
@@ -281,6 +294,7 @@ class Claimant(Agent):
         """Others have been promised what we asked for: they may get on with it."""
         assert self._asking is not None
         self._next_number = self._asking.next_number()
+        self._asking = None
         if self._tries >= TRIES_MAX or self._relief:
             self._give_up(f"another process takes run {self._run} over just now")
         else:

@@ -29,8 +29,8 @@ Position = int
 Voter = str
 """The name of a peer, or OWN and a word that one journal alone knows."""
 OWN = "~"
-VOTERS = 3
-"""How many a run has at best: one of them may fail."""
+VOTERS = 5
+"""How many a run has at best: two of them may fail."""
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True):
@@ -117,9 +117,16 @@ class Candidacy:
         self.position = position
         self._own = own
         self._answers: dict[Voter, Answer] = {}
+        self._refuted: set[Voter] = set()
 
     def heard(self, voter: Voter, answer: Answer) -> None:
-        self._answers[voter] = answer
+        if voter not in self._refuted:
+            self._answers[voter] = answer
+
+    def refuted(self, voter: Voter) -> None:
+        """It does not have what it said, or what it has is not true: it has no say."""
+        self._answers.pop(voter, None)
+        self._refuted.add(voter)
 
     def caught_up(self, position: Position, voters: Sequence[Voter]) -> None:
         """The asker has read on; others may have a vote now."""
@@ -235,13 +242,13 @@ def changed(voters: Sequence[Voter], wanted: Sequence[Voter]) -> tuple[Voter, ..
 
 
 def wanted(voters: Sequence[Voter], able: Iterable[Voter], own: Voter) -> tuple[Voter, ...]:
-    """Who should vote, given the keepers that are there with everything, the best first. Those who
-    vote stay. Two are not enough without the writer itself: a majority of two is both."""
+    """Who should vote, given the keepers that are there, the best first. Those who vote stay. The
+    number is odd, with the writer's own journal if it must: then the most may fail."""
     able = sorted(able, key=lambda voter: voter not in voters)
-    if len(able) >= VOTERS:
-        return tuple(able[:VOTERS])
-    if len(able) == VOTERS - 1:
+    if len(able) >= VOTERS - 1:
+        return (own, *able[: VOTERS - 1])
+    if len(able) == 3:
+        return tuple(able)
+    if len(able) == 2:
         return (own, *able)
-    if len(voters) >= VOTERS or not able:
-        return tuple(voters)
-    return tuple(able)
+    return tuple(voters if len(voters) >= 3 or not able else able)

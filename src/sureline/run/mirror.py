@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from sureline.peer.messages import Fenced
+from sureline.run.grant import VOTERS
 from sureline.run.keeping import (
     EVENT_BYTES_MAX,
     PIECE_BYTES_MAX,
@@ -31,11 +32,12 @@ from sureline.world.agent import Agent, handles
 from sureline.world.identity.signing import RunSigner
 from sureline.world.protocol import AgentId, World
 
-COPIES = 3
+COPIES = VOTERS - 1
 BATCH_S, HURRY_S = 0.5, 0.1
 ANSWER_S = 3.0
 TRIES_MAX = 3
 TICK_S = 1.0
+ABLE_S = 12.0
 BEAT_S = 5.0
 """A keeper hears of the writer at least so often."""
 AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
@@ -194,9 +196,22 @@ class Mirror(Agent):
                     self._replace(name)
         self._choose()
         self._push_all()
-        self._office.able([name_of(node) for node in self.kept_by()])
+        self._tell_office()
         self._office.tick()
         self.world.after(TICK_S, self._tick)
+
+    def _tell_office(self) -> None:
+        self._office.able(self._able(), min(COPIES, len(self._members)))
+
+    def _able(self) -> list[str]:
+        """Who can vote: those that answer, and have everything or do so already."""
+        now, whole = self.world.elapsed(), set(self.kept_by())
+        return [
+            name
+            for name, keeper in self._keepers.items()
+            if now - keeper.heard_at < ABLE_S
+            and (keeper.node in whole or (name in self._office.voters and keeper.position))
+        ]
 
     def _replace(self, name: str) -> None:
         del self._keepers[name]
@@ -269,6 +284,7 @@ class Mirror(Agent):
         keeper.tries = 0
         if not self._ended:
             self._push(keeper)
+            self._tell_office()
             self._look_drained()
 
     @handles(Fenced)

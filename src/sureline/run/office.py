@@ -21,8 +21,8 @@ from sureline.world.protocol import Action, World
 LOST_S = 20.0
 """Less than a run is left alone before somebody takes it over."""
 SETTLE_S = 3.0
-"""In the beginning keepers come one after the other: a single one is not made the only voter at
-once."""
+"""In the beginning keepers come one after the other: so long voters are not named before they are
+all there."""
 
 
 class Last(Protocol):
@@ -93,9 +93,12 @@ class Office:
                 f"{self.epoch.number})"
             )
 
-    def able(self, keepers: Sequence[Voter]) -> None:
-        """These are there and have everything, the best first."""
+    def able(self, keepers: Sequence[Voter], expected: int) -> None:
+        """These are there and have everything, the best first; so many may come to be."""
         self._able = list(keepers)
+        settling = self._world.elapsed() - self._began_s < SETTLE_S
+        if not (self._is_over or self._is_ended() or (settling and len(keepers) < expected)):
+            self._change_voters()
 
     # -- what is committed -----------------------------------------------------------------------
 
@@ -142,16 +145,12 @@ class Office:
                 f"{', '.join(silent)} {'do' if len(silent) > 1 else 'does'} not answer: run "
                 f"{self._run} has no majority of its voters and stops"
             )
-        elif not self._is_ended():
-            self._change_voters(now_s)
 
-    def _change_voters(self, now_s: float) -> None:
+    def _change_voters(self) -> None:
         """One change at a time, and only when what this writer recorded first is committed."""
         if self._quorum.committed() <= self.epoch.number * POSITIONS_PER_EPOCH:
             return
         if self._quorum.is_changing:
-            return
-        if len(self._able) < 2 and now_s - self._began_s < SETTLE_S:
             return
         now = self._quorum.voters
         named = grant.changed(now, grant.wanted(now, self._able, self._own))
