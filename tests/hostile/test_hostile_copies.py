@@ -41,14 +41,14 @@ EPOCH = 1 << 30
 
 
 class Scene:
-    """A run whose driver was killed, kept by p1, who is honest, and by eve."""
+    """A run whose driver was killed, kept by p1 and p2, who are honest, and by eve."""
 
     def __init__(self, lab: GridLab, where: Path) -> None:
         self.lab, self.where = lab, where
         self.gate = where / "gate"
         (where / "flow.yaml").write_text(FLOW.replace("GATE", str(self.gate)))
         with started(where, "run", "flow.yaml", "--grid", GRID, env=lab.env("p0")) as run:
-            until(lambda: all(self._has_result(name) for name in ("p1", "eve")), "two copies")
+            until(lambda: all(self._has_result(name) for name in ("p1", "p2", "eve")), "copies")
             run.kill()
         self.gate.touch()
         (path,) = self._kept("eve").iterdir()
@@ -60,7 +60,9 @@ class Scene:
 
     def _has_result(self, name: str) -> bool:
         files = list(self._kept(name).glob("*/events"))
-        return bool(files) and b"task ended" in files[0].read_bytes()
+        kept = files[0].read_bytes() if files else b""
+        all_three_vote = kept.count(b"voters") >= 2 * 5
+        return b"task ended" in kept and all_three_vote
 
     def forge(self, epoch: int, graph: bytes | None = None, events: bytes | None = None) -> None:
         """Have eve keep something else; it is she who answers first, by her epoch."""
@@ -75,7 +77,7 @@ class Scene:
         if events is not None:
             (path / "events").write_bytes(events)
         self.lab.serve("eve").ready()
-        self.lab.until_present({"p0", "p1", "eve"})
+        self.lab.until_present({"p0", "p1", "p2", "eve"})
 
     def resume(self, name: str) -> Path:
         elsewhere = self.where / name
@@ -92,9 +94,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory):
     with GridLab(where / "lab") as lab:
         assert lab.do("p0", "grid", "new", GRID, "--peer", "p0").code == 0
         lab.serve("p0").ready()
-        for name in ("p1", "eve"):
+        for name in ("p1", "p2", "eve"):
             lab.join(name, role="run").ready()
-        lab.until_present({"p0", "p1", "eve"})
+        lab.until_present({"p0", "p1", "p2", "eve"})
         yield Scene(lab, where)
 
 
@@ -143,7 +145,8 @@ def test_a_run_of_which_only_lies_are_left_is_told_in_one_sentence(scene: Scene)
     kept.keep_graph(scene.run, graph, print)
     kept.add(scene.run, [(1, first)], Sealed(chain, seal, papers.encoded()), print)
     scene.lab.serve("eve").ready()
-    scene.lab.peers["p1"].kill()
+    for honest in ("p1", "p2"):
+        scene.lab.peers[honest].kill()
     elsewhere = scene.where / "lies"
     elsewhere.mkdir()
 

@@ -20,6 +20,7 @@ from sureline.journal.store import Entry, Journal
 from sureline.overlay.kademlia import Kademlia
 from sureline.peer.messages import Fenced
 from sureline.run.copies import Copy, CopyReader, RunCopy, merge_copies
+from sureline.run.grant import OWN, Epoch
 from sureline.run.keeper import Keeper, KeptInMemory, Sealed, Term
 from sureline.run.keeping import (
     KeeperAsk,
@@ -31,6 +32,7 @@ from sureline.run.keeping import (
     RunKnown,
 )
 from sureline.run.mirror import Mirror
+from sureline.run.office import Office
 from sureline.workflow.mistakes import UserError
 from sureline.world.address import Node, at
 from sureline.world.agent import Agent
@@ -363,9 +365,9 @@ def test_nobody_adds_to_a_copy_but_its_writer() -> None:
     assert store.events(RUN) == TRUE
 
 
-def test_a_writer_stops_for_papers_not_for_words() -> None:
+def test_a_writer_stops_for_a_majority_of_its_voters_not_for_words() -> None:
     scene = Scene()
-    fenced: list[int] = []
+    lost: list[str] = []
 
     class Log:
         line = ()
@@ -373,17 +375,22 @@ def test_a_writer_stops_for_papers_not_for_words() -> None:
         def after(self, position: int) -> list[NumberedEvent]:
             return [entry for entry in TRUE if entry[0] > position]
 
+        def last(self) -> int:
+            return TRUE[-1][0]
+
     me = AgentId(f"{WRITER}/mirror.{RUN}")
-    place = scene.grid.place(me)
-    mirror = Mirror(me, place, RUN, 1, GRAPH, Log(), scene.signer, ROLL, fenced.append)
+    place, voters = scene.grid.place(me), ("v1", "v2", "v3")
+    office = Office(place, RUN, Epoch(1, "w:"), voters, OWN, Log(), lost.append, lambda: True)
+    mirror = Mirror(me, place, RUN, 1, GRAPH, Log(), scene.signer, office)
     scene.grid.join(mirror)
     eve = Liar(scene.grid, EVE)
     later = scene.run.begin(FRIEND, 9)
-    for words in (Fenced(RUN, 99), Fenced(RUN, 99, later.papers), Fenced(RUN, 9, b"x")):
-        mirror.receive(eve.me, words)
-    assert fenced == []
-    mirror.receive(eve.me, Fenced(RUN, 9, later.papers))
-    assert fenced == [9]
+    for words in (Fenced(RUN, 99), Fenced(RUN, 9, later.papers), Fenced(RUN, 1)):
+        for teller in (eve.me, AgentId("v1/keeper"), AgentId("v1/keeper")):
+            mirror.receive(teller, words)
+    assert lost == []
+    mirror.receive(AgentId("v3/keeper"), Fenced(RUN, 9, later.papers))
+    assert len(lost) == 1
 
 
 def test_a_chain_is_of_one_run_and_one_order() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from signed import ROLL, Chartered, sealed
 from toy_grid import ToyGrid
 
@@ -10,13 +9,11 @@ from sureline.journal.events import Opened, Submitted, TaskReady, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.overlay.kademlia import Kademlia
 from sureline.run.copies import (
-    EPOCHS_APART,
     TOPIC,
     CopyReader,
     RunCopy,
     answer_with,
     merge_copies,
-    next_epoch,
 )
 from sureline.run.keeper import Keeper, KeptInMemory, Term
 from sureline.run.presence import Presence
@@ -141,11 +138,3 @@ def test_what_follows_is_read_on_and_nobody_is_left_in_the_end():
     assert (scene.read, scene.again) == (events, 0)
     scene.grid.crash("k1")
     assert scene.ask(lambda then: reader.read(copy, then)) is False
-
-
-@pytest.mark.parametrize("drawn", [0, 1, EPOCHS_APART - 1])
-def test_the_next_epoch_is_higher_and_no_two_takers_draw_the_same(drawn):
-    assert next_epoch(0, lambda below: 1 / 0) == 1
-    asked = []
-    assert next_epoch(41, lambda below: asked.append(below) or drawn) == 42 + drawn
-    assert asked == [EPOCHS_APART]

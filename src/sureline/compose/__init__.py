@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -40,6 +40,9 @@ from sureline.workflow.check import check_needs
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 
+if TYPE_CHECKING:
+    from sureline.compose.grid_run import GridRun
+
 __all__ = [
     "HOME",
     "Outcome",
@@ -47,6 +50,7 @@ __all__ = [
     "cancel_run",
     "create_run",
     "outcome_of",
+    "resume_elsewhere",
     "resume_run",
     "run_workflow",
 ]
@@ -123,16 +127,18 @@ def _session(
     directory: Path,
     machine: Capacity,
     watcher: Watcher | None,
-) -> Session:
+    *,
+    alone: bool = False,
+) -> Session | GridRun:
     """What drives the run: on this machine, or on the grid that it was submitted to."""
     grid = grid_of(journal, run)
     if not grid:
         check_needs(graph, machine)
         return Session(journal, run, graph, directory, machine, watcher)
-    from sureline.compose.driving import GridSession  # the network takes a while to load
+    from sureline.compose.grid_run import GridRun  # the network takes a while to load
     from sureline.world.identity.home import GridHome
 
-    return GridSession(journal, run, graph, directory, GridHome.open(grid), watcher)
+    return GridRun(journal, run, directory, GridHome.open(grid), watcher, alone=alone)
 
 
 def grid_of(journal: Journal, run: str) -> str:
@@ -143,18 +149,44 @@ def grid_of(journal: Journal, run: str) -> str:
 
 
 def resume_run(
-    directory: Path, selector: str, machine: Capacity, watcher: Watcher | None = None
+    directory: Path,
+    selector: str,
+    machine: Capacity,
+    watcher: Watcher | None = None,
+    *,
+    alone: bool = False,
 ) -> Outcome:
-    """Continue a run that another process left; its finished tasks are not run again."""
-    return in_own_thread(lambda: _resume(directory, selector, machine, watcher))
+    """Continue a run that another process left; its finished tasks are not run again. With `alone`,
+    nobody is asked whether another process drives it."""
+    return in_own_thread(lambda: _resume(directory, selector, machine, watcher, alone))
 
 
-def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher | None) -> Outcome:
+def _resume(
+    directory: Path, selector: str, machine: Capacity, watcher: Watcher | None, alone: bool
+) -> Outcome:
     with Journal.open(directory / HOME, create=False) as journal:
         run = select_to_resume(selector, journal.runs()).run
         graph = journal.workflow(run)
         with place_explained(journal), telling_replaced(journal.directory, watcher):
-            return _session(journal, run, graph, directory, machine, watcher).drive()
+            return _session(journal, run, graph, directory, machine, watcher, alone=alone).drive()
+
+
+def resume_elsewhere(
+    directory: Path, grid: str, run: str, watcher: Watcher | None = None
+) -> Outcome:
+    """Go on here with a run that was driven elsewhere on a grid; `run` is its whole name."""
+    from sureline.compose.grid_run import GridRun
+    from sureline.world.identity.home import GridHome
+
+    def resume() -> Outcome:
+        with (
+            Journal.open(directory / HOME) as journal,
+            place_explained(journal),
+            telling_replaced(journal.directory, watcher),
+        ):
+            return GridRun(journal, run, directory, GridHome.open(grid), watcher).drive()
+
+    return in_own_thread(resume)
 
 
 def cancel_run(directory: Path, selector: str, *, drain: bool, wait: bool) -> tuple[str, str]:

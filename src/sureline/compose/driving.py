@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
@@ -32,14 +32,12 @@ from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
-from sureline.run.copies import next_epoch
 from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 from sureline.world.address import Node
 from sureline.world.identity.home import GridHome
-from sureline.world.identity.run_keys import GridTrust
 from sureline.world.protocol import Fetched, Wanted
 
 HELPERS = 3
@@ -49,7 +47,17 @@ UNBOUNDED = 1 << 62
 
 
 class TakenOverError(SurelineError):
-    """Another process has taken the run over."""
+    """This process may write the run no more: another one does, or may."""
+
+
+class Held(NamedTuple):
+    """What this process was granted; see `run.grant`."""
+
+    number: int
+    writer: str
+    voters: tuple[str, ...]
+    vote: str
+    """The word of this journal as a voter."""
 
 
 class InputsElsewhere:
@@ -122,9 +130,11 @@ class GridSession(Session):
         directory: Path,
         home: GridHome,
         watcher: Watcher | None,
+        held: Held,
     ) -> None:
         super().__init__(journal, run, graph, directory, Capacity(0, 0), watcher)
         self._home = home
+        self._held = held
         self._driver: RunDriver | None = None
         self._refused: TermsRefusedError | None = None
         self._judging: asyncio.Task[None] | None = None
@@ -141,7 +151,7 @@ class GridSession(Session):
         return boot
 
     def _next_epoch(self, last: int) -> int:
-        return next_epoch(last, secrets.randbelow)
+        return self._held.number
 
     def _run_loop(self, writer: RunWriter) -> None:
         with grid_loop() as loop:
@@ -201,9 +211,11 @@ class GridSession(Session):
             signer,
             self._history,
             os.getpid(),
+            self._held.writer,
+            self._held.voters,
+            self._held.vote,
         )
-        trust = GridTrust(node.credentials)
-        driver = RunDriver(node.grid, charge, recorded, trust, self._hearers(writer), self._judge)
+        driver = RunDriver(node.grid, charge, recorded, self._hearers(writer), self._judge)
         self._driver, self._me = driver, driver.me
         restore = self._listen_to_signals(loop)
         try:

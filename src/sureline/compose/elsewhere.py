@@ -52,15 +52,15 @@ def reader_on(node: LiveNode) -> CopyReader:
 async def find_copies(node: LiveNode, reader: CopyReader, start: str) -> list[Copy]:
     """All copies of runs whose names begin so, best first within a run, the newest run last."""
     roles = node.credentials.identity.roles
-    if ROLE not in roles:
+    if roles.isdisjoint(ROLE.split("|")):
         raise UserError(
             f"this home may not look at the runs of grid {node.home.grid}: it has the role "
-            f"{', '.join(sorted(roles))}, not {ROLE}; join with an invitation for {ROLE}"
+            f"{', '.join(sorted(roles))}, not submit; join with an invitation for submit"
         )
-    return await _answer(lambda then: reader.find(start, then))
+    return await answer_of(lambda then: reader.find(start, then))
 
 
-async def _answer(ask: Callable[[Callable[[T], None]], None]) -> T:
+async def answer_of(ask: Callable[[Callable[[T], None]], None]) -> T:
     """What an agent calls back with."""
     found: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     ask(lambda answer: None if found.done() else found.set_result(answer))
@@ -80,6 +80,13 @@ def choose(start: str, copies: Sequence[Copy], grid: str) -> list[Copy]:
     raise UserError(
         f"no peer of grid {grid} keeps a run '{start}'; list them: sureline runs --grid {grid}"
     )
+
+
+def name_on_grid(grid: str, start: str) -> str:
+    """The whole name of the one run that is meant. Raises UserError."""
+    with visiting(grid) as (node, loop):
+        copies = loop.run(find_copies(node, reader_on(node), start))
+        return choose(start, copies, node.home.grid)[0].about.run
 
 
 class RunElsewhere:
@@ -133,7 +140,7 @@ class RunElsewhere:
         self._loop.run(self._refresh())
 
     async def _refresh(self) -> None:
-        there: bool = await _answer(lambda then: self._reader.read(self._copy, then))
+        there: bool = await answer_of(lambda then: self._reader.read(self._copy, then))
         if self._failed is not None:
             raise self._failed
         self._check_read(there)
@@ -177,6 +184,10 @@ class RunElsewhere:
             self._failed = error  # raised where somebody waits for it
 
     @property
+    def papers(self) -> bytes:
+        return self._copy.papers
+
+    @property
     def driver_name(self) -> str:
         return name_of(self._copy.writer or NO_NODE)
 
@@ -189,7 +200,9 @@ class RunElsewhere:
         """Ask the driver that the copy names; who looks at the journal sees it held, or not."""
         self.driver = None
         if self.state() == "running":
-            self.driver = await _answer(lambda then: self._reader.look_for_driver(self._copy, then))
+            self.driver = await answer_of(
+                lambda then: self._reader.look_for_driver(self._copy, then)
+            )
         work = self.directory / "work" / self.run
         if self.driver is None:
             if self._lock is not None:

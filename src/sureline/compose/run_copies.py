@@ -2,8 +2,9 @@
 
 Each run has a directory with three files: `term` (epoch, writer and papers, replaced whole and
 synced: it fences), `graph`, and `events`, to which events are appended with their positions, and
-behind each batch of them its seal. Appending does not wait for the disk: there are other copies,
-and what a power cut tore off, all behind the last whole seal, is cut off when the file is read.
+behind each batch of them its seal, and synced: what a majority of keepers has is committed. What
+is torn, all behind the last whole seal, is cut off when the file is read. When a new writer builds
+on less than there is, the file is written anew, beside the old one, with its first events.
 `import_copy` makes a proper journal of a copy, for reading or resuming.
 
 Disks are slow, and graphs are long: all that touches a file is done where `Aside` says, in order,
@@ -93,6 +94,23 @@ class _Mark(NamedTuple):
     """Of who sealed last."""
 
 
+def _after(
+    mark: _Mark, batch: Sequence[NumberedEvent], chain: bytes, papers: bytes, size_bytes: int
+) -> _Mark:
+    """The mark behind a batch and its seal, which end there in the file."""
+    about = msgspec.structs.replace(mark.about)
+    for _, body in batch:
+        about.apply(body)
+    return _Mark(
+        batch[-1][0] if batch else mark.position,
+        size_bytes,
+        about,
+        line_on(mark.line, (position for position, _ in batch)),
+        chain,
+        papers or mark.papers,
+    )
+
+
 class _Copy:
     """One run's directory. Reading it once tells where everything is; after that only appends.
 
@@ -107,16 +125,19 @@ class _Copy:
         self.events.touch(mode=0o600)
         self._marks = [_Mark(0, 0, About(), (), term.charter, b"")]
         self._read_from(self._marks[0])
+        self.base: Position = 0
+        self.cut: _Mark | None = None
+        """Where the promised writer goes on; see `KeptState`."""
+        self.in_line = self._end.position // POSITIONS_PER_EPOCH
+        """By the last event: with one of a writer, all before it is of its journal."""
 
-    def _read_from(self, mark: _Mark, until: Position | None = None) -> None:
-        """Know what follows the mark, and cut off what is torn or beyond `until`."""
+    def _read_from(self, mark: _Mark) -> None:
+        """Know what follows the mark, and cut off what is torn."""
         self._end = mark
         self._since_mark = 0
         batch: list[NumberedEvent] = []
         size_bytes = 0
         for position, body in _read(self.events, mark.size_bytes):
-            if until is not None and position > until:
-                break
             size_bytes += _HEAD.size + len(body)
             if position != SEAL:
                 batch.append((position, body))
@@ -130,17 +151,7 @@ class _Copy:
         self, batch: Sequence[NumberedEvent], chain: bytes, papers: bytes, size_bytes: int
     ) -> None:
         """A batch and its seal are in the file."""
-        end, about = self._end, msgspec.structs.replace(self._end.about)
-        for _, body in batch:
-            about.apply(body)
-        self._end = _Mark(
-            batch[-1][0] if batch else end.position,
-            end.size_bytes + size_bytes,
-            about,
-            line_on(end.line, (position for position, _ in batch)),
-            chain,
-            papers or end.papers,
-        )
+        self._end = _after(self._end, batch, chain, papers, self._end.size_bytes + size_bytes)
         self._since_mark += len(batch)
         since_bytes = self._end.size_bytes - self._marks[-1].size_bytes
         if self._since_mark >= EVENTS_MAX or since_bytes >= PIECE_BYTES_MAX:
@@ -161,33 +172,82 @@ class _Copy:
         return self._end.about
 
     def state(self) -> KeptState:
-        end = self._end
-        return KeptState(self.term, end.position, self.graph_bytes, end.line, end.chain)
+        end, cut = self._end, self.cut
+        return KeptState(
+            self.term,
+            end.position,
+            self.graph_bytes,
+            end.line,
+            end.chain,
+            self.in_line,
+            self.base,
+            None if cut is None else (cut.position, cut.chain),
+        )
+
+    def promise(self, term: Term) -> None:
+        _replace(self.path / "term", msgspec.json.encode(term))
+        self.term, self.cut = term, None
 
     def begin(self, term: Term, base: Position) -> None:
-        """First what is beyond the base goes, then the new term holds: never the other way round,
-        or a crash would leave what never happened in it."""
-        if self._end.position > base:
-            mark = self._mark_before(base)
-            del self._marks[self._marks.index(mark) + 1 :]
-            self._read_from(mark, base)
-            _sync(self.events)
-        _replace(self.path / "term", msgspec.json.encode(term))
-        self.term = term
+        self.promise(term)
+        self.base, self.cut = base, self._last_seal(base)
+
+    def _last_seal(self, base: Position) -> _Mark:
+        """The last one up to this position, as a mark."""
+        if self._end.position <= base:
+            return self._end
+        found = mark = self._mark_before(base)
+        batch: list[NumberedEvent] = []
+        size_bytes, since = mark.size_bytes, mark
+        for position, body in _read(self.events, mark.size_bytes, self.size_bytes):
+            size_bytes += _HEAD.size + len(body)
+            if position != SEAL:
+                if position > base:
+                    break
+                batch.append((position, body))
+            if position == SEAL or not self.term.papers:
+                papers = _decode_seal(body).papers if position == SEAL else b""
+                found = _after(since, batch, fold(since.chain, batch), papers, size_bytes)
+                since, batch = found, []
+        return found
 
     def keep_graph(self, graph: bytes) -> None:
         _replace(self.path / "graph", graph)
         self.graph_bytes = len(graph)
 
     def add(self, events: Sequence[NumberedEvent], sealed: Sealed) -> None:
-        papers = b"" if sealed.papers == self._end.papers else sealed.papers
+        before = self._end if self.cut is None else self.cut
+        papers = b"" if sealed.papers == before.papers else sealed.papers
         records = [*events, (SEAL, _encode_seal(_Seal(sealed.seal, papers)))]
         data = b"".join(_HEAD.pack(position, len(body)) + body for position, body in records)
+        assert self.cut is not None, "its writer has said what it builds on"
+        if self.cut.size_bytes < self._end.size_bytes:
+            self._replace_from(self.cut, data)
+        else:
+            self._append(data)
+        self._note(events, sealed.chain, papers, len(data))
+        self.in_line, self.base, self.cut = self.term.epoch, self._end.position, self._end
+
+    def _append(self, data: bytes) -> None:
         with open(self.events, "r+b", buffering=0) as file:  # not kept open: they are many
             file.seek(self.size_bytes)  # over what a full disk may have torn off last time
             if file.write(data) < len(data):
                 raise OSError(0, "the disk took only a part of it")
-        self._note(events, sealed.chain, papers, len(data))
+            os.fdatasync(file.fileno())
+
+    def _replace_from(self, cut: _Mark, data: bytes) -> None:
+        """What is beyond the cut never happened: this did."""
+        beside = self.events.with_name(".events.new")
+        shutil.copyfile(self.events, beside)
+        os.truncate(beside, cut.size_bytes)
+        with open(beside, "ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.events)
+        _sync(self.path)
+        self._marks = [mark for mark in self._marks if mark.size_bytes <= cut.size_bytes]
+        self._end, self._since_mark = cut, 0
 
     def after(self, position: Position) -> Page:
         start = self._mark_before(position)
@@ -284,6 +344,13 @@ class KeptJournals:
             self._copies[run] = copy
 
         self._change(run, work, done, opened)
+
+    def promise(self, run: str, term: Term, done: Done) -> None:
+        copy = self._copies[run]
+        self._change(run, lambda: copy.promise(term), done)
+
+    def due_s(self, run: str) -> float:
+        return self._seen[run][1].takeover_after_s
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         copy = self._copies[run]
@@ -384,3 +451,6 @@ class JournalRecorded:
 
     def after(self, position: Position) -> list[NumberedEvent]:
         return page(self._journal.bodies(self._run, position, EVENTS_MAX))
+
+    def last(self) -> Position:
+        return self._journal.last_position(self._run)

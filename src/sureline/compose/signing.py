@@ -46,6 +46,15 @@ def signer_of(journal: Journal, run: str, epoch: int, credentials: Credentials) 
         raise _may_not(run, credentials, error) from None
 
 
+def papers_for(credentials: Credentials, run: str, papers: bytes, epoch: int) -> bytes:
+    """What this home shows to be granted an epoch. Raises UserError if it may not write the run."""
+    trust, home, key = GridTrust(credentials), CertifiedHome(credentials), Ed25519Key()
+    try:
+        return begun(read_papers(papers), home, key, run, epoch, time.time(), trust).papers
+    except PapersError as error:
+        raise _may_not(run, credentials, error) from None
+
+
 def check_may_write(credentials: Credentials, run: str, papers: bytes) -> None:
     """Raises UserError if this home may not go on with a run that others keep."""
     trust, home, key = GridTrust(credentials), CertifiedHome(credentials), Ed25519Key()

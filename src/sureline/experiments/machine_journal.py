@@ -87,6 +87,10 @@ class DiskRecorded:
         some = slice(first, first + EVENTS_MAX)
         return page(list(zip(self._positions[some], self._bodies[some], strict=True)))
 
+    def last(self) -> Position:
+        self._read_on()
+        return self._positions[-1]
+
 
 def write_now(disk: Disk, event: Event) -> None:
     """Record an event durably before anything else happens: a submission, an opening."""

@@ -282,6 +282,7 @@ def _runs(table: TomlTable, plain: Workload, beside: Path | None) -> Workload:
         every_s=table.distribution("every", plain.every_s, parse_duration),
         cancel_s=table.duration("cancel", 0.0) or None,
         standbys=table.count("standbys", 0, most=STANDBYS_MAX),
+        takeover_s=table.duration("takeover", 0.0),
         look_s=table.distribution("look", plain.look_s, parse_duration, least=1.0),
         fail=table.number("fail", 0.0, most=1.0),
         fail_kinds=_fail_kinds(table.table("fail_kinds")) if "fail_kinds" in table else {},

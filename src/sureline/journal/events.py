@@ -50,6 +50,13 @@ class Opened(Event, frozen=True, tag="opened"):
     """Which boot of the machine; after another boot, stored files are verified by content."""
 
 
+class Voters(Event, frozen=True, tag="voters"):
+    """Who say, by a majority, who may write the run from now on: names of peers that keep a copy,
+    and '~WORD' for the journal of the writer itself. See `run.grant`."""
+
+    voters: tuple[str, ...]
+
+
 class Grown(Event, frozen=True, tag="grown"):
     """The graph has more tasks from now on; `growth` is what `Graph.grown` takes."""
 
@@ -270,6 +277,7 @@ class Unknown(Event, frozen=True, tag="unknown"):
 AnyEvent = (
     Submitted
     | Opened
+    | Voters
     | Grown
     | PeerJoined
     | PeerLeft

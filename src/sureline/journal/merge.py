@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sureline.journal.events import (
     COMMITS,
@@ -34,6 +34,25 @@ def merge_run(
         _add(connection, run, run_id, position, event)
     _commit(connection, run_id)
     _summarise(connection, run, run_id)
+
+
+def adopt_run(
+    connection: sqlite3.Connection, run: str, graph: bytes, events: Sequence[tuple[int, AnyEvent]]
+) -> None:
+    """As `merge_run`, but what is here and not among these, from the first difference on, never
+    happened: it goes."""
+    run_id = _run_id(connection, run, graph)
+    told = {position: encode(event) for position, event in events}
+    rows = connection.execute(
+        "SELECT position, body FROM events WHERE run = ? ORDER BY position", (run_id,)
+    )
+    first = next((at for at, body in rows if told.get(at) != body), None)
+    if first is not None:
+        for table in ("events", "results", "durations", "commits"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE run = ? AND position >= ?", (run_id, first)
+            )
+    merge_run(connection, run, graph, events)
 
 
 def _run_id(connection: sqlite3.Connection, run: str, graph: bytes) -> int:

@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ from sureline.journal.history import (
     select_durations,
     summarise,
 )
-from sureline.journal.merge import merge_run
+from sureline.journal.merge import adopt_run, merge_run
 from sureline.journal.places import MOUNTINFO
 from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
 from sureline.journal.writer import RunWriter, Tally
@@ -285,6 +285,12 @@ class Journal:
             if len(rows) < _PAGE_ROWS:
                 return
 
+    def last_position(self, run: str) -> int:
+        """Of the run's last event that was flushed."""
+        query = "SELECT max(position) FROM events WHERE run = ?"
+        ((last,),) = self._rows(query, self._id(run))
+        return int(last)
+
     def bodies(self, run: str, after: int, limit: int) -> list[tuple[int, bytes]]:
         """The next events past position `after` as they were written, with their positions."""
         return self._rows(
@@ -375,6 +381,12 @@ class Journal:
         """Add events that were recorded elsewhere, all or nothing. See `merge.merge_run`."""
         with transaction(self.connection, self.path):
             merge_run(self.connection, run, graph, entries)
+        self.sync_now()
+
+    def adopt(self, run: str, graph: bytes, entries: Sequence[Entry]) -> None:
+        """Have the run as it went on elsewhere, all or nothing. See `merge.adopt_run`."""
+        with transaction(self.connection, self.path):
+            adopt_run(self.connection, run, graph, entries)
         self.sync_now()
 
     # Requests between processes

@@ -20,7 +20,7 @@ import msgspec
 from sureline.peer.jobs import CallJob, CommandJob, JobEnded, PauseJob
 from sureline.workflow.model import Needs
 from sureline.world.address import Node
-from sureline.world.protocol import Message
+from sureline.world.protocol import WRITES, Message
 
 TaskJob = CommandJob | CallJob | PauseJob
 
@@ -39,7 +39,7 @@ class AttemptMessage(Message, frozen=True):
 class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
     """Run this. Answered by Started and Finished, or by Refused."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     job: TaskJob
     needs: Needs
@@ -60,7 +60,7 @@ class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
 class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdraw"):
     """Stop this, whether it waits or runs. Answered by Finished (cancelled), unless it is over."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     force: bool = False
     epoch: int = 0
@@ -69,7 +69,7 @@ class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdra
 class Attach(Message, frozen=True, tag="run.attach"):
     """I write this run now: tell what you have of it. Answered by Attached, then Finished."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -80,7 +80,7 @@ class Attach(Message, frozen=True, tag="run.attach"):
 class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
     """These reports have been recorded durably, or are of no use: forget them."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -93,7 +93,7 @@ class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
 class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
     """The writer has copies of these files; with `over`, the run needs nothing here any more."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int

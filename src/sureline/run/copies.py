@@ -29,10 +29,10 @@ from sureline.run.sealing import Checker
 from sureline.world.address import Node, at, node_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.identity.signing import Authority, PapersError, Trust, digest, is_run_name
-from sureline.world.protocol import AgentId, Message, Timer, Unreachable, World
+from sureline.world.protocol import WRITES, AgentId, Message, Timer, Unreachable, World
 
 TOPIC = "runs"
-ROLE = "submit"
+ROLE = WRITES
 """Who may look at runs."""
 PART = "reader"
 LISTED_MAX = 500
@@ -43,16 +43,6 @@ AGAIN_MAX = 3
 """So often reading one keeper's copy begins anew."""
 ANSWER_S = 5.0
 PAGES_MAX = 1_000_000
-EPOCHS_APART = 1 << 18
-"""Epochs must stay below 1 << 31: that leaves room for thousands of processes of one run."""
-
-
-def next_epoch(last: int, randrange: Callable[[int], int]) -> int:
-    """The epoch under which a run on a grid is opened whose last known one was `last`, 0 for none.
-
-    Processes that take a run over at the same time, each from a copy of its own, do not know of
-    each other. They must not have the same epoch: nobody would fence either of them."""
-    return last + 1 + randrange(EPOCHS_APART) if last else 1
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -99,7 +89,7 @@ def merge_copies(replies: Sequence[bytes]) -> bytes:
     most = max(COPIES_MIN, COPIES_MAX // max(1, len(newest)))
     kept: list[Copy] = []
     for some in newest[-LISTED_MAX:]:
-        best = sorted(some, key=lambda c: (c.about.epoch, c.about.position, c.node), reverse=True)
+        best = sorted(some, key=lambda c: (c.about.position, c.about.epoch, c.node), reverse=True)
         kept.extend(best[:most])
     return _encode(kept)
 
@@ -214,10 +204,8 @@ class RunCopy:
         """The keeper has told all that it has: whether another one claims to have more, and is to
         be read now."""
         self._heard.add(self._copies[0].node)
-        have = (0 if self.authority is None else self.authority.epoch, self.position)
         for number, copy in enumerate(self._copies):
-            claim = (copy.about.epoch, copy.about.position)
-            if copy.node not in self._heard and claim > have:
+            if copy.node not in self._heard and copy.about.position > self.position:
                 self._copies.insert(0, self._copies.pop(number))
                 return True
         return False
@@ -232,7 +220,8 @@ class _Question:
 
 class CopyReader(Agent):
     """Asks keepers and drivers; part `reader` of a node that looks around. `ask` makes a question
-    of the start of a run's name, signed where that is the custom."""
+    of the start of a run's name, signed where that is the custom; `keeps` is for a node that keeps
+    copies itself."""
 
     def __init__(
         self,
@@ -241,6 +230,8 @@ class CopyReader(Agent):
         kademlia: Kademlia,
         trust: Trust,
         ask: Callable[[str], bytes] = str.encode,
+        *,
+        keeps: bool = False,
     ) -> None:
         super().__init__(me, world)
         self._ask_for = ask
@@ -248,7 +239,8 @@ class CopyReader(Agent):
         self._kademlia = kademlia
         self._serial = 0
         self._open: dict[int, _Question] = {}
-        kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
+        if not keeps:  # else the node answers such questions
+            kademlia.on_broadcast(TOPIC, lambda origin, payload: None, merge_copies)
 
     def find(self, start: str, on_found: Callable[[list[Copy]], None]) -> None:
         """All copies of runs whose names begin so, best first within a run, the newest run last."""
@@ -295,10 +287,16 @@ class CopyReader(Agent):
         """Whether the driver that the copy names is there."""
         if copy.writer is None:
             on_found(None)
-            return
+        else:
+            self.ask_driver(copy.run, copy.writer, on_found)
+
+    def ask_driver(
+        self, run: str, writer: Node, on_found: Callable[[DriverHere | None], None]
+    ) -> None:
+        """Whether this node drives the run."""
         self._ask(
-            at(copy.writer, driver_part(copy.run)),
-            lambda serial: DriverAsk(serial, copy.run),
+            at(writer, driver_part(run)),
+            lambda serial: DriverAsk(serial, run),
             lambda answer: on_found(answer if isinstance(answer, DriverHere) else None),
         )
 

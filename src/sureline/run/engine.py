@@ -257,18 +257,28 @@ class RunEngine(Agent):
 
     @handles(Fenced)
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
-        if message.run == self.run:
+        if message.run == self.run and self._gate.believes(message.epoch):
             self.taken_over(message.epoch)
 
     def taken_over(self, epoch: int) -> None:
         """Somebody knows a writer of this epoch; if it is newer, nothing more happens here."""
-        if self._here or epoch <= self.epoch or self._gate.is_shut:
+        if self._here or epoch <= self.epoch:
             return
-        self._gate.shut()
-        self._hearers.on_fenced(
+        self.let_go(
             f"run {self.run} was taken over by another process (epoch {epoch}, ours was "
-            f"{self.epoch}); follow it with: sureline show {self.run}"
+            f"{self.epoch})"
         )
+
+    def let_go(self, reason: str) -> None:
+        """This writer may not write any more: nothing happens here from now on."""
+        if not self._gate.is_shut:
+            self._gate.shut()
+            self._hearers.on_fenced(reason)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end is recorded."""
+        return self._course.over
 
     @handles(CancelRun)
     def on_cancel(self, sender: AgentId, message: CancelRun) -> None:

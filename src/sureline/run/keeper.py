@@ -23,15 +23,20 @@ from sureline.journal.events import (
     TaskEnded,
     TaskRevoked,
     Unknown,
+    Voters,
     decode,
 )
 from sureline.peer.messages import Fenced
+from sureline.run import grant
+from sureline.run.grant import Epoch, Holding
 from sureline.run.keeping import (
     EVENTS_MAX,
     GRAPH_BYTES_MAX,
     LISTED_MAX,
     MESSAGES,
     PIECE_BYTES_MAX,
+    GrantAsk,
+    Granted,
     KeeperAsk,
     KeeperPart,
     KeepEvents,
@@ -44,6 +49,7 @@ from sureline.run.keeping import (
     last_common,
     line_on,
 )
+from sureline.run.options import TAKEOVER_AFTER_S
 from sureline.run.sealing import Checker
 from sureline.world.address import Node, node_of, peer_of
 from sureline.world.agent import Agent, handles
@@ -76,6 +82,9 @@ ASSEMBLIES_MAX = 8
 """Graphs that are being received at the same time ..."""
 ASSEMBLIES_BYTES_MAX = 96 << 20
 """... and what they may take together, unless it is one alone."""
+SHARE = 0.8
+"""Of the time after which a run is taken over: so long its writer must have been silent here too.
+Messages are lost, and keepers do not hear it at the same moment."""
 CHANGING_MAX = 256
 """Runs whose copies are being written at the same time."""
 
@@ -84,9 +93,17 @@ class Term(msgspec.Struct, frozen=True):
     """Who writes a run now."""
 
     epoch: int
+    """The highest number that was promised."""
     writer: Node
+    """Where the writer was that was heard last."""
     papers: bytes = b""
     """Empty if it was kept before there were papers: nobody believes such a copy."""
+
+    promised_to: str = ""
+
+    @property
+    def promised(self) -> Epoch:
+        return Epoch(self.epoch, self.promised_to)
 
     @property
     def charter(self) -> bytes:
@@ -120,6 +137,17 @@ class KeptState(msgspec.Struct, frozen=True):
     """The last position of each epoch in it."""
     chain: bytes = b""
     """Of its events up to the position."""
+    in_line: int = 0
+    """See `grant.Holding`."""
+    base: Position = 0
+    """What it has in common with the journal of the promised writer ..."""
+    cut: tuple[Position, bytes] | None = None
+    """... and the last seal up to there, with its chain: that writer goes on from here. None if it
+    has not said what it builds on."""
+
+    @property
+    def holding(self) -> Holding:
+        return Holding(self.term.promised, self.in_line, self.position)
 
     @property
     def epoch(self) -> int:
@@ -137,20 +165,26 @@ class KeptRuns(Protocol):
     def state(self, run: str) -> KeptState | None: ...
 
     def open(self, run: str, term: Term, base: Position, done: Done) -> None:
-        """A writer begins: drop what is beyond the last seal up to `base`, and everything if what
-        is there has another charter; make the run if it is new. Once it is done it is durable: it
-        fences."""
+        """A writer begins: what is beyond the last seal up to `base` goes when it adds what it has
+        instead, and everything if what is there has another charter; make the run if it is new.
+        Once it is done it is durable: it fences."""
+
+    def promise(self, run: str, term: Term, done: Done) -> None:
+        """Of a run that is kept. Durable once it is done."""
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None: ...
 
     def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
-        """What follows; positions rise."""
+        """What follows, in place of what is beyond the cut; positions rise. Durable once done."""
 
     def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
         """The next piece."""
 
     def read_events(self, run: str, after: Position, done: Callable[[Page], None]) -> None:
         """The next events, as many as fit a message, up to a seal."""
+
+    def due_s(self, run: str) -> float:
+        """After how long a silence of its writer a run that is kept is taken over; 0 for never."""
 
     def known(self) -> list[RunKnown]:
         """All of them, the newest last."""
@@ -195,11 +229,18 @@ class About(msgspec.Struct):
     submitted_at: float = 0.0
     total: int = 0
     done: int = 0
+    takeover_after_s: float = TAKEOVER_AFTER_S
+    voters: tuple[str, ...] = ()
 
     def apply(self, body: bytes) -> None:
         match decode(body):
-            case Submitted(name=name, at=at, total=total):
+            case Submitted(name=name, at=at, total=total, options=options):
                 self.name, self.submitted_at, self.total = name, at, total
+                after_s = options.get("takeover_after_s", TAKEOVER_AFTER_S)
+                if isinstance(after_s, int | float) and after_s >= 0:
+                    self.takeover_after_s = float(after_s)
+            case Voters(voters=voters):
+                self.voters = voters
             case TaskEnded(outcome=outcome) if outcome in COMMITS:
                 self.done += 1
             case TaskRevoked():
@@ -223,6 +264,8 @@ class About(msgspec.Struct):
             state.position,
             state.term.writer,
             state.graph_bytes > 0,
+            self.voters,
+            self.takeover_after_s,
         )
 
 
@@ -234,33 +277,35 @@ class Keeper(Agent):
         super().__init__(me, world)
         self._store = store
         self._checker = Checker(trust)
+        self._began_s = world.elapsed()
+        self._heard_s: dict[str, float] = {}
+        """When the writer of each run was last heard, since this process began."""
         self._assemblies: dict[str, bytearray] = {}
         self._changing: set[str] = set()
 
+    def silent_s(self, run: str) -> float:
+        """For how long nothing was heard of the run's writer, as far as this process can tell."""
+        return self.world.elapsed() - self._heard_s.get(run, self._began_s)
+
     @handles(KeepRun)
     def on_keep_run(self, sender: AgentId, message: KeepRun) -> None:
-        run, epoch = message.run, message.epoch
-        state = self._admit(sender, run, epoch)
-        if not self._may_change(run) or (state is not None and epoch < state.epoch):
+        run, epoch = message.run, Epoch(message.epoch, message.writer)
+        state = self._store.state(run)
+        if not self._admit(sender, run, epoch, state) or not self._may_change(run):
             return
         if not is_run_name(run) or not 0 < message.size_bytes <= GRAPH_BYTES_MAX:
-            self._answer(sender, run, epoch, f"{run} cannot be kept here")
-        elif state is None or epoch > state.epoch:
+            self._answer(sender, run, message.epoch, f"{run} cannot be kept here")
+        elif state is None or epoch != state.term.promised or state.cut is None:
             self._begin(sender, message, state)
         else:
             self._take_piece(sender, message, state)
 
     def _begin(self, sender: AgentId, message: KeepRun, state: KeptState | None) -> None:
-        """A writer comes whose epoch is new here."""
-        run, term = message.run, Term(message.epoch, node_of(sender), message.papers)
+        """A writer comes whose epoch is new here, or who has not said what it builds on."""
+        run, papers = message.run, message.papers
+        term = Term(message.epoch, node_of(sender), papers, message.writer)
         try:
-            authority = self._checker.authority(
-                run, message.epoch, message.papers, self.world.now()
-            )
-            if authority.writer != peer_of(sender):
-                raise PapersError(f"its papers are those of {authority.writer}")
-            if state is not None and state.term.charter not in (b"", authority.start):
-                raise PapersError("another run of this name is kept here")
+            self._check(sender, run, message.epoch, papers, state)
         except PapersError as error:
             self._refuse(sender, run, message.epoch, error)
             return
@@ -272,6 +317,60 @@ class Keeper(Agent):
             lambda refused: self._opened(sender, message, refused),
         )
 
+    def _check(
+        self, sender: AgentId, run: str, epoch: int, papers: bytes, state: KeptState | None
+    ) -> None:
+        """Raise PapersError unless the sender may write the run in this epoch."""
+        authority = self._checker.authority(run, epoch, papers, self.world.now())
+        if authority.writer != peer_of(sender):
+            raise PapersError(f"its papers are those of {authority.writer}")
+        if state is not None and state.term.charter not in (b"", authority.start):
+            raise PapersError("another run of this name is kept here")
+
+    @handles(GrantAsk)
+    def on_grant_ask(self, sender: AgentId, message: GrantAsk) -> None:
+        run, epoch = message.run, Epoch(message.number, message.writer)
+        state = self._store.state(run)
+        why = self._why_not(sender, message, state)
+        if why or state is None:
+            self.world.send(sender, Granted(run, message.number, 0, "", 0, why))
+        elif grant.asked(state.holding, epoch) == state.holding:
+            self._promised(sender, message, "")
+        elif self._may_change(run):
+            self._changing.add(run)
+
+            def done(refused: str) -> None:
+                self._changing.discard(run)
+                self._promised(sender, message, refused)
+
+            term = Term(epoch.number, state.term.writer, message.papers, epoch.writer)
+            self._store.promise(run, term, done)
+
+    def _why_not(self, sender: AgentId, ask: GrantAsk, state: KeptState | None) -> str:
+        """Why this question is not even thought of; '' if it is."""
+        name = peer_of(self.me)
+        if state is None or not state.graph_bytes:
+            return f"{name} does not keep {ask.run}"
+        due_s = self._store.due_s(ask.run)
+        if ask.relief and (not due_s or self.silent_s(ask.run) < SHARE * due_s):
+            return f"{name} has heard of the writer of {ask.run} of late"
+        try:
+            self._check(sender, ask.run, ask.number, ask.papers, state)
+        except PapersError as error:
+            return f"{name} does not let {peer_of(sender)} write {ask.run}: {error}"
+        return ""
+
+    def _promised(self, sender: AgentId, ask: GrantAsk, refused: str) -> None:
+        """Say what holds now, and is durable."""
+        state = self._store.state(ask.run)
+        if refused or state is None:
+            why = refused or f"{ask.run} is not kept here any more"
+            self.world.send(sender, Granted(ask.run, ask.number, 0, "", 0, why))
+            return
+        promised = state.term.promised
+        said = Granted(ask.run, ask.number, promised.number, promised.writer, state.position)
+        self.world.send(sender, said)
+
     def _refuse(self, sender: AgentId, run: str, epoch: int, why: PapersError) -> None:
         self._answer(sender, run, epoch, f"{run} is not kept here: {why}")
 
@@ -279,12 +378,13 @@ class Keeper(Agent):
         """Of its writer, who was believed when the term began. Raises PapersError."""
         return self._checker.authority(run, state.epoch, state.term.papers)
 
-    def _admit(self, sender: AgentId, run: str, epoch: int) -> KeptState | None:
-        """What is kept of the run; an older writer is fenced."""
-        state = self._store.state(run)
-        if state is not None and epoch < state.epoch:
+    def _admit(self, sender: AgentId, run: str, epoch: Epoch, state: KeptState | None) -> bool:
+        """Whether this writer is heard; an older one is fenced."""
+        if state is not None and not grant.may_write(state.holding, epoch):
             self.world.send(sender, Fenced(run, state.epoch, state.term.papers))
-        return state
+            return False
+        self._heard_s[run] = self.world.elapsed()
+        return True
 
     def _may_change(self, run: str) -> bool:
         return run not in self._changing and len(self._changing) < CHANGING_MAX
@@ -332,19 +432,27 @@ class Keeper(Agent):
     @handles(KeepEvents)
     def on_keep_events(self, sender: AgentId, message: KeepEvents) -> None:
         run, epoch = message.run, message.epoch
-        state = self._admit(sender, run, epoch)
-        if not self._may_change(run) or (state is not None and epoch != state.epoch):
+        state = self._store.state(run)
+        promised = Epoch(epoch) if state is None or epoch != state.epoch else state.term.promised
+        if not self._admit(sender, run, promised, state) or not self._may_change(run):
             return
-        if state is None or message.after != state.position or not message.events:
+        if state is not None and (promised != state.term.promised or state.cut is None):
+            return
+        last = message.events[-1][0] if message.events else message.after
+        if (
+            state is None
+            or state.cut is None
+            or message.after != state.cut[0]
+            or not message.events
+        ):
+            self._answer(sender, run, epoch)
+            return
+        if not grant.followed(state.holding, promised, state.base, message.after, last):
             self._answer(sender, run, epoch)
             return
         try:
             chain = self._checker.followed(
-                self._authority(run, state),
-                state.position,
-                state.chain,
-                message.events,
-                message.seal,
+                self._authority(run, state), *state.cut, message.events, message.seal
             )
         except PapersError as error:
             self._refuse(sender, run, epoch, error)
@@ -369,7 +477,8 @@ class Keeper(Agent):
             self.world.send(sender, Kept(run, epoch, 0, 0, refused))
         else:
             graph_bytes = state.graph_bytes or len(self._assemblies.get(run, b""))
-            self.world.send(sender, Kept(run, epoch, graph_bytes, state.position))
+            position = state.position if state.cut is None else state.cut[0]
+            self.world.send(sender, Kept(run, epoch, graph_bytes, position))
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -463,19 +572,15 @@ class KeptInMemory:
         old = self._states.get(run)
         if old is None or old.term.charter != term.charter:
             self._batches[run], self._graphs[run] = [], b""
-        self._states[run] = KeptState(term, 0, len(self._graphs[run]))
-        self._cut(run, base)
+            old = KeptState(term, 0, 0, (), term.charter)
+        sealed = [batch for batch in self._batches[run] if batch.position <= base]
+        cut = (sealed[-1].position, sealed[-1].sealed.chain) if sealed else (0, term.charter)
+        self._states[run] = msgspec.structs.replace(old, term=term, base=base, cut=cut)
         done("")
 
-    def _cut(self, run: str, base: Position) -> None:
-        """Drop what is beyond the last seal up to there."""
-        kept = self._batches[run] = [one for one in self._batches[run] if one.position <= base]
-        self._states[run] = msgspec.structs.replace(
-            self._states[run],
-            position=kept[-1].position if kept else 0,
-            line=line_on((), (position for position, _ in self.events(run))),
-            chain=kept[-1].sealed.chain if kept else self._states[run].term.charter,
-        )
+    def promise(self, run: str, term: Term, done: Done) -> None:
+        self._states[run] = msgspec.structs.replace(self._states[run], term=term, cut=None)
+        done("")
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         self._graphs[run] = graph
@@ -484,10 +589,17 @@ class KeptInMemory:
 
     def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
         batch, state = _Batch(tuple(events), sealed), self._states[run]
-        self._batches[run].append(batch)
-        line = line_on(state.line, (position for position, _ in events))
+        assert state.cut is not None, "its writer has said what it builds on"
+        kept = [one for one in self._batches[run] if one.position <= state.cut[0]]
+        self._batches[run] = [*kept, batch]
         self._states[run] = msgspec.structs.replace(
-            state, position=batch.position, line=line, chain=sealed.chain
+            state,
+            position=batch.position,
+            line=line_on((), (position for position, _ in self.events(run))),
+            chain=sealed.chain,
+            in_line=state.epoch,
+            base=batch.position,
+            cut=(batch.position, sealed.chain),
         )
         done("")
 
@@ -507,8 +619,14 @@ class KeptInMemory:
     def known(self) -> list[RunKnown]:
         found = []
         for run, state in self._states.items():
-            about = About()
-            for _, body in self.events(run):
-                about.apply(body)
-            found.append(about.told(run, state))
+            found.append(self._about(run).told(run, state))
         return sorted(found, key=lambda known: (known.submitted_at, known.run))
+
+    def due_s(self, run: str) -> float:
+        return self._about(run).takeover_after_s
+
+    def _about(self, run: str) -> About:
+        about = About()
+        for _, body in self.events(run):
+            about.apply(body)
+        return about

@@ -13,6 +13,8 @@ from sureline.workflow.terms import SURETY_WANTED, Terms
 from sureline.world.address import PeerName
 from sureline.world.protocol import Message
 
+TAKEOVER_AFTER_S = 30.0
+
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a run behaves. All of it is kept in the journal, so that `resume` behaves alike."""
@@ -41,6 +43,9 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether anything is done about it."""
     anyway: bool = False
     """Begin although no plan meets the terms."""
+    takeover_after_s: float = TAKEOVER_AFTER_S
+    """On a grid: when its writer has been silent for so long, a peer takes the run over; 0 for
+    never."""
     overwrite: bool = False
     """Replace files of the user's that no run here made."""
 

@@ -36,6 +36,9 @@ class Recorded(Protocol):
     def after(self, position: Position) -> list[NumberedEvent]:
         """The next events, as many as fit a message."""
 
+    def last(self) -> Position:
+        """The position of the last event."""
+
 
 class Sealer:
     """The writer's side. All that is recorded so far is read once, before the run goes on."""
