@@ -21,8 +21,8 @@ LOOK_S = 1.0
 STAGGER_S = 3.0
 """How much longer each voter waits than the one before it."""
 JITTER_S = 0.5
-AGAIN_S = 5.0
-"""After a try that came to nothing."""
+AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
+"""After a try that came to nothing; doubles each time."""
 AT_ONCE_MAX = 20
 """Runs that one machine drives for others."""
 
@@ -50,6 +50,7 @@ class Relief:
         self._take_over = take_over
         self._jitter_s: dict[str, float] = {}
         self._not_before_s: dict[str, float] = {}
+        self._again_s: dict[str, float] = {}
         self._under_way: set[str] = set()
 
     def start(self) -> None:
@@ -63,6 +64,7 @@ class Relief:
             if known.run in self._under_way or len(self._under_way) >= AT_ONCE_MAX:
                 continue
             if self._keeper.silent_s(known.run) < known.takeover_after_s:
+                self._again_s.pop(known.run, None)
                 continue
             drivers = self._drivers() if drivers is None else drivers
             if self._is_due(known, drivers):
@@ -85,6 +87,8 @@ class Relief:
         def over() -> None:
             self._under_way.discard(run)
             self._jitter_s.pop(run, None)
-            self._not_before_s[run] = self._world.elapsed() + AGAIN_S
+            again_s = self._again_s.get(run, AGAIN_S)
+            self._again_s[run] = min(AGAIN_S_MAX, 2 * again_s)
+            self._not_before_s[run] = self._world.elapsed() + again_s
 
         self._take_over(run, over)

@@ -108,13 +108,12 @@ class Mirror(Agent):
         self._ended = True
 
     def peer_joined(self, node: Node, drives: bool = False) -> None:
-        if peer_of(node) != peer_of(self.me):
-            (self._drivers.add if drives else self._drivers.discard)(name_of(node))
-            self._members[name_of(node)] = node
-            keeper = self._keepers.get(name_of(node))
-            if keeper is not None and keeper.node != node:
-                self._keepers[name_of(node)] = _Keeper(node)
-            self._choose()
+        (self._drivers.add if drives else self._drivers.discard)(name_of(node))
+        self._members[name_of(node)] = node
+        keeper = self._keepers.get(name_of(node))
+        if keeper is not None and keeper.node != node:
+            self._keepers[name_of(node)] = _Keeper(node)
+        self._choose()
 
     def peer_left(self, node: Node) -> None:
         if self._members.get(name_of(node)) == node:
@@ -164,23 +163,24 @@ class Mirror(Agent):
     # -- keepers -------------------------------------------------------------------------------
 
     def _choose(self) -> None:
-        if len(self._keepers) >= COPIES:
-            return
+        """Whoever votes keeps a copy; of others, as many as are missing, and none on this peer."""
         now = self.world.elapsed()
-        others = [
+        willing = [
             name
             for name in self._members
             if name not in self._keepers and self._unwilling.get(name, _WILLING).until_s <= now
         ]
+        voters = [name for name in willing if name in self._office.voters]
+        others = [name for name in willing if name not in voters and name != peer_of(self.me)]
         others.sort(
             key=lambda name: (
-                name not in self._office.voters,
                 name in self._unwilling,
                 name not in self._drivers,
                 digest_of(f"{self._run} {name}".encode()),
             )
         )
-        for name in others[: COPIES - len(self._keepers)]:
+        missing = max(0, COPIES - len(self._keepers) - len(voters))
+        for name in [*voters, *others[:missing]]:
             keeper = self._keepers[name] = _Keeper(self._members[name])
             self._push(keeper)
 
