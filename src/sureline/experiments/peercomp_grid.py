@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from sureline.compiled import hasten
 from sureline.experiments.peercomp_load import POWERS, Drawn, Load
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.overlay.tree.agent import Tree
@@ -22,7 +23,6 @@ from sureline.overlay.tree.messages import (
     Commit,
     Committed,
     Nowhere,
-    Ref,
     Release,
     Released,
     Request,
@@ -30,7 +30,7 @@ from sureline.overlay.tree.messages import (
     Update,
 )
 from sureline.overlay.tree.settings import TreeSettings
-from sureline.overlay.tree.shape import ROOT, balanced
+from sureline.overlay.tree.shape import ROOT, Links, Ref, shape_of
 from sureline.overlay.tree.summary import Limits
 from sureline.strategies.peercomp.lane import Lane
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
@@ -166,12 +166,13 @@ class Grid:
         settings: TreeSettings | None = None,
         logged: int = 0,
     ) -> None:
+        hasten()
         network = Network(Link(delays()))
         self.sim = Simulation(seed, network, detail="light", epoch_s=epoch_s)
         self.peers = peers
         self.load = Load(seed)
-        self.shape = balanced(peers)
         draw = np.random.RandomState(seed)
+        self.shape = shape_of(draw.randint(0, 1 << 55, peers))
         self.queues = state or Queues(draw.choice(POWERS, peers), DEPTH, logged)
         self.tally = Tally(peers)
         self.sweeps: Sweeps | None = None
@@ -196,7 +197,8 @@ class Grid:
         if shape.depth[row] >= 0:
             left, right = shape.children[row].tolist()
             kids = (self._ref(left), self._ref(right))
-        agent.placed(_name(shape.leaf_parent[row]), _name(shape.branch_parent[row]), kids)
+        parents = _name(shape.leaf_parent[row]), _name(shape.branch_parent[row])
+        agent.placed(Links(*parents, kids))
         self.sim.join(agent)
         return agent
 

@@ -16,12 +16,13 @@ call the same functions. One module, since compiled code is kept by the file it 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.compiled import compiled
+from sureline.compiled import kernel
 from sureline.overlay.tree.points import FIRST, Floats, bounds_of
 
 Keys = NDArray[np.uint32]
@@ -67,39 +68,39 @@ def limits_needed(memory_bytes: float, cores: float, disk_bytes: float) -> Limit
 # Keys: level, begin, end, then what the machine has; so keys sort by size first.
 
 
-@compiled
+@kernel
 def key_of(level: int, begin: int, end: int, memory: int, cores: int, disk: int) -> np.uint32:
     return np.uint32((((((level << 5 | begin) << 5 | end) << 5 | memory) << 5 | cores) << 5) | disk)
 
 
-@compiled
+@kernel
 def _level(key: np.uint32) -> int:
     return int(np.int64(key) >> 25)
 
 
-@compiled
+@kernel
 def _begin(key: np.uint32) -> int:
     return int((np.int64(key) >> 20) & 31)
 
 
-@compiled
+@kernel
 def _end(key: np.uint32) -> int:
     return int((np.int64(key) >> 15) & 31)
 
 
-@compiled
+@kernel
 def span(key: np.uint32) -> int:
     """How many intervals between reference points a hole of this cell touches."""
     return _end(key) - max(_begin(key), FIRST - 1)
 
 
-@compiled
+@kernel
 def _has(key: np.uint32, memory: int, cores: int, disk: int) -> bool:
     rest = int(np.int64(key))
     return (rest >> 10) & 31 >= memory and (rest >> 5) & 31 >= cores and rest & 31 >= disk
 
 
-@compiled
+@kernel
 def cell_of(
     begin_s: float, end_s: float, power: float, memory: int, cores: int, disk: int, bounds: Floats
 ) -> np.uint32:
@@ -118,11 +119,11 @@ def cell_of(
     end = max(begin + 1, FIRST)
     while bounds[end] < end_s:
         end += 1
-    level = int(np.floor(FINENESS * np.log2(power * (end_s - begin_s))))
+    level = math.floor(FINENESS * math.log2(power * (end_s - begin_s)))
     return key_of(level, begin, end, memory, cores, disk)
 
 
-@compiled
+@kernel
 def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: float) -> float:
     """The work that any hole of this cell can do between two moments, at least.
 
@@ -149,7 +150,7 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
     return float(max(0.0, share) * 2.0 ** (_level(key) / FINENESS))
 
 
-@compiled
+@kernel
 def holds(
     key: np.uint32, bounds: Floats, now_s: float, times_s: Times, early: float, late: float
 ) -> bool:
@@ -163,7 +164,7 @@ def holds(
     return late <= 0 or usable(key, bounds, now_s, middle_s, to_s) >= late
 
 
-@compiled
+@kernel
 def best_fit(
     keys: Keys,
     counts: Counts,
@@ -188,7 +189,7 @@ def best_fit(
     return -1
 
 
-@compiled
+@kernel
 def merge_into(
     keys: Keys,
     counts: Counts,
@@ -219,7 +220,7 @@ def merge_into(
     return at
 
 
-@compiled
+@kernel
 def moved(key: np.uint32, old: Floats, new: Floats) -> np.uint32:
     """By later reference points: the part that every hole of this cell has, as a hole of its own.
     NONE if there is no such part any more."""
@@ -233,7 +234,7 @@ def moved(key: np.uint32, old: Floats, new: Floats) -> np.uint32:
     return cell_of(begins_s, ends_s, power, (rest >> 10) & 31, (rest >> 5) & 31, rest & 31, new)
 
 
-@compiled
+@kernel
 def sort_cells(keys: Keys, counts: Counts, size: int) -> int:
     """Sort the first `size` cells by key and add up equal ones; how many are left."""
     order = np.argsort(keys[:size])
@@ -250,7 +251,7 @@ def sort_cells(keys: Keys, counts: Counts, size: int) -> int:
     return at
 
 
-@compiled
+@kernel
 def _renewed(keys: Keys, counts: Counts, old: Floats, new: Floats) -> tuple[Keys, Counts]:
     to_keys, to_counts = np.empty_like(keys), counts.copy()
     for i in range(len(keys)):
@@ -322,7 +323,16 @@ def merged(a: Summary, b: Summary) -> Summary:
 # Searching in the summaries of a branch's two children.
 
 
-@compiled
+@kernel
+def total(works: Floats) -> float:
+    """Added up one by one, in machine code and without it."""
+    found = 0.0
+    for work in works:
+        found += work
+    return found
+
+
+@kernel
 def fit_two(
     left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
     early: float, late: float, limits: Three, without: int,
@@ -342,7 +352,7 @@ def fit_two(
     return 2 * b + 1
 
 
-@compiled
+@kernel
 def cut_two(
     left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
     works: Floats, early: int, limits: Three,
@@ -352,8 +362,8 @@ def cut_two(
     first piece, the point, the fit of each); 0 tasks if it cannot be done."""
     from_s, middle_s, to_s = times_s
     for count in range(len(works) - 1, 0, -1):
-        first_early, first_late = works[: min(count, early)].sum(), works[early:count].sum()
-        rest_early, rest_late = works[count:early].sum(), works[max(count, early) :].sum()
+        first_early, first_late = total(works[: min(count, early)]), total(works[early:count])
+        rest_early, rest_late = total(works[count:early]), total(works[max(count, early) :])
         for i in range(FIRST - 1, len(bounds)):
             point_s = middle_s if i < FIRST else bounds[i]
             if i < FIRST and count != early:
@@ -380,7 +390,7 @@ def cut_two(
     return 0, 0.0, -1, -1
 
 
-@compiled
+@kernel
 def search(
     keys_0: Keys, counts_0: Counts, begin_0: int, end_0: int,
     keys_1: Keys, counts_1: Counts, begin_1: int, end_1: int,
@@ -395,7 +405,7 @@ def search(
     """
     left, right = (keys_0, counts_0, begin_0, end_0), (keys_1, counts_1, begin_1, end_1)
     times_s, limits = (from_s, middle_s, to_s), (memory, cores, disk)
-    early_work, late_work = works[:early].sum(), works[early:].sum()
+    early_work, late_work = total(works[:early]), total(works[early:])
     one = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, limits, without)
     count, point_s, other = len(works), to_s, -1
     if one < 0:
@@ -418,7 +428,7 @@ def search(
 # The same for very many nodes at once.
 
 
-@compiled
+@kernel
 def cells_of_rows(
     holes: Floats,
     hole_counts: Ints,
@@ -448,7 +458,7 @@ def cells_of_rows(
     return at
 
 
-@compiled
+@kernel
 def sort_few(keys: Keys, counts: Counts, begin: int, size: int) -> int:
     """As `sort_cells`, in place and from `begin` on, for a handful of cells."""
     left = 0
@@ -469,7 +479,7 @@ def sort_few(keys: Keys, counts: Counts, begin: int, size: int) -> int:
     return left
 
 
-@compiled
+@kernel
 def merge_rows(
     kinds: Ints,
     rows: Ints,

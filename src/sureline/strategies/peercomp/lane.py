@@ -78,10 +78,10 @@ class Lane:
         )  # fmt: skip
         return _slots(placed) if kept else ()
 
-    def release(self, number: int, now_s: float) -> None:
+    def release(self, number: int, first: int, count: int, now_s: float) -> None:
         q, row = self.queues, self.row
         q.see(row, now_s, self.watched)
-        q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, now_s)
+        q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, first, count)
 
 
 def _slots(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[Slot, ...]:
