@@ -280,7 +280,7 @@ class Grid:
                     alone_s,
                     deadline_s,
                     booked,
-                    booking.name_of(len(drawn.works) - 1),
+                    booking.names().get(len(drawn.works) - 1, (0, 0)),
                 )
             )
 

@@ -65,7 +65,7 @@ class Lane:
             ask.first, ask.startline_s, ask.middle_s, np.array(ask.works), np.array(ask.dues_s),
             ask.early, self.shortfall, SOON_S, LEASE_S, q.log, placed,
         )  # fmt: skip
-        return _slots(placed) if taken else ()
+        return slots_of(placed) if taken else ()
 
     def commit(
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
@@ -76,7 +76,7 @@ class Lane:
             q.queue, q.ids, q.sizes, q.busy, self.row, now_s, self.watched, number, first,
             np.array(startlines_s), q.log, placed,
         )  # fmt: skip
-        return _slots(placed) if kept else ()
+        return slots_of(placed) if kept else ()
 
     def release(self, number: int, first: int, count: int, now_s: float) -> None:
         q, row = self.queues, self.row
@@ -84,5 +84,5 @@ class Lane:
         q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, first, count)
 
 
-def _slots(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[Slot, ...]:
+def slots_of(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[Slot, ...]:
     return tuple([Slot(*pair) for pair in placed.tolist()])

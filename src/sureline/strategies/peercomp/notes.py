@@ -1,0 +1,40 @@
+"""What a run notes of its reservations, for people and for the process that goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sureline.journal.events import Noted, Unknown
+from sureline.overlay.tree.messages import Step
+from sureline.world.address import name_of
+
+SHOWN_MAX = 12
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """Time for one task: the `unit`-th of a sequence that has this number at its host."""
+
+    number: int
+    unit: int
+    host: str
+    latest_start_s: float
+    due_s: float
+    trail: tuple[Step, ...] = ()
+
+
+def reservations_of(noted: Iterable[Noted | Unknown]) -> list[Reservation]:
+    return [
+        msgspec.msgpack.decode(note.body, type=Reservation)
+        for note in noted
+        if note.kind == "reserved" and isinstance(note, Noted) and note.strategy == "peercomp"
+    ]
+
+
+def said_of(task: str, one: Reservation) -> str:
+    """The window, the way through the tree, and how many holes were known on it."""
+    window = f"{one.due_s - one.latest_start_s:.1f} s on {name_of(one.host)}"
+    steps = [f"{name_of(step.peer)} ({step.holes} holes)" for step in one.trail[:SHOWN_MAX]]
+    more = [f"{len(one.trail) - SHOWN_MAX} more"] if len(one.trail) > SHOWN_MAX else []
+    return f"time is reserved for {task}: {window}; found by way of " + ", ".join(steps + more)
