@@ -33,7 +33,7 @@ class Idle:
 
     def summary(self, now_s: float) -> Summary:
         holes = np.array([[now_s, now_s + HOLE_S]])
-        return summary_of(slot_of(now_s), holes, 1000.0, Limits())
+        return summary_of(slot_of(now_s), holes, 1000.0, Limits(), now_s)
 
     def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
         return ()

@@ -1,10 +1,11 @@
 """One peer of the tree: its leaf, which may promise time, and its branch, if it has one.
 
 A branch answers every request from what it knows: down to the child below which the best fitting
-hole is promised, in pieces if no hole is large enough for all, up to its parent if it knows none;
-the root says so to the owner. A leaf checks again and reserves, or sends the request back up. What
-is below changes all the time: summaries go up, but never faster than their share of the link, and
-always the newest one.
+hole is promised, in pieces if no hole is large enough for all, up to its parent if it knows none.
+Where even the root knows none that is surely large enough, one that likely is is looked for; if
+there is none either, the owner is told. A leaf checks again and reserves, or sends the request back
+up. What is below changes all the time: summaries go up, but never faster than their share of the
+link, and always the newest one.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class Tree(Agent):
         if a message is lost."""
         trail = () if traced else None
         to = self.leaf_parent or self.me
-        self.world.send(to, Request(ask, self.me, not self.leaf_parent, 0, trail))
+        self.world.send(to, Request(ask, self.me, not self.leaf_parent, trail=trail))
 
     # Search.
 
@@ -161,19 +162,22 @@ class Tree(Agent):
             to = self.leaf_parent
             self._pass_on(to or self.me, request, request.ask, not to)
             return
-        pieces = self.shelf.fit(self.row, request.ask, self.world.now(), came_from)
+        pieces = self.shelf.fit(self.row, request.ask, self.world.now(), came_from, request.hope)
         for piece in pieces:
-            to = kids[piece.side]
-            self._pass_on(to.host, request, piece.ask, to.leaf)
+            kid = kids[piece.side]
+            self._pass_on(kid.host, request, piece.ask, kid.leaf)
         if pieces:
             return
         if self.branch_parent:
             self._pass_on(self.branch_parent, request, request.ask, False)
-        else:
+        elif request.hope:
             self._nowhere(request)
+        else:
+            self._route(msgspec.structs.replace(request, hope=True), NOBODY)
 
     def _pass_on(self, to: AgentId, request: Request, ask: Ask, leaf: bool) -> None:
-        self.world.send(to, Request(ask, request.owner, leaf, request.hops + 1, request.trail))
+        on = Request(ask, request.owner, leaf, request.hops + 1, request.hope, request.trail)
+        self.world.send(to, on)
 
     def _side_of(self, sender: AgentId) -> int:
         kids = self.kids

@@ -48,6 +48,8 @@ class Request(Message, frozen=True, tag="tree.request"):
     leaf: bool
     """Whether it is for the receiver's leaf; else for its branch."""
     hops: int = 0
+    hope: bool = False
+    """The root knows no hole that surely does: one that likely does is looked for now."""
     trail: Trail | None = None
     """Whom it has met, if its owner wants to know."""
 

@@ -102,12 +102,13 @@ def _has(key: np.uint32, memory: int, cores: int, disk: int) -> bool:
 
 @kernel
 def cell_of(
-    begin_s: float, end_s: float, power: float, memory: int, cores: int, disk: int, bounds: Floats
-) -> np.uint32:
+    begin_s: float, end_s: float, power: float, memory: int, cores: int, disk: int,
+    bounds: Floats, now_s: float,
+) -> np.uint32:  # fmt: skip
     """The cell of a hole, or NONE if it is too short. A hole that ends before the last reference
     point, but after the one before it, is cut there: of the last one, the end is known exactly."""
     last = len(bounds) - 1
-    begin_s = max(begin_s, bounds[0])
+    begin_s = max(begin_s, now_s)
     if end_s < bounds[last]:
         end_s = min(end_s, bounds[last - 1])
     end_s = min(end_s, bounds[last])
@@ -119,6 +120,8 @@ def cell_of(
     end = max(begin + 1, FIRST)
     while bounds[end] < end_s:
         end += 1
+    if begin_s <= now_s:
+        begin -= 1
     level = math.floor(FINENESS * math.log2(power * (end_s - begin_s)))
     return key_of(level, begin, end, memory, cores, disk)
 
@@ -130,11 +133,7 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
     The share of a hole that lies between them is least for a hole at one of the four corners of
     what the cell allows: beginning and ending as early or as late as it may.
     """
-    begin, end = _begin(key), _end(key)
-    begins_0, begins_1 = max(bounds[begin], min(now_s, bounds[begin + 1])), bounds[begin + 1]
-    ends_0, ends_1 = bounds[end - 1] if end > FIRST else bounds[0], bounds[end]
-    if end == len(bounds) - 1:
-        ends_0 = ends_1
+    begins_0, begins_1, ends_0, ends_1 = _ranges(key, bounds, now_s)
     whole = from_s <= begins_0 and to_s >= ends_1
     if not whole and ends_0 <= begins_0:
         return 0.0
@@ -151,12 +150,39 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
 
 
 @kernel
+def likely(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: float) -> float:
+    """The same for a hole in the middle of what the cell allows."""
+    begins_0, begins_1, ends_0, ends_1 = _ranges(key, bounds, now_s)
+    begins_s, ends_s = (begins_0 + begins_1) / 2, (max(ends_0, begins_1) + ends_1) / 2
+    if ends_s <= begins_s:
+        return 0.0
+    share = min(1.0, (min(to_s, ends_s) - max(from_s, begins_s)) / (ends_s - begins_s))
+    return float(max(0.0, share) * 2.0 ** ((_level(key) + 0.5) / FINENESS))
+
+
+@kernel
+def _ranges(key: np.uint32, bounds: Floats, now_s: float) -> tuple[float, float, float, float]:
+    """When a hole of this cell begins and ends, at the earliest and at the latest."""
+    begin, end = _begin(key), _end(key)
+    begins_0, begins_1 = max(bounds[begin], min(now_s, bounds[begin + 1])), bounds[begin + 1]
+    ends_0, ends_1 = bounds[end - 1] if end > FIRST else bounds[0], bounds[end]
+    if end == len(bounds) - 1:
+        ends_0 = ends_1
+    return begins_0, begins_1, ends_0, ends_1
+
+
+@kernel
 def holds(
-    key: np.uint32, bounds: Floats, now_s: float, times_s: Times, early: float, late: float
-) -> bool:
-    """Whether any hole of this cell surely does the early work between the first two of these
-    times, and the late work between the last two."""
+    key: np.uint32, bounds: Floats, now_s: float, times_s: Times, early: float, late: float,
+    hope: bool,
+) -> bool:  # fmt: skip
+    """Whether a hole of this cell does the early work between the first two of these times, and the
+    late work between the last two: surely, or, with `hope`, likely."""
     from_s, middle_s, to_s = times_s
+    if hope:
+        if early > 0 and likely(key, bounds, now_s, from_s, middle_s) < early:
+            return False
+        return late <= 0 or likely(key, bounds, now_s, middle_s, to_s) >= late
     if 2.0 ** (_level(key) / FINENESS) < early + late:
         return False
     if early > 0 and usable(key, bounds, now_s, from_s, middle_s) < early:
@@ -166,24 +192,16 @@ def holds(
 
 @kernel
 def best_fit(
-    keys: Keys,
-    counts: Counts,
-    begin: int,
-    end: int,
-    bounds: Floats,
-    now_s: float,
-    times_s: Times,
-    early: float,
-    late: float,
-    limits: Three,
-) -> int:
-    """Where in keys[begin:end] the smallest cell stands that surely holds the work; -1 if none."""
+    keys: Keys, counts: Counts, begin: int, end: int, bounds: Floats, now_s: float,
+    times_s: Times, early: float, late: float, limits: Three, hope: bool,
+) -> int:  # fmt: skip
+    """Where in keys[begin:end] the smallest cell stands that holds the work; -1 if none."""
     memory, cores, disk = limits
     for at in range(begin, end):
         if (
             counts[at] > 0
             and _has(keys[at], memory, cores, disk)
-            and holds(keys[at], bounds, now_s, times_s, early, late)
+            and holds(keys[at], bounds, now_s, times_s, early, late, hope)
         ):
             return at
     return -1
@@ -225,13 +243,14 @@ def moved(key: np.uint32, old: Floats, new: Floats) -> np.uint32:
     """By later reference points: the part that every hole of this cell has, as a hole of its own.
     NONE if there is no such part any more."""
     begin, end = _begin(key), _end(key)
-    begins_s = max(old[begin + 1], new[0])
+    begins_s = max(old[begin + 1], new[1])
     ends_s = old[end - 1] if end > FIRST else old[0]
     if end == len(old) - 1:
         ends_s = old[end]
     power = 2.0 ** (_level(key) / FINENESS) / (old[end] - old[begin])
     rest = int(np.int64(key))
-    return cell_of(begins_s, ends_s, power, (rest >> 10) & 31, (rest >> 5) & 31, rest & 31, new)
+    memory, cores, disk = (rest >> 10) & 31, (rest >> 5) & 31, rest & 31
+    return cell_of(begins_s, ends_s, power, memory, cores, disk, new, new[1])
 
 
 @kernel
@@ -290,12 +309,12 @@ def unpacked(slot: int, data: bytes) -> Summary:
     return Summary(slot, keys, counts)
 
 
-def summary_of(slot: int, holes: Floats, power: float, limits: Limits) -> Summary:
-    """Of one machine's holes, given as rows of (begin, end)."""
+def summary_of(slot: int, holes: Floats, power: float, limits: Limits, now_s: float) -> Summary:
+    """Of one machine's holes from now on, given as rows of (begin, end)."""
     bounds = bounds_of(slot)
     keys = np.empty(len(holes), np.uint32)
     for i in range(len(holes)):
-        keys[i] = cell_of(holes[i, 0], holes[i, 1], power, *limits, bounds)
+        keys[i] = cell_of(holes[i, 0], holes[i, 1], power, *limits, bounds, now_s)
     counts = np.ones(len(holes), np.int32)
     size = sort_cells(keys, counts, len(keys))
     return Summary(slot, keys[:size].copy(), counts[:size].copy())
@@ -335,16 +354,16 @@ def total(works: Floats) -> float:
 @kernel
 def fit_two(
     left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
-    early: float, late: float, limits: Three, without: int,
+    early: float, late: float, limits: Three, without: int, hope: bool,
 ) -> int:  # fmt: skip
     """The best fit on either side but `without`: twice the place, plus the side; -1 if none."""
     a = b = -1
     if without != 0:
         keys, counts, begin, end = left
-        a = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits)
+        a = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits, hope)
     if without != 1:
         keys, counts, begin, end = right
-        b = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits)
+        b = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits, hope)
     if a < 0 and b < 0:
         return -1
     if b < 0 or (a >= 0 and left[0][a] <= right[0][b]):
@@ -355,7 +374,7 @@ def fit_two(
 @kernel
 def cut_two(
     left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
-    works: Floats, early: int, limits: Three,
+    works: Floats, early: int, limits: Three, hope: bool,
 ) -> tuple[int, float, int, int]:  # fmt: skip
     """Where to cut a sequence in two: the largest first piece that fits, up to a point from which
     the rest fits: a reference point, or that between the early and the late tasks. (tasks in the
@@ -374,7 +393,7 @@ def cut_two(
                 continue
             one = fit_two(
                 left, right, bounds, now_s, (from_s, min(middle_s, point_s), point_s),
-                first_early, first_late, limits, -1,
+                first_early, first_late, limits, -1, hope,
             )  # fmt: skip
             if one < 0:
                 continue
@@ -382,7 +401,7 @@ def cut_two(
             counts[one >> 1] -= 1
             other = fit_two(
                 left, right, bounds, now_s, (point_s, max(middle_s, point_s), to_s),
-                rest_early, rest_late, limits, -1,
+                rest_early, rest_late, limits, -1, hope,
             )  # fmt: skip
             counts[one >> 1] += 1
             if other >= 0:
@@ -396,6 +415,7 @@ def search(
     keys_1: Keys, counts_1: Counts, begin_1: int, end_1: int,
     bounds: Floats, now_s: float, from_s: float, middle_s: float, to_s: float,
     works: Floats, early: int, memory: int, cores: int, disk: int, without: int,
+    hope: bool,
 ) -> tuple[int, float, int, int]:  # fmt: skip
     """Find room for a sequence below the left or the right child, and take it.
 
@@ -406,13 +426,13 @@ def search(
     left, right = (keys_0, counts_0, begin_0, end_0), (keys_1, counts_1, begin_1, end_1)
     times_s, limits = (from_s, middle_s, to_s), (memory, cores, disk)
     early_work, late_work = total(works[:early]), total(works[early:])
-    one = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, limits, without)
+    one = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, limits, without, hope)
     count, point_s, other = len(works), to_s, -1
     if one < 0:
         if count == 1:
             return 0, 0.0, -1, -1
         count, point_s, one, other = cut_two(
-            left, right, bounds, now_s, times_s, works, early, limits
+            left, right, bounds, now_s, times_s, works, early, limits, hope
         )
         if count == 0:
             return 0, 0.0, -1, -1
@@ -437,6 +457,7 @@ def cells_of_rows(
     cores: int,
     disk: int,
     bounds: Floats,
+    now_s: float,
     keys: Keys,
     counts: Counts,
     begins: Ints,
@@ -449,8 +470,9 @@ def cells_of_rows(
         many = hole_counts[row]
         for i in range(many):
             keys[at + i] = cell_of(
-                holes[hole + i, 0], holes[hole + i, 1], power[row], memory, cores, disk, bounds
-            )
+                holes[hole + i, 0], holes[hole + i, 1], power[row], memory, cores, disk, bounds,
+                now_s,
+            )  # fmt: skip
             counts[at + i] = 1
         hole += many
         at += sort_few(keys, counts, at, many)

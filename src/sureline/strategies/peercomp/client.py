@@ -41,7 +41,7 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Key, Lanes, limits_of
-from sureline.strategies.peercomp.nearest import Nearest, OnDone
+from sureline.strategies.peercomp.nearest import LATE_MAX, PAUSE_S, Nearest, OnDone
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.workflow.shapes import topological_order
@@ -51,6 +51,8 @@ from sureline.world.agent import Agent
 PART = "tree"
 ATTACH_WAIT_S = 3.0
 TICK_S = 1.0
+LATE_S = 3.0
+"""What has not begun so long after it had to is tried elsewhere, if the run has a deadline."""
 AGAIN_S = 5.0
 """When no machine has the time at all, they are asked again after this."""
 OWNER = OwnerSettings(timeout_s=4.0, stage_s=0.2)
@@ -92,7 +94,7 @@ class Client(Deciding):
         self._limits: list[Limits] = []
         self._by_s: float | None = None
         """By when all is reserved."""
-        self._is_late = self._waits = self._is_over = False
+        self._is_late = self._waits = self._is_over = self._afresh = False
 
     @property
     def agent(self) -> Agent:
@@ -172,10 +174,24 @@ class Client(Deciding):
                 length_s[task] = self._works[task] + max(before, default=0.0)
         return max(length_s, default=0.0)
 
-    def _book(self, by_s: float, afresh: bool, on_done: OnDone) -> None:
-        """Try to reserve by this time; `afresh` gives back first what has not begun."""
+    def _search(self, *, afresh: bool) -> None:
+        """Between those that stay, by the deadline if there is one; or, `afresh`, with all that has
+        not begun, and by a later one if need be."""
         if afresh:
             self._give_back(list(self._held))
+        deadline_s, late = self._by_s, LATE_MAX
+        if not afresh and self._held:
+            deadline_s = max(one.due_s for one in self._held.values())
+            deadline_s, late = max(deadline_s, self._by_s or 0.0), 0
+        self._afresh = afresh or not self._held
+        pause_s = PAUSE_S if self._lanes is None else 0.0
+        self._nearest = Nearest(
+            self._world, self._book, self._least_s(), deadline_s, self._found, late=late,
+            pause_s=pause_s,
+        )  # fmt: skip
+        self._nearest.begin()
+
+    def _book(self, by_s: float, on_done: OnDone) -> None:
         engine, now_s = self._engine, self._world.now()
         unplaced = set(self._unplaced())
         placed = {}
@@ -184,7 +200,7 @@ class Client(Deciding):
                 placed[task] = Slot(now_s, now_s)
             elif task not in unplaced:
                 placed[task] = self._slots.get(task) or Slot(now_s, now_s + self._works[task])
-        if not unplaced:
+        if not unplaced:  # they were done, or began, meanwhile
             self._nearest = None
             self._begin()
             return
@@ -209,9 +225,11 @@ class Client(Deciding):
     def _found(self, booking: Booking | None, booked: Booked, kept: bool) -> None:
         """The search is over: with a booking, by the deadline or by a later one."""
         self._nearest = None
-        if booking is None:
+        if booking is None and not self._afresh:
+            self._search(afresh=True)
+        elif booking is None:
             self._nothing_found(booked)
-        elif kept or self._by_s is None:
+        elif kept:
             self._accept(booking)
         else:
             self._accept_late(booking, booked)
@@ -297,7 +315,7 @@ class Client(Deciding):
     def over(self, over: Over) -> None:
         task = over.bound.task
         if self._lanes is not None:
-            self._lanes.end((task, over.bound.attempt))
+            self._lanes.end((task, over.bound.attempt), self._world.now())
         if over.ending != "succeeded" and not self._engine.attempts_of(task):
             self._slots.pop(task, None)
 
@@ -371,7 +389,7 @@ class Client(Deciding):
         now_s = self._world.now()
         for bound in self._engine.attempts():
             slot = self._slots.get(bound.task)
-            late = slot is not None and now_s > slot.due_s and not bound.started
+            late = slot is not None and now_s > slot.latest_start_s + LATE_S and not bound.started
             if late and self._by_s is not None and not bound.withdrawn:
                 self._engine.withdraw(bound.task, bound.attempt)
         self._engine.wake()

@@ -49,7 +49,8 @@ class Lane:
         self.queues.see(self.row, now_s, self.watched)
         slot = slot_of(now_s)
         holes = self.queues.holes(self.row, now_s, float(bounds_of(slot)[-1]))
-        return summary_of(slot, holes, float(self.queues.power[self.row]), self.limits)
+        power = float(self.queues.power[self.row])
+        return summary_of(slot, holes, power, self.limits, now_s)
 
     def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
         if not 0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX:

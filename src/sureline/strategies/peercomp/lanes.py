@@ -57,6 +57,8 @@ DEPTH = 512
 """Tasks that one lane may have promised at a time."""
 GRACE_S = 1.0
 """A promise that is not used so long after its task had to begin is void."""
+POWER_LEAST = 0.02
+RECOVERY = 1.5
 SKEW_S = 5.0
 """Clocks may differ by so much..."""
 STALE_S = 60.0
@@ -80,13 +82,15 @@ class _Busy(NamedTuple):
     rows: tuple[int, ...]
     began_s: float
     length_s: float
+    power: float
 
 
 class Lanes:
-    def __init__(self, capacity: Capacity, power: float = 1.0) -> None:
+    def __init__(self, capacity: Capacity) -> None:
         self.count = max(1, min(LANES_MAX, int(capacity.cores)))
-        self.power = power
-        self.queues = Queues(np.full(self.count, power), DEPTH)
+        self.power = 1.0
+        """Of the seconds that a task was forecast to take, so many are done in one."""
+        self.queues = Queues(np.ones(self.count), DEPTH)
         self.guests_now: Callable[[], int] = lambda: 0
         """How many lanes are taken by tasks that were promised nothing."""
         self._busy: dict[object, _Busy] = {}
@@ -119,13 +123,13 @@ class Lanes:
         found = EMPTY._replace(slot=slot)
         holes = [self.queues.holes(row, now_s, horizon_s) for row in rows]
         for one in holes:
-            found = merged(found, summary_of(slot, one, self.power, self._offers[0]))
+            found = merged(found, summary_of(slot, one, self.power, self._offers[0], now_s))
         if len(rows) > 1:
             common = holes[0]
             for one in holes[1:]:
                 common = _both(common, one)
             offer = self._offers[len(rows) - 1]
-            found = merged(found, summary_of(slot, common, self.power, offer))
+            found = merged(found, summary_of(slot, common, self.power, offer, now_s))
         return found
 
     def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
@@ -283,12 +287,29 @@ class Lanes:
         self.begin_in(who, rows, length_s, now_s)
 
     def begin_in(self, who: object, rows: tuple[int, ...], length_s: float, now_s: float) -> None:
-        self._busy[who] = _Busy(rows, now_s, length_s)
+        self._busy[who] = _Busy(rows, now_s, length_s, self.power)
 
-    def end(self, who: object) -> None:
+    def end(self, who: object, now_s: float) -> None:
+        """It is over. How long it took tells how much this machine does in a second."""
         busy = self._busy.pop(who, None)
-        for row in () if busy is None else busy.rows:
-            self.queues.busy[row, 0] = 0.0
+        if busy is not None:
+            self.queues.busy[list(busy.rows), 0] = 0.0
+            self._learn(busy, now_s, over=True)
+
+    def drop(self, who: object) -> None:
+        """It did not begin after all."""
+        busy = self._busy.pop(who, None)
+        if busy is not None:
+            self.queues.busy[list(busy.rows), 0] = 0.0
+
+    def _learn(self, busy: _Busy, now_s: float, *, over: bool) -> None:
+        """What takes longer than promised makes the machine a slow one, until others do not."""
+        took_s = now_s - busy.began_s
+        if took_s > busy.length_s:
+            self.power = max(POWER_LEAST, min(self.power, busy.power * busy.length_s / took_s))
+        elif over:
+            self.power = min(1.0, RECOVERY * self.power)
+        self.queues.power[:] = self.power
 
     def _keys(self, row: int) -> list[Key]:
         q, size = self.queues, int(self.queues.sizes[row])
@@ -303,6 +324,7 @@ class Lanes:
         for busy in self._busy.values():
             ends_s = busy.began_s + busy.length_s
             if ends_s <= now_s:
+                self._learn(busy, now_s, over=False)
                 ends_s = now_s + max(1.0, now_s - busy.began_s)
             q.busy[list(busy.rows), 0] = ends_s
         for row in range(self.count):

@@ -61,7 +61,7 @@ class Promises(Admitting):
         attempts = [_attempt_of(one.bind) for one in waiting]
         for attempt in attempts:
             if self._let.pop(attempt, None) is not None:  # something else held it back
-                self.lanes.end(attempt)
+                self.lanes.drop(attempt)
         mine = {
             (claim.number, claim.unit): number
             for number, attempt in enumerate(attempts)
@@ -141,7 +141,7 @@ class Promises(Admitting):
                 self._changed()
             return
         self._let.pop(attempt, None)
-        self.lanes.end(attempt)
+        self.lanes.end(attempt, self._world.now())
         self.lanes.release(claim.number, claim.unit, 1, self._world.now())
         self._changed()
 

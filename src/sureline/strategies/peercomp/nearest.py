@@ -1,7 +1,9 @@
-"""The nearest deadline by which all can be reserved: the wanted one, or a later one that does.
+"""The nearest time by which all can be reserved.
 
-A booking either gets time for all, or for nothing, so every step of the search is one booking;
-what was reserved on the way is rolled back, but for the last.
+Who is done early has time left when something goes wrong. So the first try is for little more than
+the longest chain takes, then for more, up to the deadline. If that does not do either, later ones
+are tried, to know which would. A booking gets time for all tasks or for none: every step of this
+search is one booking, and what was reserved on the way is rolled back, but for the last.
 """
 
 from __future__ import annotations
@@ -11,88 +13,104 @@ from collections.abc import Callable
 from sureline.strategies.peercomp.owner import Booked, Booking
 from sureline.world.protocol import World
 
-GROWTH = 1.4
-ROUNDS_MAX = 20
-"""So the last one tried is about a thousand times as far away."""
+GROWTH = 1.5
+EARLY_MAX = 3
+"""Times that are tried before the deadline."""
+LATE_MAX = 12
+"""And after it: the last is about a hundred times as far away."""
+PAUSE_S = 1.5
+"""Between two tries: what the first one gave back must be known first."""
 HALVINGS = 3
-LEAST = 1.05
-"""Without a deadline, the first one tried is so many times as far away as the longest chain."""
+LEAST = 1.1
+"""The first time tried is so many times as far away as the longest chain takes."""
 
 OnDone = Callable[[Booking, Booked], None]
-Book = Callable[[float, bool, OnDone], None]
+Book = Callable[[float, OnDone], None]
 Found = Callable[[Booking | None, Booked, bool], None]
 
 
 class Nearest:
-    """`book` tries to reserve by a time, or afresh; `found` hears the booking, why the wanted
-    deadline did not do (in `Booked.reason`), and whether it did."""
+    """`book` tries to reserve by a time. `found` hears of the booking, and whether it keeps the
+    deadline; if not, why the deadline did not do (in `Booked.reason`). `late` is how many later
+    times are tried."""
 
     def __init__(
-        self, world: World, book: Book, least_s: float, wanted_s: float | None, found: Found
+        self,
+        world: World,
+        book: Book,
+        least_s: float,
+        deadline_s: float | None,
+        found: Found,
+        *,
+        early: int = EARLY_MAX,
+        late: int = LATE_MAX,
+        pause_s: float = PAUSE_S,
     ) -> None:
         self._world = world
+        self._pause_s = pause_s
         self._book = book
         self._found = found
-        self._wanted_s = wanted_s
-        self._least_s = least_s
+        self._late = late
+        self._begin_s = world.now()
+        self._deadline_s = deadline_s
+        first_s = max(1.0, LEAST * least_s)
+        self._aheads_s = [first_s]
+        if deadline_s is not None:
+            self._aheads_s = _between(first_s, deadline_s - self._begin_s, early)
         self._why = ""
-        self._rounds = self._halvings = 0
-        self._afresh = False
+        self._halvings = 0
         self._low_s = self._high_s = 0.0
+        """Of the times from now on, one that does not do and one that does."""
         self._best: tuple[Booking, Booked] | None = None
 
     def begin(self) -> None:
-        now_s = self._world.now()
-        self._begin_s = now_s
-        self._low_s = self._wanted_s or now_s + LEAST * self._least_s + 1.0
-        self._try(self._low_s)
-
-    def _try(self, by_s: float) -> None:
-        self._by_s = by_s
-        self._book(by_s, self._afresh, self._done)
+        self._ahead_s = self._aheads_s.pop(0)
+        self._book(self._begin_s + self._ahead_s, self._done)
 
     def _done(self, booking: Booking, booked: Booked) -> None:
-        if not booked.reason:
-            self._had(booking, booked)
-        elif self._best is not None:
-            self._low_s = self._by_s
-            self._halve()
-        else:
-            self._why = self._why or booked.reason
-            self._had_not(booked)
-
-    def _had_not(self, booked: Booked) -> None:
-        if not self._afresh:
-            # What stays may be in the way: the same again, with all that has not begun.
-            self._afresh = True
-            self._try(self._by_s)
-            return
-        self._rounds += 1
-        if self._rounds > ROUNDS_MAX:
-            self._found(None, booked, False)
-            return
-        self._low_s = self._by_s
-        ahead_s = max(self._by_s - self._begin_s, self._least_s, 1.0)
-        self._try(self._begin_s + GROWTH * ahead_s)
-
-    def _had(self, booking: Booking, booked: Booked) -> None:
-        if not self._rounds:
+        if booked.reason:
+            self._low_s = self._ahead_s
+            if self._best is not None:
+                self._halve()
+            else:
+                self._why = booked.reason if not self._why or self._aheads_s else self._why
+                self._further(booked)
+        elif self._deadline_s is None or booking.deadline_s <= self._deadline_s:
             self._found(booking, booked, True)
-        elif self._wanted_s is None:
-            self._found(booking, booked._replace(reason=self._why), False)
         else:
             if self._best is not None:
                 self._best[0].roll_back()
             self._best = (booking, booked)
-            self._high_s = booked.end_s
+            self._high_s = booked.end_s - self._begin_s
             self._halve()
+
+    def _further(self, booked: Booked) -> None:
+        if not self._aheads_s and self._late > 0:
+            self._late -= 1
+            self._aheads_s.append(GROWTH * max(1.0, self._ahead_s))
+        if self._aheads_s:
+            self._world.after(self._pause_s, self.begin)
+        else:
+            self._found(None, booked, False)
 
     def _halve(self) -> None:
         """Between one that does not do and one that does."""
         self._halvings += 1
-        assert self._best is not None
-        if self._halvings > HALVINGS or self._high_s <= self._low_s + 1.0:
-            booking, booked = self._best
-            self._found(booking, booked._replace(reason=self._why), False)
+        if self._halvings <= HALVINGS and self._high_s > self._low_s + 1.0:
+            self._aheads_s = [(self._low_s + self._high_s) / 2]
+            self._world.after(self._pause_s, self.begin)
             return
-        self._try((self._low_s + self._high_s) / 2)
+        assert self._best is not None
+        booking, booked = self._best
+        self._found(booking, booked._replace(reason=self._why), False)
+
+
+def _between(first_s: float, last_s: float, steps: int) -> list[float]:
+    """Ever longer times, the last of which is the deadline."""
+    if first_s >= last_s or not steps:
+        return [last_s]
+    growth = max(GROWTH, (last_s / first_s) ** (1 / steps))
+    found = [first_s]
+    while found[-1] * growth < last_s * 0.99:
+        found.append(found[-1] * growth)
+    return [*found, last_s]
