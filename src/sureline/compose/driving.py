@@ -20,7 +20,7 @@ from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import Recorded
 from sureline.compose.session import Outcome, Session, Watcher
-from sureline.compose.terms import Before, TermsRefusedError, verdict
+from sureline.compose.terms import Before, verdict
 from sureline.forecast.machines import Part, together
 from sureline.journal.events import Event, FileFetched
 from sureline.journal.store import Journal
@@ -123,14 +123,7 @@ class GridSession(Session):
         super().__init__(journal, run, graph, directory, Capacity(0, 0), watcher)
         self._home = home
         self._driver: RunDriver | None = None
-        self._refused: TermsRefusedError | None = None
         self._judging: asyncio.Task[None] | None = None
-
-    def drive(self) -> Outcome:
-        outcome = super().drive()
-        if self._refused is not None:
-            raise self._refused
-        return outcome
 
     def _next_epoch(self, last: int) -> int:
         return next_epoch(last, secrets.randbelow)
@@ -208,17 +201,7 @@ class GridSession(Session):
                 self._poll.cancel()
 
     def _hearers(self, writer: RunWriter) -> Hearers:
-        refusable = writer.epoch == 1 and not self._options.anyway
-        return Hearers(
-            self._ended,
-            self._taken_over,
-            self._watcher.told,
-            self._refuse if refusable else None,
-        )
-
-    def _refuse(self, reason: str) -> None:
-        """The run ends before it began, and the command says why."""
-        self._refused = TermsRefusedError(reason)
+        return super()._hearers(writer)._replace(on_fenced=self._taken_over)
 
     def _taken_over(self, reason: str) -> None:
         self._crashed(TakenOverError(reason))

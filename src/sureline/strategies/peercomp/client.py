@@ -268,7 +268,7 @@ class Client(Deciding):
                 self._world.send(host, Release(number, unit, 1))
                 continue
             self._slots[task], self._held[task] = slot, one
-            said = said_of(graph.tasks[task].name, one)
+            said = said_of(graph.tasks[task].name, one, self._world.now())
             body = msgspec.msgpack.encode(one)
             self._engine.note("reserved", said, body, task=task, peer=name_of(host))
         self._begin()

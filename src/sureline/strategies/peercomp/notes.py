@@ -32,9 +32,12 @@ def reservations_of(noted: Iterable[Noted | Unknown]) -> list[Reservation]:
     ]
 
 
-def said_of(task: str, one: Reservation) -> str:
+def said_of(task: str, one: Reservation, now_s: float) -> str:
     """The window, the way through the tree, and how many holes were known on it."""
-    window = f"{one.due_s - one.latest_start_s:.1f} s on {name_of(one.host)}"
+    window = (
+        f"{one.due_s - one.latest_start_s:.1f} s on {name_of(one.host)}, to begin within "
+        f"{max(0.0, one.latest_start_s - now_s):.1f} s"
+    )
     steps = [f"{name_of(step.peer)} ({step.holes} holes)" for step in one.trail[:SHOWN_MAX]]
     more = [f"{len(one.trail) - SHOWN_MAX} more"] if len(one.trail) > SHOWN_MAX else []
     return f"time is reserved for {task}: {window}; found by way of " + ", ".join(steps + more)
