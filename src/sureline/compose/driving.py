@@ -19,7 +19,7 @@ from sureline.compose.parts import Fetcher
 from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import Recorded
-from sureline.compose.session import Outcome, Session, Watcher
+from sureline.compose.session import Session, Watcher
 from sureline.compose.terms import Before, verdict
 from sureline.forecast.machines import Part, together
 from sureline.journal.events import Event, FileFetched

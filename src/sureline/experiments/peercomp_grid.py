@@ -29,7 +29,7 @@ from sureline.overlay.tree.messages import (
     Reserved,
     Update,
 )
-from sureline.overlay.tree.settings import TreeSettings
+from sureline.overlay.tree.settings import PAPER_BYTES_PER_S, TreeSettings
 from sureline.overlay.tree.shape import ROOT, Links, Ref, shape_of
 from sureline.overlay.tree.summary import Limits
 from sureline.strategies.peercomp.lane import Lane
@@ -178,7 +178,7 @@ class Grid:
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
-        base = settings or TreeSettings()
+        base = settings or TreeSettings(bytes_per_s=PAPER_BYTES_PER_S, period_s=1.0)
         self.settings = msgspec.structs.replace(base, swept=swept)
         self.finished: list[Finished] = []
         self.submitted = 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+PAPER_BYTES_PER_S = 1000.0
+"""What the paper's nodes may send, on links of 1 Mbit/s."""
+
 
 class TreeSettings(msgspec.Struct, frozen=True):
     # Updates.
-    bytes_per_s: float = 1000.0
+    bytes_per_s: float = 10_000.0
     """What updates of one node may take of its link: the next waits until that is paid for..."""
-    period_s: float = 1.0
+    period_s: float = 0.2
     """...and at least so long."""
     beat_s: float = 10.0
     """An update is sent so often though nothing changed: one may have been lost..."""

@@ -41,7 +41,7 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Key, Lanes, limits_of
-from sureline.strategies.peercomp.nearest import LATE_MAX, PAUSE_S, Nearest, OnDone
+from sureline.strategies.peercomp.nearest import EARLY_MAX, LATE_MAX, PAUSE_S, Nearest, OnDone
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.workflow.shapes import topological_order
@@ -157,10 +157,7 @@ class Client(Deciding):
         if not self._engine.targets():
             self._wait()
         elif self._unplaced():
-            self._nearest = Nearest(
-                self._world, self._book, self._least_s(), self._by_s, self._found
-            )
-            self._nearest.begin()
+            self._search(afresh=not self._held)
         else:
             self._begin()
 
@@ -175,19 +172,19 @@ class Client(Deciding):
         return max(length_s, default=0.0)
 
     def _search(self, *, afresh: bool) -> None:
-        """Between those that stay, by the deadline if there is one; or, `afresh`, with all that has
-        not begun, and by a later one if need be."""
+        """Between those that stay; or, `afresh`, together with all that has not begun, by a later
+        deadline if need be."""
+        deadline_s, early, late = self._by_s, EARLY_MAX, LATE_MAX
         if afresh:
             self._give_back(list(self._held))
-        deadline_s, late = self._by_s, LATE_MAX
-        if not afresh and self._held:
-            deadline_s = max(one.due_s for one in self._held.values())
-            deadline_s, late = max(deadline_s, self._by_s or 0.0), 0
-        self._afresh = afresh or not self._held
+        else:
+            ends_s = max(one.due_s for one in self._held.values())
+            deadline_s, early, late = max(ends_s, self._by_s or 0.0), 0, 0
+        self._afresh = afresh
         pause_s = PAUSE_S if self._lanes is None else 0.0
         self._nearest = Nearest(
-            self._world, self._book, self._least_s(), deadline_s, self._found, late=late,
-            pause_s=pause_s,
+            self._world, self._book, self._least_s(), deadline_s, self._found, early=early,
+            late=late, pause_s=pause_s,
         )  # fmt: skip
         self._nearest.begin()
 
@@ -208,7 +205,7 @@ class Client(Deciding):
         self._desk.book(
             Booking(
                 self._tree, engine.graph, order, self._works, by_s, on_done, OWNER, self._limits,
-                placed, self._ask,
+                placed, self._ask, tight=self._by_s is None or by_s < self._by_s,
             )
         )  # fmt: skip
 
@@ -368,9 +365,10 @@ class Client(Deciding):
         }
         for key, length_s in lanes.startable(keys, now_s):
             self._bind_in(keys[key], partial(_begun, lanes, key, length_s, now_s))
-        for task in [task for task in self._ready if task not in self._held]:
+        for task in list(self._ready):
             rows = lanes.room(self._limits[task], self._works[task], now_s)
             if rows:
+                self._give_back([task])
                 self._bind_in(task, partial(_begun_in, lanes, rows, self._works[task], now_s))
 
     def _bind_in(self, task: int, begin: Callable[[object], None]) -> None:

@@ -72,7 +72,7 @@ class Promises(Admitting):
             number = mine.pop(key)
             self.lanes.begin(attempts[number], key, length_s, now)
             chosen.append(number)
-        chosen += self._late(mine, waiting, now)
+        chosen += self._elsewhere(mine, waiting, now)
         for number in chosen:
             self._let[attempts[number]] = waiting[number].bind.needs
         chosen += self._guests(
@@ -84,18 +84,18 @@ class Promises(Admitting):
             self._changed()
         return chosen
 
-    def _late(self, mine: dict[Key, int], waiting: Sequence[Waiting], now: float) -> list[int]:
-        """Those whose promise is void: each begins where there is room for it."""
+    def _elsewhere(self, mine: dict[Key, int], waiting: Sequence[Waiting], now: float) -> list[int]:
+        """Those whose lane is busy, or whose promise is void: each begins in another lane, if that
+        makes nobody late."""
         found = []
-        for key, number in mine.items():
-            if self.lanes.holds(key):
-                continue
-            bind = waiting[number].bind
+        for (number, unit), place in mine.items():
+            bind = waiting[place].bind
             length_s = self._claims[_attempt_of(bind)].work / self.lanes.power
             rows = self.lanes.room(limits_of(bind.needs), length_s, now)
             if rows:
+                self.lanes.release(number, unit, 1, now)
                 self.lanes.begin_in(_attempt_of(bind), rows, length_s, now)
-                found.append(number)
+                found.append(place)
         return found
 
     def _guests(self, numbers: Sequence[int], waiting: Sequence[Waiting]) -> list[int]:

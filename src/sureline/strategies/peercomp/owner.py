@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
@@ -82,7 +83,8 @@ class _Order:
 
 class Booking:
     """One workflow. `works` is what each task takes on a machine of power 1. What is `placed`
-    stays, and limits the others; `ask` says a request to the tree."""
+    stays, and limits the others; `ask` says a request to the tree. `tight`: a task that could begin
+    early is not put off, though there would be time: what can be done at once is."""
 
     def __init__(
         self,
@@ -96,9 +98,12 @@ class Booking:
         limits: Sequence[Limits] | None = None,
         placed: Mapping[int, Slot] | None = None,
         ask: Callable[[Ask], None] | None = None,
+        *,
+        tight: bool = False,
     ) -> None:
         self.tree = tree
         self._request = ask or tree.request
+        self._tight = tight
         self.graph = graph
         self.works = works
         self.deadline_s = deadline_s
@@ -133,8 +138,18 @@ class Booking:
         # All tasks share the slack: as long as they may be, if the critical path is just to fit.
         # So what is placed now leaves what is placed later as much room as it takes itself.
         stretch = max(self.deadline_s - self._begin_s, 1.0) / self._longest_s()
+        if self._is_hemmed_in():
+            stretch = min(1.0, stretch)
         self._lengths_s = [length_s * stretch for length_s in self._lengths_s]
         self._next_stage()
+
+    def _is_hemmed_in(self) -> bool:
+        """Whether something that stays waits for something that is not placed."""
+        of = self.plan.of
+        return any(
+            of[task] >= 0 and any(of[child] < 0 for child in self.graph.children[task])
+            for task in range(len(self.graph))
+        )
 
     def _longest_s(self) -> float:
         """Of the chains of tasks that are not placed."""
@@ -179,6 +194,11 @@ class Booking:
         early = self._early(tasks)
         startline_s = limits[tasks[0]].startline_s
         dues_s = tuple([limits[task].deadline_s for task in tasks])
+        if self._tight:
+            by_s = list(accumulate((self._lengths_s[task] for task in tasks), initial=startline_s))
+            dues_s = tuple(
+                min(due_s, by_s[k + 1]) if k < early else due_s for k, due_s in enumerate(dues_s)
+            )
         middle_s = startline_s
         if early:
             middle_s = dues_s[early - 1]
