@@ -16,10 +16,10 @@ from test_tree_shape import check
 from sureline.overlay.membership import Membership, Offer
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.following import follow
-from sureline.overlay.tree.leaf import Ask, Slot
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.points import slot_of
 from sureline.overlay.tree.settings import TreeSettings
-from sureline.overlay.tree.summary import Limits, Summary, summary_of
+from sureline.overlay.tree.summary import Amounts, Summary, summary_of
 from sureline.world.address import at
 from sureline.world.simulated import Exponential, Link, Network, Simulation
 
@@ -33,14 +33,14 @@ class Idle:
 
     def summary(self, now_s: float) -> Summary:
         holes = np.array([[now_s, now_s + HOLE_S]])
-        return summary_of(slot_of(now_s), holes, 1000.0, Limits(), now_s)
+        return summary_of(slot_of(now_s), holes, 1000.0, Amounts(), now_s)
 
-    def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
+    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
         return ()
 
     def commit(
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
-    ) -> tuple[Slot, ...]:
+    ) -> tuple[PromisedTime, ...]:
         return ()
 
     def release(self, number: int, first: int, count: int, now_s: float) -> None: ...

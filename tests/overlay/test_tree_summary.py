@@ -11,7 +11,7 @@ from sureline.compiled import hasten
 from sureline.overlay.tree.points import FIRST, bounds_of, reference_points, slot_of
 from sureline.overlay.tree.summary import (
     EMPTY,
-    Limits,
+    Amounts,
     Summary,
     best_fit,
     limits_needed,
@@ -72,7 +72,7 @@ def made_of(holes: list[tuple[float, float, float]]) -> Summary:
     found = EMPTY._replace(slot=SLOT)
     for begin, length, power in holes:
         rows = np.array([[NOW + begin, NOW + begin + length]])
-        found = merged(found, summary_of(SLOT, rows, power, Limits(), NOW))
+        found = merged(found, summary_of(SLOT, rows, power, Amounts(), NOW))
     return found
 
 

@@ -17,23 +17,24 @@ from typing import Protocol
 import msgspec
 
 from sureline.compiled import hasten
-from sureline.overlay.tree.leaf import Ask, Leaf, Slot
+from sureline.overlay.tree.leaf import HoleSought, Leaf, PromisedTime
 from sureline.overlay.tree.messages import (
     TRAIL_MAX,
     Commit,
     Committed,
     Nowhere,
-    Release,
     Released,
-    Request,
     Reserved,
+    RollBack,
     Step,
+    TimeRequest,
     Update,
 )
 from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shape import Links, Ref, links_of
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
 from sureline.overlay.tree.summary import EMPTY, unpacked
+from sureline.world.address import NO_AGENT
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
@@ -44,7 +45,7 @@ HEADER_BYTES = 90
 """What a message costs beside its content, as the paper counts."""
 
 
-class Client(Protocol):
+class TimeSeeker(Protocol):
     """Whoever asks the tree for time on behalf of this peer."""
 
     def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None: ...
@@ -92,9 +93,9 @@ class Tree(Agent):
         self.settings = settings
         self.shelf: Shelf = OwnShelf() if shelf is None else shelf
         self.row = row
-        self.client: Client | None = None
-        self.leaf_parent: AgentId = ""
-        self.branch_parent: AgentId = ""
+        self.client: TimeSeeker | None = None
+        self.leaf_parent = NO_AGENT
+        self.branch_parent = NO_AGENT
         self.kids: tuple[Ref, Ref] | None = None
         self.paces: tuple[Pace, Pace] | None = None
         self._beat_s = settings.beat_s
@@ -132,17 +133,17 @@ class Tree(Agent):
 
     # What a client asks for.
 
-    def request(self, ask: Ask, *, traced: bool = False) -> None:
+    def request(self, ask: HoleSought, *, traced: bool = False) -> None:
         """Look for time. The client is told Reserved, for all tasks in pieces, or Nowhere; nothing
         if a message is lost."""
         trail = () if traced else None
         to = self.leaf_parent or self.me
-        self.world.send(to, Request(ask, self.me, not self.leaf_parent, trail=trail))
+        self.world.send(to, TimeRequest(ask, self.me, not self.leaf_parent, trail=trail))
 
     # Search.
 
-    @handles(Request)
-    def _on_request(self, sender: AgentId, request: Request) -> None:
+    @handles(TimeRequest)
+    def _on_request(self, sender: AgentId, request: TimeRequest) -> None:
         if request.trail is not None and len(request.trail) < TRAIL_MAX:
             step = Step(self.me, self._holes(request.leaf))
             request = msgspec.structs.replace(request, trail=(*request.trail, step))
@@ -156,7 +157,7 @@ class Tree(Agent):
         else:
             self._route(request, self._side_of(sender))
 
-    def _route(self, request: Request, came_from: int) -> None:
+    def _route(self, request: TimeRequest, came_from: int) -> None:
         kids = self.kids
         if kids is None:  # it was asked by somebody who is not in the tree
             to = self.leaf_parent
@@ -175,8 +176,8 @@ class Tree(Agent):
         else:
             self._route(msgspec.structs.replace(request, hope=True), NOBODY)
 
-    def _pass_on(self, to: AgentId, request: Request, ask: Ask, leaf: bool) -> None:
-        on = Request(ask, request.owner, leaf, request.hops + 1, request.hope, request.trail)
+    def _pass_on(self, to: AgentId, request: TimeRequest, ask: HoleSought, leaf: bool) -> None:
+        on = TimeRequest(ask, request.owner, leaf, request.hops + 1, request.hope, request.trail)
         self.world.send(to, on)
 
     def _side_of(self, sender: AgentId) -> int:
@@ -185,7 +186,7 @@ class Tree(Agent):
             return NOBODY
         return 0 if kids[0].host == sender else 1 if kids[1].host == sender else NOBODY
 
-    def _nowhere(self, request: Request) -> None:
+    def _nowhere(self, request: TimeRequest) -> None:
         ask = request.ask
         told = Nowhere(ask.number, ask.first, len(ask.works), request.hops, request.trail)
         self.world.send(request.owner, told)
@@ -197,7 +198,7 @@ class Tree(Agent):
 
     # The leaf.
 
-    def _reserve(self, request: Request) -> None:
+    def _reserve(self, request: TimeRequest) -> None:
         ask = request.ask
         slots = self.leaf.reserve(ask, self.world.now()) if self.leaf is not None else ()
         if slots:
@@ -212,7 +213,7 @@ class Tree(Agent):
 
     @handles(Commit)
     def _on_commit(self, sender: AgentId, commit: Commit) -> None:
-        slots: tuple[Slot, ...] = ()
+        slots: tuple[PromisedTime, ...] = ()
         if self.leaf is not None:
             slots = self.leaf.commit(
                 commit.number, commit.first, commit.startlines_s, self.world.now()
@@ -220,8 +221,8 @@ class Tree(Agent):
             self.changed(leaf=True)
         self.world.send(sender, Committed(commit.number, commit.first, slots))
 
-    @handles(Release)
-    def _on_release(self, sender: AgentId, release: Release) -> None:
+    @handles(RollBack)
+    def _on_release(self, sender: AgentId, release: RollBack) -> None:
         if self.leaf is not None:
             self.leaf.release(release.number, release.first, release.count, self.world.now())
             self.changed(leaf=True)

@@ -6,14 +6,14 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from sureline.overlay.tree.leaf import Ask, Slot
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.world.protocol import AgentId, Message
 
 TRAIL_MAX = 256
 CELLS_BYTES_MAX = 1 << 20
 TASKS_MAX = 256
 Peer = Annotated[AgentId, msgspec.Meta(max_length=400)]
-Slots = Annotated[tuple[Slot, ...], msgspec.Meta(max_length=TASKS_MAX)]
+Slots = Annotated[tuple[PromisedTime, ...], msgspec.Meta(max_length=TASKS_MAX)]
 
 
 # Availability.
@@ -40,10 +40,10 @@ class Step(NamedTuple):
 Trail = Annotated[tuple[Step, ...], msgspec.Meta(max_length=TRAIL_MAX)]
 
 
-class Request(Message, frozen=True, tag="tree.request"):
+class TimeRequest(Message, frozen=True, tag="tree.request"):
     """Find time for these tasks. Goes down to where a hole is promised, up where none is known."""
 
-    ask: Ask
+    ask: HoleSought
     owner: Peer
     leaf: bool
     """Whether it is for the receiver's leaf; else for its branch."""
@@ -91,7 +91,7 @@ class Committed(Message, frozen=True, tag="tree.committed"):
     slots: Slots
 
 
-class Release(Message, frozen=True, tag="tree.release"):
+class RollBack(Message, frozen=True, tag="tree.release"):
     """Roll back: drop what was reserved or committed of these tasks and has not begun."""
 
     number: int
@@ -103,5 +103,5 @@ class Released(Message, frozen=True, tag="tree.released"):
     number: int
 
 
-MESSAGES = (Update, Request, Reserved, Nowhere, Commit, Committed, Release, Released)
+MESSAGES = (Update, TimeRequest, Reserved, Nowhere, Commit, Committed, RollBack, Released)
 """All that travels, for the codec."""

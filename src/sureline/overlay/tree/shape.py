@@ -26,7 +26,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from sureline.world.address import endpoint_of, node_of
+from sureline.world.address import NO_AGENT, endpoint_of, node_of
 from sureline.world.protocol import AgentId
 
 Ints = NDArray[np.int64]
@@ -75,11 +75,11 @@ class Ref(NamedTuple):
 
 
 class Links(NamedTuple):
-    """What a peer is tied to. '' stands for nobody."""
+    """What a peer is tied to."""
 
-    leaf_parent: AgentId = ""
+    leaf_parent: AgentId = NO_AGENT
     """Who hosts the branch above its leaf; nobody while it is alone."""
-    branch_parent: AgentId = ""
+    branch_parent: AgentId = NO_AGENT
     """Nobody for the root's."""
     kids: tuple[Ref, Ref] | None = None
     """The children of its branch, left and right; None if it has no branch."""
@@ -90,7 +90,7 @@ def links_of(me: AgentId, peers: Sequence[AgentId]) -> Links:
     ordered = sorted(peers, key=order_of)
     ranks = np.array([rank_of(peer) for peer in ordered], np.int64)
     mine = ordered.index(me)
-    above, branch_parent = "", ""
+    above, branch_parent = NO_AGENT, NO_AGENT
     kids: tuple[Ref, Ref] | None = None
     for low, high, host in _path(ranks, mine):
         if host == mine:
@@ -114,7 +114,7 @@ def _child(ordered: Sequence[AgentId], ranks: Ints, low: int, high: int) -> Ref:
     return Ref(ordered[low if low == high else _host(ranks, low, high)], low == high)
 
 
-class Shape(NamedTuple):
+class TreeShape(NamedTuple):
     """Of every peer's branch; the last peer has none. A child c is the leaf of peer c if it is
     below the number of peers, else the branch of peer c - peers."""
 
@@ -132,7 +132,7 @@ class Shape(NamedTuple):
         return int(self.depth.max(initial=-1)) + 1
 
 
-def shape_of(ranks: Ints) -> Shape:
+def shape_of(ranks: Ints) -> TreeShape:
     """The whole tree of peers that are given in their order: what all of them know together."""
     peers = len(ranks)
     children = np.full((peers, 2), -1, np.int64)
@@ -151,4 +151,4 @@ def shape_of(ranks: Ints) -> Shape:
             left.append((host + 1, high, host, 1, level + 1))
         if above != ROOT:
             children[above, side] = low if low == high else peers + host
-    return Shape(peers, children, branch_parent, leaf_parent, depth)
+    return TreeShape(peers, children, branch_parent, leaf_parent, depth)

@@ -23,10 +23,10 @@ from typing import Annotated
 import msgspec
 
 from sureline.overlay.tree.agent import Tree
-from sureline.overlay.tree.leaf import Ask, Slot
-from sureline.overlay.tree.messages import Release
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
+from sureline.overlay.tree.messages import RollBack
 from sureline.overlay.tree.settings import TreeSettings
-from sureline.overlay.tree.summary import Limits
+from sureline.overlay.tree.summary import Amounts
 from sureline.run.port import (
     Action,
     Deciding,
@@ -82,7 +82,7 @@ class Client(Deciding):
         self._desk = Desk(self._tree)
         self._lanes: Lanes | None = None
         """This machine's, if there is no grid."""
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, PromisedTime] = {}
         """The time of every task that has some, until it has committed."""
         self._held: dict[int, Reservation] = {}
         """What is reserved for tasks, until they have begun."""
@@ -91,7 +91,7 @@ class Client(Deciding):
         """The search that is under way."""
         self._go: Action | None = None
         self._works: list[float] = []
-        self._limits: list[Limits] = []
+        self._limits: list[Amounts] = []
         self._by_s: float | None = None
         """By when all is reserved."""
         self._is_late = self._waits = self._is_over = self._afresh = False
@@ -112,7 +112,7 @@ class Client(Deciding):
 
     def _estimate(self) -> None:
         for one in self._past:  # of an earlier process: what has begun goes on
-            self._world.send(one.host, Release(one.number, one.unit, 1))
+            self._world.send(one.host, RollBack(one.number, one.unit, 1))
         if not self._is_over:
             self._engine.estimates(self._plan)
 
@@ -194,9 +194,11 @@ class Client(Deciding):
         placed = {}
         for task in range(len(engine.graph)):
             if engine.state(task) is State.COMMITTED:
-                placed[task] = Slot(now_s, now_s)
+                placed[task] = PromisedTime(now_s, now_s)
             elif task not in unplaced:
-                placed[task] = self._slots.get(task) or Slot(now_s, now_s + self._works[task])
+                placed[task] = self._slots.get(task) or PromisedTime(
+                    now_s, now_s + self._works[task]
+                )
         if not unplaced:  # they were done, or began, meanwhile
             self._nearest = None
             self._begin()
@@ -209,7 +211,7 @@ class Client(Deciding):
             )
         )  # fmt: skip
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: HoleSought) -> None:
         """Any peer may be asked; one after the other is."""
         if self._lanes is None:
             targets = sorted(self._engine.targets())
@@ -262,7 +264,7 @@ class Client(Deciding):
             slot, host = booking.slots[task], booking.hosts[task]
             one = Reservation(number, unit, host, *slot, booking.trails[task])
             if self._engine.state(task) is State.COMMITTED:
-                self._world.send(host, Release(number, unit, 1))
+                self._world.send(host, RollBack(number, unit, 1))
                 continue
             self._slots[task], self._held[task] = slot, one
             said = said_of(graph.tasks[task].name, one, self._world.now())
@@ -287,7 +289,7 @@ class Client(Deciding):
             one = self._held.pop(task, None)
             self._slots.pop(task, None)
             if one is not None:
-                self._world.send(one.host, Release(one.number, one.unit, 1))
+                self._world.send(one.host, RollBack(one.number, one.unit, 1))
 
     # -- what happens --------------------------------------------------------------------------
 
@@ -372,11 +374,11 @@ class Client(Deciding):
                 self._bind_in(task, partial(_begun_in, lanes, rows, self._works[task], now_s))
 
     def _bind_in(self, task: int, begin: Callable[[object], None]) -> None:
-        (here,) = self._engine.targets() or ("",)
-        attempt = self._engine.bind(task, here) if here else 0
-        if attempt:
-            begin((task, attempt))
-            self._held.pop(task, None)
+        for here in self._engine.targets():
+            attempt = self._engine.bind(task, here)
+            if attempt:
+                begin((task, attempt))
+                self._held.pop(task, None)
         self._ready.pop(task, None)
 
     def _tick(self) -> None:

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from sureline.overlay.tree.leaf import Ask, Slot
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.summary import (
     EMPTY,
-    Limits,
+    Amounts,
     Summary,
     limits_needed,
     limits_offered,
@@ -102,7 +102,7 @@ class Lanes:
             for share in shares
         ]
 
-    def width(self, limits: Limits) -> int:
+    def width(self, limits: Amounts) -> int:
         """How many lanes a task with these needs takes; 0 if it is too large for the machine."""
         for many, offer in enumerate(self._offers, 1):
             if all(need <= has for need, has in zip(limits, offer, strict=True)):
@@ -132,7 +132,7 @@ class Lanes:
             found = merged(found, summary_of(slot, common, self.power, offer, now_s))
         return found
 
-    def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
+    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
         width = self.width(ask.limits)
         if not (0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX and width):
             return ()
@@ -154,7 +154,9 @@ class Lanes:
         found = placement(q.queue[row], q.ids[row], q.sizes[row], number, first, placed)
         return found == len(placed)
 
-    def _reserve_one(self, ask: Ask, rows: list[int], now_s: float) -> tuple[Slot, ...]:
+    def _reserve_one(
+        self, ask: HoleSought, rows: list[int], now_s: float
+    ) -> tuple[PromisedTime, ...]:
         """In the lane that has the smallest hole."""
         q, placed = self.queues, np.empty((len(ask.works), 2))
         works, dues_s = np.array(ask.works), np.array(ask.dues_s)
@@ -175,8 +177,8 @@ class Lanes:
         return slots_of(placed)
 
     def _reserve_many(
-        self, ask: Ask, rows: list[int], width: int, now_s: float
-    ) -> tuple[Slot, ...]:
+        self, ask: HoleSought, rows: list[int], width: int, now_s: float
+    ) -> tuple[PromisedTime, ...]:
         """In several lanes at the same time: in the smallest hole that so many have in common."""
         q, placed = self.queues, np.empty((len(ask.works), 2))
         lengths_s, dues_s = np.array(ask.works) / self.power, np.array(ask.dues_s)
@@ -213,7 +215,7 @@ class Lanes:
 
     def commit(
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
-    ) -> tuple[Slot, ...]:
+    ) -> tuple[PromisedTime, ...]:
         self._see(now_s)
         q, placed = self.queues, np.empty((len(startlines_s), 2))
         rows = [row for row in range(self.count) if self._placement(row, number, first, placed)]
@@ -261,7 +263,7 @@ class Lanes:
         """Whether it is promised, and the promise stands."""
         return any(key in self._keys(row) for row in range(self.count))
 
-    def room(self, limits: Limits, length_s: float, now_s: float) -> tuple[int, ...]:
+    def room(self, limits: Amounts, length_s: float, now_s: float) -> tuple[int, ...]:
         """Lanes in which a task that is promised nothing makes nobody late if it begins now."""
         rows, width = self._see(now_s), self.width(limits)
         running = {row for busy in self._busy.values() for row in busy.rows}
@@ -354,5 +356,5 @@ def _both(one: Floats, other: Floats) -> Floats:
     return np.array(found).reshape(-1, 2)
 
 
-def limits_of(needs: Needs) -> Limits:
+def limits_of(needs: Needs) -> Amounts:
     return limits_needed(needs.memory_bytes, needs.cores, needs.disk_bytes)

@@ -9,6 +9,7 @@ import msgspec
 from sureline.journal.events import Noted, Unknown
 from sureline.overlay.tree.messages import Step
 from sureline.world.address import name_of
+from sureline.world.protocol import AgentId
 
 SHOWN_MAX = 12
 
@@ -18,7 +19,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
     number: int
     unit: int
-    host: str
+    host: AgentId
     latest_start_s: float
     due_s: float
     trail: tuple[Step, ...] = ()

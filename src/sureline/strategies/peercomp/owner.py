@@ -17,17 +17,17 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.overlay.tree.agent import Tree
-from sureline.overlay.tree.leaf import Ask, Slot
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.messages import (
     Commit,
     Committed,
     Nowhere,
-    Release,
     Released,
     Reserved,
+    RollBack,
     Trail,
 )
-from sureline.overlay.tree.summary import Limits
+from sureline.overlay.tree.summary import Amounts
 from sureline.workflow.model import Graph
 from sureline.workflow.sequences import Window, sequences, windows
 from sureline.world.protocol import AgentId, Timer
@@ -71,7 +71,7 @@ class _Order:
 
     __slots__ = ("ask", "found", "left", "pieces", "tasks")
 
-    def __init__(self, ask: Ask, tasks: Sequence[int]) -> None:
+    def __init__(self, ask: HoleSought, tasks: Sequence[int]) -> None:
         self.ask = ask
         self.tasks = tasks
         self.left = len(tasks)
@@ -95,9 +95,9 @@ class Booking:
         deadline_s: float,
         on_done: Callable[[Booking, Booked], None],
         settings: OwnerSettings,
-        limits: Sequence[Limits] | None = None,
-        placed: Mapping[int, Slot] | None = None,
-        ask: Callable[[Ask], None] | None = None,
+        limits: Sequence[Amounts] | None = None,
+        placed: Mapping[int, PromisedTime] | None = None,
+        ask: Callable[[HoleSought], None] | None = None,
         *,
         tight: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ class Booking:
         self.graph = graph
         self.works = works
         self.deadline_s = deadline_s
-        self.slots: dict[int, Slot] = dict(placed or {})
+        self.slots: dict[int, PromisedTime] = dict(placed or {})
         """Of every task that is placed."""
         self.hosts: dict[int, AgentId] = {}
         self.trails: dict[int, Trail] = {}
@@ -190,7 +190,7 @@ class Booking:
         while self._unsent and self._open < OPEN_MAX:
             self._send(self._unsent.popleft())
 
-    def _ask(self, tasks: Sequence[int], limits: Sequence[Window]) -> Ask:
+    def _ask(self, tasks: Sequence[int], limits: Sequence[Window]) -> HoleSought:
         early = self._early(tasks)
         startline_s = limits[tasks[0]].startline_s
         dues_s = tuple([limits[task].deadline_s for task in tasks])
@@ -206,11 +206,11 @@ class Booking:
             middle_s = startline_s = max(startline_s, dues_s[0] - self._lengths_s[tasks[0]])
         number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
         works = tuple([self.works[task] for task in tasks])
-        needs = Limits()
+        needs = Amounts()
         if self._limits is not None:
-            needs = Limits(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
+            needs = Amounts(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
         now_s = self.tree.world.now()
-        return Ask(number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s)
+        return HoleSought(number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s)
 
     def _early(self, tasks: Sequence[int]) -> int:
         """How many of the first tasks wait only for what is placed, or for each other."""
@@ -240,7 +240,7 @@ class Booking:
     def _reserved(self, sender: AgentId, message: Reserved) -> None:
         order = self._orders.get(message.number)
         if self.over or order is None:
-            self.tree.world.send(sender, Release(message.number))
+            self.tree.world.send(sender, RollBack(message.number))
             return
         self._hops += message.hops
         first, count = message.first, len(message.slots)
@@ -287,7 +287,7 @@ class Booking:
     def _drop(self, order: _Order) -> None:
         del self._orders[order.ask.number]
         for host, _ in order.pieces.values():
-            self.tree.world.send(host, Release(order.ask.number))
+            self.tree.world.send(host, RollBack(order.ask.number))
 
     # Second phase.
 
@@ -336,7 +336,7 @@ class Booking:
             self._set_timer()
 
     def _hasten(self) -> bool:
-        """Ask those to move forward whose inputs come earlier than they were told."""
+        """HoleSought those to move forward whose inputs come earlier than they were told."""
         for order in self._orders.values():
             for first, (host, count) in order.pieces.items():
                 told = self._told[order.ask.number, first]
@@ -357,7 +357,7 @@ class Booking:
             self._finish(reason)
 
     def roll_back(self) -> None:
-        """Release all that was reserved, or committed."""
+        """RollBack all that was reserved, or committed."""
         for order in list(self._orders.values()):
             self._drop(order)
 
@@ -401,4 +401,4 @@ class Desk:
                 booking.told(sender, message)
                 return
         if isinstance(message, Reserved):
-            self._tree.world.send(sender, Release(message.number))
+            self._tree.world.send(sender, RollBack(message.number))
