@@ -26,8 +26,8 @@ from sureline.overlay.tree.messages import (
     Released,
     Reserved,
     RollBack,
-    Step,
     TimeRequest,
+    TrailStep,
     Update,
 )
 from sureline.overlay.tree.settings import TreeSettings
@@ -145,7 +145,7 @@ class Tree(Agent):
     @handles(TimeRequest)
     def _on_request(self, sender: AgentId, request: TimeRequest) -> None:
         if request.trail is not None and len(request.trail) < TRAIL_MAX:
-            step = Step(self.me, self._holes(request.leaf))
+            step = TrailStep(self.me, self._holes(request.leaf))
             request = msgspec.structs.replace(request, trail=(*request.trail, step))
         if request.leaf:
             self._reserve(request)

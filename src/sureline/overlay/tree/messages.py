@@ -30,14 +30,14 @@ class Update(Message, frozen=True, tag="tree.update", gc=False):
 # Search and reservation.
 
 
-class Step(NamedTuple):
+class TrailStep(NamedTuple):
     """Where a request has been, and how many holes were known there."""
 
     peer: Peer
     holes: int
 
 
-Trail = Annotated[tuple[Step, ...], msgspec.Meta(max_length=TRAIL_MAX)]
+Trail = Annotated[tuple[TrailStep, ...], msgspec.Meta(max_length=TRAIL_MAX)]
 
 
 class TimeRequest(Message, frozen=True, tag="tree.request"):

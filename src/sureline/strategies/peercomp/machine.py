@@ -31,7 +31,7 @@ class MachineSettings(msgspec.Struct, frozen=True):
     """Who asks a price promises nothing: `peercomp` spends no money."""
 
 
-class Promises(Admitting):
+class LanesKept(Admitting):
     def __init__(self, machine: Machine, world: World, settings: MachineSettings) -> None:
         self._machine = machine
         self._world = world

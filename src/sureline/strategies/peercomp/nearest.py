@@ -29,7 +29,7 @@ Book = Callable[[float, OnDone], None]
 Found = Callable[[Booking | None, Booked, bool], None]
 
 
-class Nearest:
+class NearestDeadline:
     """`book` tries to reserve by a time. `found` hears of the booking, and whether it keeps the
     deadline; if not, why the deadline did not do (in `Booked.reason`). `late` is how many later
     times are tried."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sureline.journal.events import Noted, Unknown
-from sureline.overlay.tree.messages import Step
+from sureline.overlay.tree.messages import TrailStep
 from sureline.world.address import name_of
 from sureline.world.protocol import AgentId
 
@@ -22,7 +22,7 @@ class Reservation(msgspec.Struct, frozen=True):
     host: AgentId
     latest_start_s: float
     due_s: float
-    trail: tuple[Step, ...] = ()
+    trail: tuple[TrailStep, ...] = ()
 
 
 def reservations_of(noted: Iterable[Noted | Unknown]) -> list[Reservation]:

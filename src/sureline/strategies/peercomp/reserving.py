@@ -41,7 +41,13 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Key, Lanes, limits_of
-from sureline.strategies.peercomp.nearest import EARLY_MAX, LATE_MAX, PAUSE_S, Nearest, OnDone
+from sureline.strategies.peercomp.nearest import (
+    EARLY_MAX,
+    LATE_MAX,
+    PAUSE_S,
+    NearestDeadline,
+    OnDone,
+)
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.workflow.shapes import topological_order
@@ -58,7 +64,7 @@ AGAIN_S = 5.0
 OWNER = OwnerSettings(timeout_s=4.0, stage_s=0.2)
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ReservingSettings(msgspec.Struct, frozen=True):
     quantile: Annotated[
         float,
         msgspec.Meta(
@@ -73,11 +79,11 @@ class Settings(msgspec.Struct, frozen=True):
     ] = 2.0
 
 
-class Client(Deciding):
+class Reserving(Deciding):
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._world = seat.world
-        self._settings: Settings = seat.settings
+        self._settings: ReservingSettings = seat.settings
         self._tree = Tree(seat.me, seat.world, None, TreeSettings(swept=True))
         self._desk = Desk(self._tree)
         self._lanes: Lanes | None = None
@@ -87,7 +93,7 @@ class Client(Deciding):
         self._held: dict[int, Reservation] = {}
         """What is reserved for tasks, until they have begun."""
         self._ready: dict[int, None] = {}
-        self._nearest: Nearest | None = None
+        self._nearest: NearestDeadline | None = None
         """The search that is under way."""
         self._go: Action | None = None
         self._works: list[float] = []
@@ -182,7 +188,7 @@ class Client(Deciding):
             deadline_s, early, late = max(ends_s, self._by_s or 0.0), 0, 0
         self._afresh = afresh
         pause_s = PAUSE_S if self._lanes is None else 0.0
-        self._nearest = Nearest(
+        self._nearest = NearestDeadline(
             self._world, self._book, self._least_s(), deadline_s, self._found, early=early,
             late=late, pause_s=pause_s,
         )  # fmt: skip
