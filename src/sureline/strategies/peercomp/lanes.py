@@ -315,9 +315,8 @@ class Lanes:
 
     def _keys(self, row: int) -> list[Key]:
         q, size = self.queues, int(self.queues.sizes[row])
-        return list(
-            zip(q.ids[row, :size].tolist(), q.queue[row, :size, UNIT].tolist(), strict=True)
-        )
+        units = q.queue[row, :size, UNIT].astype(int).tolist()
+        return list(zip(q.ids[row, :size].tolist(), units, strict=True))
 
     def _see(self, now_s: float) -> list[int]:
         """Bring all lanes up to now; those that take promises. What takes longer than promised is

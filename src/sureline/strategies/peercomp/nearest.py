@@ -30,19 +30,19 @@ Found = Callable[[Booking | None, Booked, bool], None]
 
 
 class NearestDeadline:
-    """`book` tries to reserve by a time. `found` hears of the booking, and whether it keeps the
-    deadline; if not, why the deadline did not do (in `Booked.reason`). `late` is how many later
-    times are tried."""
+    """`book` tries to reserve by a time: by each of `aheads_s` from now, the last of which is the
+    deadline if there is one. `found` hears of the booking, and whether it keeps the deadline;
+    if not, why the deadline did not do (in `Booked.reason`). `late` is how many later times are
+    tried."""
 
     def __init__(
         self,
         world: World,
         book: Book,
-        least_s: float,
+        aheads_s: list[float],
         deadline_s: float | None,
         found: Found,
         *,
-        early: int = EARLY_MAX,
         late: int = LATE_MAX,
         pause_s: float = PAUSE_S,
     ) -> None:
@@ -53,10 +53,7 @@ class NearestDeadline:
         self._late = late
         self._begin_s = world.now()
         self._deadline_s = deadline_s
-        first_s = max(1.0, LEAST * least_s)
-        self._aheads_s = [first_s]
-        if deadline_s is not None:
-            self._aheads_s = _between(first_s, deadline_s - self._begin_s, early)
+        self._aheads_s = aheads_s
         self._why = ""
         self._halvings = 0
         self._low_s = self._high_s = 0.0
@@ -105,8 +102,11 @@ class NearestDeadline:
         self._found(booking, booked._replace(reason=self._why), False)
 
 
-def _between(first_s: float, last_s: float, steps: int) -> list[float]:
-    """Ever longer times, the last of which is the deadline."""
+def aheads_of(least_s: float, last_s: float | None, steps: int = EARLY_MAX) -> list[float]:
+    """Ever longer times, if the longest chain takes `least_s`; the last is the deadline."""
+    first_s = max(1.0, LEAST * least_s)
+    if last_s is None:
+        return [first_s]
     if first_s >= last_s or not steps:
         return [last_s]
     growth = max(GROWTH, (last_s / first_s) ** (1 / steps))

@@ -47,6 +47,7 @@ from sureline.strategies.peercomp.nearest import (
     PAUSE_S,
     NearestDeadline,
     OnDone,
+    aheads_of,
 )
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
@@ -188,9 +189,10 @@ class Reserving(Deciding):
             deadline_s, early, late = max(ends_s, self._by_s or 0.0), 0, 0
         self._afresh = afresh
         pause_s = PAUSE_S if self._lanes is None else 0.0
+        last_s = None if deadline_s is None else deadline_s - self._world.now()
         self._nearest = NearestDeadline(
-            self._world, self._book, self._least_s(), deadline_s, self._found, early=early,
-            late=late, pause_s=pause_s,
+            self._world, self._book, aheads_of(self._least_s(), last_s, early), deadline_s,
+            self._found, late=late, pause_s=pause_s,
         )  # fmt: skip
         self._nearest.begin()
 
