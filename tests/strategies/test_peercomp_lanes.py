@@ -14,7 +14,7 @@ from sureline.overlay.tree.summary import EMPTY, Amounts, Summary
 from sureline.peer.capacity import Capacity
 from sureline.strategies.peercomp.lane import LEASE_S
 from sureline.strategies.peercomp.lanes import SKEW_S, STALE_S, Lanes, limits_of
-from sureline.strategies.peercomp.queues import DUE, LENGTH
+from sureline.strategies.peercomp.queues import DUE, LATEST, LENGTH, UNIT, latest_starts
 from sureline.workflow.model import Needs
 
 GIB = 1 << 30
@@ -111,32 +111,44 @@ steps = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(steps)
 def test_nothing_is_over_committed_and_all_that_is_not_kept_returns(history) -> None:
-    """Whatever is promised: at every moment, what runs then by all promises fits the machine."""
+    """Whatever is promised: at every moment, what is to run then fits the machine."""
     lanes, now = Lanes(MACHINE), 0.0
-    kept: list[tuple[float, float, Needs]] = []
+    needs_of: dict[int, Needs] = {}
     for number, (passed, works, need, start, window, then) in enumerate(history, 1):
         now += passed
         before = lanes.summary(now)
         wish = ask(number, tuple(works), need, now + start, now + start + window)
         slots = lanes.reserve(wish, now)
+        needs_of[number] = need
         if slots and then == "commit":
-            slots = lanes.commit(number, 0, (now + start,) * len(works), now)
-            kept += [(slot.latest_start_s, slot.due_s, need) for slot in slots]
+            lanes.commit(number, 0, (now + start,) * len(works), now)
         elif then == "release":
             lanes.release(number, 0, 99, now)
             assert same(lanes.summary(now), before), "reserved time returns"
-    for moment, _, _ in kept:
-        together = [need for begin, end, need in kept if begin <= moment + 1e-6 < end]
-        assert sum(max(1, -(-need.cores // 1)) for need in together) <= MACHINE.cores
-        assert sum(need.memory_bytes for need in together) <= MACHINE.memory_bytes
-    rows = [
-        (row[DUE] - row[LENGTH], row[DUE])
-        for lane in range(lanes.count)
-        for row in lanes.queues.queue[lane, : lanes.queues.sizes[lane]]
-    ]
-    assert all(begin < end for begin, end in rows)
+        windows = promised(lanes)
+        for begin, _, _ in windows.values():
+            together = [needs_of[n] for a, b, n in windows.values() if a <= begin + 1e-6 < b]
+            assert sum(need.cores for need in together) <= MACHINE.cores
+            assert sum(need.memory_bytes for need in together) <= MACHINE.memory_bytes
     lanes.summary(now + LEASE_S + 1000.0)
     assert not lanes.promised, "leases and promises that nobody uses end by themselves"
+
+
+def promised(lanes: Lanes) -> dict[tuple[int, int], tuple[float, float, int]]:
+    """When each task is to run at the latest, and the number of its sequence; the same on all lanes
+    that it has, and never two on one lane."""
+    found: dict[tuple[int, int], tuple[float, float, int]] = {}
+    q = lanes.queues
+    for lane in range(lanes.count):
+        size, end = int(q.sizes[lane]), -1.0
+        latest_starts(q.queue[lane], size)
+        for row, number in zip(q.queue[lane, :size], q.ids[lane, :size], strict=True):
+            key = (int(number), int(row[UNIT]))
+            window = (float(row[LATEST]), float(row[LATEST] + row[LENGTH]), int(number))
+            assert found.setdefault(key, window) == pytest.approx(window)
+            assert window[0] >= end - 1e-5
+            end = window[1]
+    return found
 
 
 @given(

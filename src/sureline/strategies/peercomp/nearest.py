@@ -21,6 +21,7 @@ LATE_MAX = 12
 PAUSE_S = 1.5
 """Between two tries: what the first one gave back must be known first."""
 HALVINGS = 3
+GRAIN_S = 1e-3
 LEAST = 1.1
 """The first time tried is so many times as far away as the longest chain takes."""
 
@@ -72,7 +73,7 @@ class NearestDeadline:
             else:
                 self._why = booked.reason if not self._why or self._aheads_s else self._why
                 self._further(booked)
-        elif self._deadline_s is None or booking.deadline_s <= self._deadline_s:
+        elif self._deadline_s is None or booking.deadline_s <= self._deadline_s + GRAIN_S:
             self._found(booking, booked, True)
         else:
             if self._best is not None:

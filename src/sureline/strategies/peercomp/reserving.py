@@ -43,6 +43,7 @@ from sureline.run.port import (
 from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Key, Lanes, limits_of
 from sureline.strategies.peercomp.nearest import (
     EARLY_MAX,
+    GRAIN_S,
     LATE_MAX,
     PAUSE_S,
     NearestDeadline,
@@ -215,7 +216,7 @@ class Reserving(Deciding):
         self._desk.book(
             Booking(
                 self._tree, engine.graph, order, self._works, by_s, on_done, OWNER, self._limits,
-                placed, self._ask, tight=self._by_s is None or by_s < self._by_s,
+                placed, self._ask, tight=self._by_s is None or by_s < self._by_s - GRAIN_S,
             )
         )  # fmt: skip
 
