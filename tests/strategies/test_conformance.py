@@ -47,7 +47,11 @@ class TestSurety(SparingLife, StrategyConformance):
     strategy = "surety"
 
 
-class TestPeercomp(StrategyConformance):
+class TestOpportunistic(SparingLife, StrategyConformance):
+    strategy = "opportunistic"
+
+
+class TestPeercomp(SparingLife, StrategyConformance):
     strategy = "peercomp"
 
     @pytest.mark.soak
@@ -55,8 +59,11 @@ class TestPeercomp(StrategyConformance):
         super().test_live(live_grid, tmp_path)
 
 
+SUITES = [TestSpread, TestRandom, TestHeft, TestSurety, TestOpportunistic, TestPeercomp]
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety, TestPeercomp])
+@pytest.mark.parametrize("suite", SUITES)
 def test_many_seeds(suite):
     one = suite()
     for seed in range(2, 30):
