@@ -8,9 +8,8 @@ sureline.forecast.warm` does that ahead of time. Compiled code lets other thread
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
-
-import numba
+from types import FunctionType
+from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -18,6 +17,8 @@ F = TypeVar("F", bound=Callable[..., object])
 def compiled(function: F) -> F:
     """The function as machine code. It must be pure arithmetic over numbers, arrays and tuples of
     them, and takes no randomness but what it is given: equal arguments give equal results."""
+    import numba
+
     found: F = numba.njit(function, cache=True, nogil=True, error_model="numpy")
     return found
 
@@ -25,5 +26,58 @@ def compiled(function: F) -> F:
 def inlined(function: F) -> F:
     """A part of compiled functions, put into each of them whole: a call that passes ten arrays
     costs more than what it calls."""
+    import numba
+
     found: F = numba.njit(function, inline="always", nogil=True, error_model="numpy")
     return found
+
+
+class Kernel:
+    """Arithmetic that few need fast: plain Python until the first `hasten`, then machine code.
+
+    A peer that keeps a few promises calls such functions some times a second, and would pay a
+    second and a hundred megabytes for the compiler; a simulation of a million peers calls them
+    millions of times. Both get the same results.
+    """
+
+    __slots__ = ("__name__", "plain", "run")
+
+    def __init__(self, plain: Callable[..., Any]) -> None:
+        self.__name__ = plain.__name__
+        self.plain = plain
+        self.run = plain
+
+    def __call__(self, *values: Any) -> Any:
+        return self.run(*values)
+
+
+_kernels: list[Kernel] = []
+_fast: dict[Kernel, Any] = {}
+
+
+def kernel(function: F) -> F:
+    """The function as a `Kernel`; others that it calls are kernels, too."""
+    made = Kernel(function)
+    _kernels.append(made)
+    return made  # type: ignore[return-value]  # it is called as the function is
+
+
+def hasten() -> None:
+    """From now on all kernels of this process run as machine code."""
+    for one in _kernels:
+        one.run = _compiled(one)
+
+
+def _compiled(one: Kernel) -> Any:
+    """Machine code cannot call a Kernel: the function is compiled with those that it names."""
+    if one not in _fast:
+        plain = one.plain
+        names = {
+            name: _compiled(value) if isinstance(value, Kernel) else value
+            for name, value in plain.__globals__.items()
+            if name in plain.__code__.co_names
+        }
+        copy = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__)
+        copy.__module__ = plain.__module__
+        _fast[one] = compiled(copy)
+    return _fast[one]

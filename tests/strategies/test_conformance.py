@@ -50,13 +50,20 @@ class TestSurety(SparingLife, StrategyConformance):
 class TestOpportunistic(SparingLife, StrategyConformance):
     strategy = "opportunistic"
 
+
+class TestPeercomp(SparingLife, StrategyConformance):
+    strategy = "peercomp"
+
     @pytest.mark.soak
     def test_live(self, live_grid, tmp_path):
         super().test_live(live_grid, tmp_path)
 
 
+SUITES = [TestSpread, TestRandom, TestHeft, TestSurety, TestOpportunistic, TestPeercomp]
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety, TestOpportunistic])
+@pytest.mark.parametrize("suite", SUITES)
 def test_many_seeds(suite):
     one = suite()
     for seed in range(2, 30):

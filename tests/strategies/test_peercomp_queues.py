@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sureline.compiled import hasten
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.summary import limits_needed, limits_offered, usable
@@ -26,6 +27,7 @@ from sureline.strategies.peercomp.queues import (
 )
 
 law = settings(deadline=None)
+hasten()
 
 
 def queue_of(
@@ -174,7 +176,7 @@ def test_an_accepted_sequence_never_makes_another_late(
             kept += len(slots)
             assert lane.commit(number, 0, (now + start,) * len(slots), now)
         elif then == "release":
-            lane.release(number, now)
+            lane.release(number, 0, 99, now)
             assert number not in q.ids[0, : q.sizes[0]]
         rows = q.queue[0, : q.sizes[0]]
         lane.summary(now)
@@ -208,5 +210,5 @@ def test_a_hole_that_is_reported_can_be_used(
         if work > 0:
             before = lane.queues.sizes[0]
             assert lane.reserve(ask(99, (work,), now + start, now + start + window), now)
-            lane.release(99, now)
+            lane.release(99, 0, 99, now)
             assert lane.queues.sizes[0] == before

@@ -10,6 +10,7 @@ from sureline.overlay.membership import Member, Membership, Offer
 from sureline.overlay.news import News
 from sureline.run.port import Strategy
 from sureline.world.address import Node, at
+from sureline.world.agent import Agent
 from sureline.world.identity.revocations import RevocationList
 from sureline.world.protocol import World
 
@@ -50,8 +51,12 @@ class GridNode:
         self.membership.on_news = self.news.heard_of
         for agent in (self.membership, self.kademlia, self.news):
             ground.join(agent)
+        self.halves: dict[str, Sequence[Agent]] = {}
+        """The agents of strategies on this node, by the strategy's name."""
         for strategy in strategies:
-            for half in () if strategy.node is None else strategy.node(self):
+            if strategy.node is not None:
+                self.halves[strategy.name] = strategy.node(self)
+            for half in self.halves.get(strategy.name, ()):
                 ground.join(half)
 
     def _on_new_list(self, revocations: RevocationList) -> None:

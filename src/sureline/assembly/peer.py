@@ -106,6 +106,7 @@ class GridPeer:
             if strategy.machine is not None:
                 settings = machine_settings_of(strategy, workplace.settings)
                 half = strategy.machine(agent, lambda part: self._place(part)[1], settings)
+                half.beside(self._node.halves.get(strategy.name, ()))
                 extras |= half.advertised()
                 agent.admit_by(half)
                 for one in half.agents:

@@ -18,10 +18,10 @@ from sureline.compose.node import LiveNode, grid_loop, guest_suffix
 from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import JournalRecorded
-from sureline.compose.session import Outcome, Session, Watcher
+from sureline.compose.session import Session, Watcher
 from sureline.compose.signing import signer_of
 from sureline.compose.strikes import remember, remembered
-from sureline.compose.terms import Before, TermsRefusedError, verdict
+from sureline.compose.terms import Before, verdict
 from sureline.forecast.machines import MachinePart, together
 from sureline.journal.events import Event, FileFetched, PeerLeft
 from sureline.journal.store import Journal
@@ -136,14 +136,7 @@ class GridSession(Session):
         self._home = home
         self._held = held
         self._driver: RunDriver | None = None
-        self._refused: TermsRefusedError | None = None
         self._judging: asyncio.Task[None] | None = None
-
-    def drive(self) -> Outcome:
-        outcome = super().drive()
-        if self._refused is not None:
-            raise self._refused
-        return outcome
 
     def _read_past(self) -> str:
         boot = super()._read_past()
@@ -233,17 +226,7 @@ class GridSession(Session):
                 self._poll.cancel()
 
     def _hearers(self, writer: RunWriter) -> Hearers:
-        refusable = writer.epoch == 1 and not self._options.anyway
-        return Hearers(
-            self._ended,
-            self._taken_over,
-            self._watcher.told,
-            self._refuse if refusable else None,
-        )
-
-    def _refuse(self, reason: str) -> None:
-        """The run ends before it began, and the command says why."""
-        self._refused = TermsRefusedError(reason)
+        return super()._hearers(writer)._replace(on_fenced=self._taken_over)
 
     def _taken_over(self, reason: str) -> None:
         self._crashed(TakenOverError(reason))

@@ -18,6 +18,7 @@ import msgspec
 from sureline.assembly.writer import make_writer
 from sureline.compose.foresight import Foresight, History
 from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
+from sureline.compose.terms import TermsRefusedError
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
@@ -159,6 +160,7 @@ class Session:
         self._requests_seen = 0
         self._poll: asyncio.TimerHandle | None = None
         self._error: BaseException | None = None
+        self._refused: TermsRefusedError | None = None
         self._lock = lock_run(journal, run)
 
     def drive(self) -> Outcome:
@@ -185,6 +187,8 @@ class Session:
             self._lock.release()
         if self._error is not None:
             raise self._error
+        if self._refused is not None:
+            raise self._refused
         return outcome_of(self._run, self._view)
 
     def _run_loop(self, writer: RunWriter) -> None:
@@ -253,7 +257,7 @@ class Session:
             self._options,
             self._past,
             self._history,
-            Hearers(self._ended, on_told=self._watcher.told),
+            self._hearers(writer),
         )
         for agent in agents:
             self._world.join(agent)
@@ -269,6 +273,18 @@ class Session:
             if self._poll is not None:
                 self._poll.cancel()
             await runner.close()
+
+    def _hearers(self, writer: RunWriter) -> Hearers:
+        refusable = writer.epoch == 1 and not self._options.anyway
+        return Hearers(
+            self._ended,
+            on_told=self._watcher.told,
+            on_refused=self._refuse if refusable else None,
+        )
+
+    def _refuse(self, reason: str) -> None:
+        """The run ends before it began, and the command says why."""
+        self._refused = TermsRefusedError(reason)
 
     def _history(self) -> History:
         return self._journal.durations(kinds_of(self._graph))

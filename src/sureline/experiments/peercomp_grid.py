@@ -8,31 +8,33 @@ work on their own; what is late is counted by the arithmetic that starts and end
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.experiments.peercomp_load import POWERS, Drawn, WorkflowLoad
+from sureline.compiled import hasten
+from sureline.experiments.peercomp_load import POWER_USUAL, POWERS, Drawn, WorkflowLoad, longest
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.overlay.tree.agent import Tree
+from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.messages import (
     Commit,
     Committed,
     Nowhere,
-    Ref,
     Released,
     Reserved,
     RollBack,
     TimeRequest,
     Update,
 )
-from sureline.overlay.tree.settings import TreeSettings
-from sureline.overlay.tree.shape import ROOT, balanced
+from sureline.overlay.tree.settings import PAPER_BYTES_PER_S, TreeSettings
+from sureline.overlay.tree.shape import ROOT, Links, Ref, shape_of
 from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.lane import Lane
+from sureline.strategies.peercomp.nearest import NearestDeadline, OnDone
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.strategies.peercomp.queues import Queues
 from sureline.world.address import NO_AGENT
@@ -42,6 +44,9 @@ from sureline.world.simulated import Empirical, Link, Network, Simulation
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+AIMS = (1.1,)
+"""Before the deadline, a workflow is tried to be done in so many times what its longest chain takes
+on a usual machine."""
 DEPTH = 16
 """Tasks that one lane may have promised at a time."""
 DELAY_MEAN_S, DELAY_LEAST_S, DELAY_MOST_S = 0.050, 0.020, 0.300
@@ -166,19 +171,22 @@ class Grid:
         shortfall: float = 1.0,
         settings: TreeSettings | None = None,
         logged: int = 0,
+        aims: Sequence[float] = AIMS,
     ) -> None:
+        self._aims = aims
+        hasten()
         network = Network(Link(delays()))
         self.sim = Simulation(seed, network, detail="light", epoch_s=epoch_s)
         self.peers = peers
         self.load = WorkflowLoad(seed)
-        self.shape = balanced(peers)
         draw = np.random.RandomState(seed)
+        self.shape = shape_of(draw.randint(0, 1 << 55, peers))
         self.queues = state or Queues(draw.choice(POWERS, peers), DEPTH, logged)
         self.tally = _Tally(peers)
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
-        base = settings or TreeSettings()
+        base = settings or TreeSettings(bytes_per_s=PAPER_BYTES_PER_S, period_s=1.0)
         self.settings = msgspec.structs.replace(base, swept=swept)
         self.finished: list[BookingEnded] = []
         self.submitted = 0
@@ -197,19 +205,20 @@ class Grid:
         if shape.depth[row] >= 0:
             left, right = shape.children[row].tolist()
             kids = (self._ref(left), self._ref(right))
-        agent.placed(_name(shape.leaf_parent[row]), _name(shape.branch_parent[row]), kids)
+        parents = _name(shape.leaf_parent[row]), _name(shape.branch_parent[row])
+        agent.placed(Links(*parents, kids))
         self.sim.join(agent)
         return agent
 
     def _ref(self, child: int) -> Ref:
         peers = self.peers
-        return Ref(_name(child), True) if child < peers else Ref(_name(child - peers), False)
+        return Ref(_name(child % peers), child < peers)
 
     @property
     def now_s(self) -> float:
         return self.sim.epoch_s + self.sim.time
 
-    # Load.
+    # WorkflowLoad.
 
     def per_s(self, load: float) -> float:
         """How many workflows arrive in a second at this load."""
@@ -256,45 +265,52 @@ class Grid:
         self.submit(self.load.choice(self.peers), self.load.draw())
         self._next_arrival()
 
+    def desk(self, row: int) -> Desk:
+        return Desk(self.agents[row])
+
+    def asker(self, row: int) -> Callable[[HoleSought], None] | None:
+        """How a peer asks for time; None for by way of the tree."""
+        return None
+
     def submit(self, row: int, drawn: Drawn) -> None:
         tree = self.agents[row]
         desk = self._desks.get(row)
         if desk is None:
-            desk = self._desks[row] = Desk(tree)
+            desk = self._desks[row] = self.desk(row)
+        asker = self.asker(row)
         alone_s = math.fsum(drawn.works) / float(self.queues.power[row])
         deadline_s = self.now_s + alone_s / drawn.priority
         submitted_s = self.now_s
         self.submitted += 1
         self.under_way += 1
 
-        def done(booking: Booking, booked: Booked) -> None:
+        model, aims = drawn.model, self._aims
+
+        def book(by_s: float, on_done: OnDone) -> None:
+            desk.book(
+                Booking(
+                    tree, model.graph, model.order, drawn.works, by_s, on_done,
+                    self._owner_settings, ask=asker, tight=by_s < deadline_s,
+                )
+            )  # fmt: skip
+
+        def found(booking: Booking | None, booked: Booked, kept: bool) -> None:
             self.under_way -= 1
-            model = drawn.model
+            names = {} if booking is None else booking.names()
+            took_s = self.now_s - submitted_s
             self.finished.append(
                 BookingEnded(
-                    model.name,
-                    model.size,
-                    drawn.priority,
-                    submitted_s,
-                    alone_s,
-                    deadline_s,
-                    booked,
-                    booking.name_of(len(drawn.works) - 1),
+                    model.name, model.size, drawn.priority, submitted_s, alone_s, deadline_s,
+                    booked._replace(took_s=took_s), names.get(len(drawn.works) - 1, (0, 0)),
                 )
-            )
+            )  # fmt: skip
 
-        model = drawn.model
-        desk.book(
-            Booking(
-                tree,
-                model.graph,
-                model.order,
-                drawn.works,
-                deadline_s,
-                done,
-                self._owner_settings,
-            )
-        )
+        left_s = deadline_s - submitted_s
+        chain_s = longest(model, drawn.works) / POWER_USUAL
+        aheads_s = [aim * chain_s for aim in aims if aim * chain_s < left_s]
+        NearestDeadline(
+            tree.world, book, [*aheads_s, left_s], deadline_s, found, late=0, pause_s=0.0
+        ).begin()
 
     def run(self, seconds: float, progress: Callable[[Simulation], None] | None = None) -> None:
         self.sim.run(until=self.sim.time + seconds, progress=progress)

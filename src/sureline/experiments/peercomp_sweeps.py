@@ -84,11 +84,11 @@ class Sweeps:
 
     # A shelf.
 
-    def fit(self, row: int, ask: HoleSought, now_s: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: HoleSought, now_s: float, without: int, hope: bool) -> list[Piece]:
         left, right = self._children[row]
         depth = self._depth[row]
         parts = (self._cells(left, depth), self._cells(right, depth))
-        return fit_in(*parts, bounds_of(self.slot), ask, now_s, without)
+        return fit_in(*parts, bounds_of(self.slot), ask, now_s, without, hope)
 
     def _cells(self, child: int, depth: int) -> tuple[Keys, Counts, int, int]:
         peers = self.shape.peers
@@ -145,6 +145,7 @@ class Sweeps:
             q.power,
             *self._limits,
             bounds,
+            now_s,
             level.keys,
             level.counts,
             level.begins,

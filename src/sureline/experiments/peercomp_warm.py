@@ -46,11 +46,11 @@ def state_of(grid: Grid) -> Warm:
     return Warm(grid.queues, grid.now_s)
 
 
-def drawn(donors: Warm, peers: int, seed: int) -> Warm:
+def drawn(donors: Warm, peers: int, seed: int, logged: int = 0) -> Warm:
     """As many lanes as wanted, each like one of the donors."""
     chosen = np.random.RandomState(seed).randint(0, len(donors.queues), peers)
     source = donors.queues
-    made = Queues(source.power[chosen], DEPTH)
+    made = Queues(source.power[chosen], DEPTH, logged)
     made.queue[:] = source.queue[chosen]
     made.ids[:] = source.ids[chosen]
     made.sizes[:] = source.sizes[chosen]

@@ -30,6 +30,7 @@ from sureline.workflow.model import Call, Graph, Pause
 
 WORTH_TELLING_S = 0.1
 """Shorter waits need no reason."""
+NOTES_TOLD = 3
 CHAINS_TOLD = 3
 
 
@@ -118,9 +119,8 @@ class _Telling:
             "cancelled": self._cancelled,
         }[e.state]
         tell()
-        for repair in case.repairs:
-            sentence = in_words(repair)
-            self._say(f"{sentence[0].upper()}{sentence[1:]}.")
+        for sentence in [in_words(repair) for repair in case.repairs] + case.noted[-NOTES_TOLD:]:
+            self._say(f"{sentence[:1].upper()}{sentence[1:]}.")
         if case.revoked:
             self._say(f"An earlier result of it in this run was given up: {case.revoked}.")
         return e

@@ -10,6 +10,7 @@ from sureline.journal.events import (
     COMMITS,
     CancelAsked,
     Event,
+    Noted,
     Opened,
     Repaired,
     Submitted,
@@ -55,6 +56,8 @@ class Case:
         self.attempts: list[AttemptTold] = []
         self.repairs: list[Repaired] = []
         """What was done about this task because the deadline was in danger."""
+        self.noted: list[str] = []
+        """What its strategy said of this task."""
         self.revoked = ""
         self.fresh = False
         self.drained = False
@@ -84,6 +87,8 @@ class Case:
                 self.drained = event.drain
             case Repaired() if event.task == self.task:
                 self.repairs.append(event)
+            case Noted() if event.task == self.task:
+                self.noted.append(event.said)
             case TaskEvent() if event.task == self.task:
                 self._apply_own(event)
             case TaskEnded() if event.task in self._parents and event.outcome in COMMITS:

@@ -80,6 +80,10 @@ class Admitting(Protocol):
         """Its own, joined to the machine's node."""
         return ()
 
+    def beside(self, agents: Sequence[Agent]) -> None:
+        """These are the strategy's own agents on the machine's node (`Strategy.node`)."""
+        return
+
     def start(self) -> None:
         """The machine is ready; what an earlier process left can be read."""
         return

@@ -16,7 +16,7 @@ So a sequence touches earlier ones only at its two ends, and once these are plac
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sureline.workflow.model import Graph
@@ -29,7 +29,7 @@ class Sequences(NamedTuple):
     tasks: list[list[int]]
     """The tasks of each sequence, in order; sequences in the order of their extraction."""
     of: list[int]
-    """For every task, its sequence."""
+    """For every task, its sequence; -1 if it was placed before."""
     stage: list[int]
     """For every sequence, when its limits are known: after those of all lower stages are placed."""
     minimum_length_s: float
@@ -51,17 +51,26 @@ class Sequences(NamedTuple):
 
 
 def sequences(
-    graph: Graph, durations_s: Sequence[float], order: Sequence[int] | None = None
+    graph: Graph,
+    durations_s: Sequence[float],
+    order: Sequence[int] | None = None,
+    *,
+    placed: Collection[int] = (),
+    tasks_max: int | None = None,
 ) -> Sequences:
-    """Take the graph apart. Every task is in exactly one sequence. `order` is a topological one, if
-    the caller has it."""
-    found = _Extraction(graph, durations_s, order or topological_order(graph)).all()
-    of = [0] * len(graph)
+    """Take the graph apart. Every task is in exactly one sequence, but those that are `placed`
+    already. `order` is a topological one, if the caller has it; a longer sequence than `tasks_max`
+    is cut."""
+    whole = _Extraction(graph, durations_s, order or topological_order(graph), placed).all()
+    least = sum(durations_s[task] for task in whole[0]) if whole else 0.0
+    step = tasks_max or len(graph) or 1
+    found = [tasks[i : i + step] for tasks in whole for i in range(0, len(tasks), step)]
+    of = [-1] * len(graph)
     for number, tasks in enumerate(found):
         for task in tasks:
             of[task] = number
-    least = sum(durations_s[task] for task in found[0]) if found else 0.0
-    return Sequences(found, of, _stages(graph, found, of), least, sum(durations_s))
+    total = sum(durations_s[task] for tasks in found for task in tasks)
+    return Sequences(found, of, _stages(graph, found, of), least, total)
 
 
 class _Extraction:
@@ -71,7 +80,13 @@ class _Extraction:
     longest one: whoever comes up with a length that is no longer true is put back.
     """
 
-    def __init__(self, graph: Graph, durations_s: Sequence[float], order: Sequence[int]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        durations_s: Sequence[float],
+        order: Sequence[int],
+        placed: Collection[int],
+    ) -> None:
         self._parents, self._children = graph.parents, graph.children
         self._durations_s = durations_s
         self._place = [0] * len(graph)
@@ -84,8 +99,11 @@ class _Extraction:
         """Whether it has an edge into an extracted task: it can only be a last one."""
         self._length_s = [0.0] * len(graph)
         self._next = [-1] * len(graph)
+        for task in placed:
+            self._take(task)
         for task in reversed(order):
-            self._look(task)
+            if self._left[task]:
+                self._look(task)
 
     def all(self) -> list[list[int]]:
         heap = [(-length_s, task) for task, length_s in enumerate(self._length_s)]
@@ -121,16 +139,22 @@ class _Extraction:
             path.append(self._next[path[-1]])
         changed: set[int] = set()
         for task in path:
-            self._left[task] = False
-            for child in self._children[task]:
-                if not self._entered[child]:
-                    self._entered[child] = True
-                    changed.update(self._parents[child])
-            for parent in self._parents[task]:
-                self._enters[parent] = True
-                changed.add(parent)
+            changed |= self._take(task)
         self._look_back(changed)
         return path
+
+    def _take(self, task: int) -> set[int]:
+        """It is in a sequence; the tasks to look at again."""
+        changed: set[int] = set()
+        self._left[task] = False
+        for child in self._children[task]:
+            if not self._entered[child]:
+                self._entered[child] = True
+                changed.update(self._parents[child])
+        for parent in self._parents[task]:
+            self._enters[parent] = True
+            changed.add(parent)
+        return changed
 
     def _look_back(self, changed: set[int]) -> None:
         """Look at these tasks again, and at those before them whose paths change with theirs."""
@@ -152,7 +176,9 @@ def _stages(graph: Graph, found: Sequence[Sequence[int]], of: Sequence[int]) -> 
         touched = [of[p] for p in graph.parents[tasks[0]]] + [
             of[c] for c in graph.children[tasks[-1]]
         ]
-        stage[number] = max([stage[other] + 1 for other in touched if other < number], default=0)
+        stage[number] = max(
+            [stage[other] + 1 for other in touched if 0 <= other < number], default=0
+        )
     return stage
 
 

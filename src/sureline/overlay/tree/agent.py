@@ -1,10 +1,11 @@
 """One peer of the tree: its leaf, which may promise time, and its branch, if it has one.
 
 A branch answers every request from what it knows: down to the child below which the best fitting
-hole is promised, in pieces if no hole is large enough for all, up to its parent if it knows none;
-the root says so to the owner. A leaf checks again and reserves, or sends the request back up. What
-is below changes all the time: summaries go up, but never faster than their share of the link, and
-always the newest one.
+hole is promised, in pieces if no hole is large enough for all, up to its parent if it knows none.
+Where even the root knows none that is surely large enough, one that likely is is looked for; if
+there is none either, the owner is told. A leaf checks again and reserves, or sends the request back
+up. What is below changes all the time: summaries go up, but never faster than their share of the
+link, and always the newest one.
 """
 
 from __future__ import annotations
@@ -15,35 +16,31 @@ from typing import Protocol
 
 import msgspec
 
+from sureline.compiled import hasten
 from sureline.overlay.tree.leaf import HoleSought, Leaf, PromisedTime
 from sureline.overlay.tree.messages import (
-    Busy,
+    TRAIL_MAX,
     Commit,
     Committed,
-    Edit,
-    Free,
-    Held,
-    Hold,
     Nowhere,
-    PlaceBetween,
-    Ref,
     Released,
     Reserved,
     RollBack,
-    Seek,
     TimeRequest,
+    TrailStep,
     Update,
-    Will,
 )
 from sureline.overlay.tree.settings import TreeSettings
+from sureline.overlay.tree.shape import Links, Ref, links_of
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
 from sureline.overlay.tree.summary import EMPTY, unpacked
-from sureline.overlay.tree.upkeep import TreeUpkeep
 from sureline.world.address import NO_AGENT
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message, Unreachable, World
+from sureline.world.protocol import AgentId, World
 
 DEFAULT = TreeSettings()
+MANY = 256
+"""Peers from which on summaries are long enough for machine code."""
 HEADER_BYTES = 90
 """What a message costs beside its content, as the paper counts."""
 
@@ -62,16 +59,17 @@ class Pace:
     def __init__(self) -> None:
         self.free_s = 0.0
         self.due = False
-        self.last: Update | None = None
+        self.last: bytes = b""
 
 
 class Tree(Agent):
-    """`leaf` is None for a peer that runs nothing, but routes."""
+    """`leaf` is None for a peer that runs nothing, but routes; and for whoever is no peer and only
+    asks: its `leaf_parent` is then any peer."""
 
     __slots__ = (
+        "_beat_s",
         "branch_parent",
         "client",
-        "heights",
         "kids",
         "leaf",
         "leaf_parent",
@@ -79,7 +77,6 @@ class Tree(Agent):
         "row",
         "settings",
         "shelf",
-        "upkeep",
     )
 
     def __init__(
@@ -98,50 +95,35 @@ class Tree(Agent):
         self.row = row
         self.client: TimeSeeker | None = None
         self.leaf_parent = NO_AGENT
-        """Who hosts the branch above the leaf; nobody while it is alone."""
         self.branch_parent = NO_AGENT
-        """Nobody for the root's."""
         self.kids: tuple[Ref, Ref] | None = None
-        """The children of its branch, left and right; None if it has no branch."""
-        self.heights = (0, 0)
         self.paces: tuple[Pace, Pace] | None = None
-        self.upkeep: TreeUpkeep | None = None
-        """Keeps the links right; None where somebody else has laid out the tree."""
+        self._beat_s = settings.beat_s
 
-    def placed(
-        self, leaf_parent: AgentId, branch_parent: AgentId, kids: tuple[Ref, Ref] | None
-    ) -> None:
-        """Take a place in a tree that somebody else has laid out."""
-        self.leaf_parent, self.branch_parent, self.kids = leaf_parent, branch_parent, kids
+    @property
+    def links(self) -> Links:
+        return Links(self.leaf_parent, self.branch_parent, self.kids)
 
-    def start(self, contacts: Sequence[AgentId]) -> None:
-        """Join the tree that these belong to, or begin one if there is nobody else."""
-        self.upkeep = TreeUpkeep(self)
-        self.begin()
-        if [contact for contact in contacts if contact != self.me]:
-            self.upkeep.join(contacts)
-        else:
-            self.upkeep.first()
+    def placed(self, links: Links) -> None:
+        """Take a place in the tree."""
+        self.leaf_parent, self.branch_parent, self.kids = links
 
-    def linked(
-        self,
-        leaf_parent: AgentId,
-        branch_parent: AgentId,
-        kids: tuple[Ref, Ref] | None,
-        heights: tuple[int, int],
-    ) -> None:
-        """Its links are others from now on: what is known of new children is nothing yet, and new
-        parents are told what is below."""
-        before = self.kids or (None, None)
-        for side, kid in enumerate(kids or ()):
-            if kid != before[side]:
+    def among(self, peers: Sequence[AgentId]) -> None:
+        """These are in the tree now, this one among them. What is known of new children is nothing
+        yet, and new parents are told what is below."""
+        if len(peers) >= MANY:
+            hasten()
+        before, after = self.links, links_of(self.me, peers)
+        if before == after:
+            return
+        for side, kid in enumerate(after.kids or ()):
+            if before.kids is None or kid != before.kids[side]:
                 self.shelf.put(self.row, side, EMPTY)
-        self.placed(leaf_parent, branch_parent, kids)
-        self.heights = heights
+        self.placed(after)
         for pace in self.paces or ():
-            pace.free_s = 0.0
-        self._changed(leaf=True)
-        self._changed(leaf=False)
+            pace.free_s, pace.last = 0.0, b""
+        self.changed(leaf=True)
+        self.changed(leaf=False)
 
     def begin(self) -> None:
         """Send updates from now on."""
@@ -154,59 +136,17 @@ class Tree(Agent):
     def request(self, ask: HoleSought, *, traced: bool = False) -> None:
         """Look for time. The client is told Reserved, for all tasks in pieces, or Nowhere; nothing
         if a message is lost."""
-        trail = (self.me,) if traced else None
+        trail = () if traced else None
         to = self.leaf_parent or self.me
-        self.world.send(to, TimeRequest(ask, self.me, not self.leaf_parent, 0, trail))
-
-    # Links.
-
-    def _keep_up(self, sender: AgentId, message: Message) -> None:
-        if self.upkeep is not None:
-            self.upkeep.receive(sender, message)
-
-    @handles(Seek)
-    def _on_seek(self, sender: AgentId, message: Seek) -> None:
-        self._keep_up(sender, message)
-
-    @handles(PlaceBetween)
-    def _on_place(self, sender: AgentId, message: PlaceBetween) -> None:
-        self._keep_up(sender, message)
-
-    @handles(Hold)
-    def _on_hold(self, sender: AgentId, message: Hold) -> None:
-        self._keep_up(sender, message)
-
-    @handles(Held)
-    def _on_held(self, sender: AgentId, message: Held) -> None:
-        self._keep_up(sender, message)
-
-    @handles(Busy)
-    def _on_busy(self, sender: AgentId, message: Busy) -> None:
-        self._keep_up(sender, message)
-
-    @handles(Edit)
-    def _on_edit(self, sender: AgentId, message: Edit) -> None:
-        self._keep_up(sender, message)
-
-    @handles(Free)
-    def _on_free(self, sender: AgentId, message: Free) -> None:
-        self._keep_up(sender, message)
-
-    @handles(Will)
-    def _on_will(self, sender: AgentId, message: Will) -> None:
-        self._keep_up(sender, message)
-
-    @handles(Unreachable)
-    def _on_unreachable(self, sender: AgentId, message: Unreachable) -> None:
-        if self.upkeep is not None:
-            self.upkeep.unreachable(message.node)
+        self.world.send(to, TimeRequest(ask, self.me, not self.leaf_parent, trail=trail))
 
     # Search.
 
     @handles(TimeRequest)
     def _on_request(self, sender: AgentId, request: TimeRequest) -> None:
-        if request.trail is not None and len(request.trail) < 256:
-            request = msgspec.structs.replace(request, trail=(*request.trail, self.me))
+        if request.trail is not None and len(request.trail) < TRAIL_MAX:
+            step = TrailStep(self.me, self._holes(request.leaf))
+            request = msgspec.structs.replace(request, trail=(*request.trail, step))
         if request.leaf:
             self._reserve(request)
         elif (
@@ -219,22 +159,26 @@ class Tree(Agent):
 
     def _route(self, request: TimeRequest, came_from: int) -> None:
         kids = self.kids
-        if kids is None:
-            self._nowhere(request)
+        if kids is None:  # it was asked by somebody who is not in the tree
+            to = self.leaf_parent
+            self._pass_on(to or self.me, request, request.ask, not to)
             return
-        pieces = self.shelf.fit(self.row, request.ask, self.world.now(), came_from)
+        pieces = self.shelf.fit(self.row, request.ask, self.world.now(), came_from, request.hope)
         for piece in pieces:
-            to = kids[piece.side]
-            self._pass_on(to.host, request, piece.ask, to.leaf)
+            kid = kids[piece.side]
+            self._pass_on(kid.host, request, piece.ask, kid.leaf)
         if pieces:
             return
         if self.branch_parent:
             self._pass_on(self.branch_parent, request, request.ask, False)
-        else:
+        elif request.hope:
             self._nowhere(request)
+        else:
+            self._route(msgspec.structs.replace(request, hope=True), NOBODY)
 
     def _pass_on(self, to: AgentId, request: TimeRequest, ask: HoleSought, leaf: bool) -> None:
-        self.world.send(to, TimeRequest(ask, request.owner, leaf, request.hops + 1, request.trail))
+        on = TimeRequest(ask, request.owner, leaf, request.hops + 1, request.hope, request.trail)
+        self.world.send(to, on)
 
     def _side_of(self, sender: AgentId) -> int:
         kids = self.kids
@@ -244,7 +188,13 @@ class Tree(Agent):
 
     def _nowhere(self, request: TimeRequest) -> None:
         ask = request.ask
-        self.world.send(request.owner, Nowhere(ask.number, ask.first, len(ask.works), request.hops))
+        told = Nowhere(ask.number, ask.first, len(ask.works), request.hops, request.trail)
+        self.world.send(request.owner, told)
+
+    def _holes(self, leaf: bool) -> int:
+        if not leaf:
+            return self.shelf.below(self.row).holes
+        return 0 if self.leaf is None else self.leaf.summary(self.world.now()).holes
 
     # The leaf.
 
@@ -255,7 +205,7 @@ class Tree(Agent):
             self.world.send(
                 request.owner, Reserved(ask.number, ask.first, slots, request.hops, request.trail)
             )
-            self._changed(leaf=True)
+            self.changed(leaf=True)
         elif self.leaf_parent and request.hops < self.settings.hops_max:
             self._pass_on(self.leaf_parent, request, ask, False)
         else:
@@ -268,14 +218,14 @@ class Tree(Agent):
             slots = self.leaf.commit(
                 commit.number, commit.first, commit.startlines_s, self.world.now()
             )
-            self._changed(leaf=True)
+            self.changed(leaf=True)
         self.world.send(sender, Committed(commit.number, commit.first, slots))
 
     @handles(RollBack)
     def _on_release(self, sender: AgentId, release: RollBack) -> None:
         if self.leaf is not None:
-            self.leaf.release(release.number, self.world.now())
-            self._changed(leaf=True)
+            self.leaf.release(release.number, release.first, release.count, self.world.now())
+            self.changed(leaf=True)
         self.world.send(sender, Released(release.number))
 
     # What the client hears.
@@ -314,21 +264,15 @@ class Tree(Agent):
                 except ValueError:
                     return
                 self.shelf.put(self.row, side, summary)
-                heights = list(self.heights)
-                heights[side] = update.height
-                self.heights = (heights[0], heights[1])
-                self._changed(leaf=False)
-                if self.upkeep is not None:
-                    self.upkeep.look()
+                self.changed(leaf=False)
 
     def _beat(self) -> None:
-        self._changed(leaf=True)
-        self._changed(leaf=False)
-        self.world.after(
-            self.settings.beat_s * (0.75 + 0.5 * self.world.random.random()), self._beat
-        )
+        self._beat_s = min(self.settings.beat_max_s, 1.5 * self._beat_s)
+        self.changed(leaf=True)
+        self.changed(leaf=False)
+        self.world.after(self._beat_s * (0.75 + 0.5 * self.world.random.random()), self._beat)
 
-    def _changed(self, *, leaf: bool) -> None:
+    def changed(self, *, leaf: bool) -> None:
         """Something below is not what was said of it: say so, as soon as the last update is paid
         for. Until then newer changes join in."""
         if self.paces is None:
@@ -346,19 +290,19 @@ class Tree(Agent):
         if not to or (not leaf and self.kids is None):
             return
         update = self._newest(leaf)
-        if update is None:
-            return
-        pace.last = update
+        if update.cells != pace.last:
+            self._beat_s = self.settings.beat_s
+        pace.last = update.cells
         size_bytes = HEADER_BYTES + len(update.cells)
         settings = self.settings
         pace.free_s = self.world.now() + max(settings.period_s, size_bytes / settings.bytes_per_s)
         self.world.send(to, update)
 
-    def _newest(self, leaf: bool) -> Update | None:
+    def _newest(self, leaf: bool) -> Update:
         if not leaf:
             summary = self.shelf.below(self.row)
-            return Update(False, summary.slot, summary.packed(), 1 + max(self.heights))
-        if self.leaf is None:
-            return Update(True, 0, b"")
-        summary = self.leaf.summary(self.world.now())
-        return Update(True, summary.slot, summary.packed())
+        elif self.leaf is None:
+            summary = EMPTY
+        else:
+            summary = self.leaf.summary(self.world.now())
+        return Update(leaf, summary.slot, summary.packed())

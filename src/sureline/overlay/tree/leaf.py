@@ -26,6 +26,9 @@ class HoleSought(NamedTuple):
     """The early tasks end before this moment, the late ones begin after it: between them is room
     for what they wait for."""
     limits: Amounts = Amounts()
+    asked_s: float | None = None
+    """When it was asked, by the owner's clock. Nothing is promised to whoever's clock is another,
+    nor to a request that was on its way for too long."""
 
     @property
     def deadline_s(self) -> float:
@@ -52,5 +55,5 @@ class Leaf(Protocol):
         """Keep what was reserved until it has run, as early as it now can; nothing if the lease was
         over."""
 
-    def release(self, number: int, now_s: float) -> None:
-        """Give back what was reserved under this number and has not begun."""
+    def release(self, number: int, first: int, count: int, now_s: float) -> None:
+        """Give back what was reserved of these tasks and has not begun."""

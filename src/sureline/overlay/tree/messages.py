@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from sureline.overlay.tree.changes import Links
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
-from sureline.overlay.tree.refs import Peer, Ref
-from sureline.world.protocol import Message
+from sureline.world.protocol import AgentId, Message
 
-__all__ = ["Ref"]
-
+TRAIL_MAX = 256
 CELLS_BYTES_MAX = 1 << 20
 TASKS_MAX = 256
+Peer = Annotated[AgentId, msgspec.Meta(max_length=400)]
 Slots = Annotated[tuple[PromisedTime, ...], msgspec.Meta(max_length=TASKS_MAX)]
 
 
@@ -27,10 +25,19 @@ class Update(Message, frozen=True, tag="tree.update", gc=False):
     leaf: bool
     slot: int
     cells: Annotated[bytes, msgspec.Meta(max_length=CELLS_BYTES_MAX)]
-    height: int = 0
 
 
 # Search and reservation.
+
+
+class TrailStep(NamedTuple):
+    """Where a request has been, and how many holes were known there."""
+
+    peer: Peer
+    holes: int
+
+
+Trail = Annotated[tuple[TrailStep, ...], msgspec.Meta(max_length=TRAIL_MAX)]
 
 
 class TimeRequest(Message, frozen=True, tag="tree.request"):
@@ -41,7 +48,9 @@ class TimeRequest(Message, frozen=True, tag="tree.request"):
     leaf: bool
     """Whether it is for the receiver's leaf; else for its branch."""
     hops: int = 0
-    trail: Annotated[tuple[Peer, ...], msgspec.Meta(max_length=256)] | None = None
+    hope: bool = False
+    """The root knows no hole that surely does: one that likely does is looked for now."""
+    trail: Trail | None = None
     """Whom it has met, if its owner wants to know."""
 
 
@@ -52,7 +61,7 @@ class Reserved(Message, frozen=True, tag="tree.reserved"):
     first: int
     slots: Slots
     hops: int
-    trail: tuple[Peer, ...] | None = None
+    trail: Trail | None = None
 
 
 class Nowhere(Message, frozen=True, tag="tree.nowhere"):
@@ -62,6 +71,7 @@ class Nowhere(Message, frozen=True, tag="tree.nowhere"):
     first: int
     tasks: int
     hops: int
+    trail: Trail | None = None
 
 
 class Commit(Message, frozen=True, tag="tree.commit"):
@@ -82,74 +92,16 @@ class Committed(Message, frozen=True, tag="tree.committed"):
 
 
 class RollBack(Message, frozen=True, tag="tree.release"):
-    """Roll back: drop all that was reserved or committed under this number and has not begun."""
+    """Roll back: drop what was reserved or committed of these tasks and has not begun."""
 
     number: int
+    first: int = 0
+    count: int = TASKS_MAX
 
 
 class Released(Message, frozen=True, tag="tree.released"):
     number: int
 
 
-# Links.
-
-
-class Seek(Message, frozen=True, tag="tree.seek"):
-    """Where does this newcomer belong? Up to the root, then down. Answered by PlaceBetween."""
-
-    who: Peer
-    up: bool
-    hops: int
-    leaf: bool = False
-    """Whether it is for the receiver's leaf; else for its branch."""
-
-
-class PlaceBetween(Message, frozen=True, tag="tree.place"):
-    """You belong between these two, one of whom may be nobody."""
-
-    left: Peer
-    right: Peer
-
-
-class Hold(Message, frozen=True, tag="tree.hold"):
-    """Hold still, and say your links: I change them. Answered by Held or Busy."""
-
-    number: int
-
-
-class Held(Message, frozen=True, tag="tree.held"):
-    number: int
-    links: Links
-    dead: Annotated[tuple[tuple[Peer, Links], ...], msgspec.Meta(max_length=16)] = ()
-    """The wills of dead peers that the sender knows."""
-
-
-class Busy(Message, frozen=True, tag="tree.busy"):
-    number: int
-
-
-class Edit(Message, frozen=True, tag="tree.edit"):
-    """These are your links from now on; you are free."""
-
-    number: int
-    links: Links
-
-
-class Free(Message, frozen=True, tag="tree.free"):
-    """Nothing came of it; you are free."""
-
-    number: int
-
-
-class Will(Message, frozen=True, tag="tree.will"):
-    """My links, for when I am dead."""
-
-    links: Links
-
-
-LINK_MESSAGES = (Seek, PlaceBetween, Hold, Held, Busy, Edit, Free, Will)
-MESSAGES = (
-    *(Update, TimeRequest, Reserved, Nowhere, Commit, Committed, RollBack, Released),
-    *LINK_MESSAGES,
-)
+MESSAGES = (Update, TimeRequest, Reserved, Nowhere, Commit, Committed, RollBack, Released)
 """All that travels, for the codec."""

@@ -22,10 +22,10 @@ DISTANCES_S = tuple(
 )
 SLOT_S = DISTANCES_S[0]
 """Everything made within one slot has the same reference points."""
-FIRST = 10
+FIRST = 11
 """The first of them lies ten minutes from the begin of the slot. Where a hole begins before that is
-known to the minute: it makes all the difference whether a machine is free now or in nine
-minutes."""
+known to the minute: it makes all the difference whether a machine is free now or in nine minutes.
+What is free already counts as from the minute before."""
 
 
 def slot_of(time_s: float) -> int:
@@ -43,8 +43,8 @@ def reference_points(time_s: float) -> list[int]:
 
 @lru_cache(maxsize=64)
 def bounds_of(slot: int) -> Floats:
-    """The beginning of a slot, its minutes up to the first reference point, and the points. A hole
+    """The minute before a slot, its minutes up to the first reference point, and the points. A hole
     begins after one of these; it ends before one of the points, which stand from FIRST on."""
     begin_s = slot * SLOT_S
-    minutes = [begin_s + MINUTE_S * n for n in range(FIRST)]
+    minutes = [begin_s + MINUTE_S * (n - 1) for n in range(FIRST)]
     return np.array([*minutes, *reference_points(begin_s + 1e-3)], dtype=np.float64)

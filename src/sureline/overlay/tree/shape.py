@@ -1,28 +1,41 @@
-"""The shape of a balanced tree over peers in the order of their addresses.
+"""The shape of the tree: a function of who is there, and of nothing else.
 
-Peers are numbered in that order. Between each two neighbours i and i + 1 lies exactly one branch,
-and peer i hosts it: so every peer has one leaf and all but the last one branch, a branch is a
-search key (what comes before its host, and the host, lies to the left), and whoever knows its
-neighbours knows who hosts what. `balanced` builds the whole tree level by level, for a million
-peers in a second.
+Peers stand in the order of their addresses. Between each two neighbours lies exactly one branch,
+and the left one hosts it: so every peer has one leaf and all but the last one branch. Of a stretch
+of leaves, the topmost branch is the one whose host has the highest *rank*, a hash of its name, of
+those that leave at least a quarter of the leaves on either side.
+
+- **Balanced**, whoever is there: no side has more than three quarters, so n leaves are at most
+  1 + log(n) / log(4/3) deep. Chance makes it half of that.
+- **Connected**, and in order: it is one tree over all of them, by construction. Whoever knows who
+  is there knows his parents and his children; nobody has to agree on anything. Those who hear of a
+  change later have old links for that long, and no longer.
+- **Steady**: who comes or goes shifts the middle of m leaves by less than one. Another branch
+  becomes their topmost one with a chance of about 4/m, and only then are m links other ones: about
+  four links on each level, of however many peers.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
-from sureline.world.address import endpoint_of, node_of
+from sureline.world.address import NO_AGENT, endpoint_of, node_of
 from sureline.world.protocol import AgentId
 
 Ints = NDArray[np.int64]
 
 ROOT = -1
+REMEMBERED = 1 << 15
 
 
+@lru_cache(maxsize=REMEMBERED)
 def order_of(agent: AgentId) -> tuple[int, int, int, str]:
     """Leaves are sorted by this: by the number of the network address, then the port and the name,
     so that neighbours in the tree tend to be near each other. Where there is no network address,
@@ -40,6 +53,65 @@ def order_of(agent: AgentId) -> tuple[int, int, int, str]:
     except ValueError:
         return (99, 0, 0, node)
     return (address.version, int(address), there.port, there.name)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def rank_of(agent: AgentId) -> int:
+    """Who hosts a branch near the top: chance decides, the same for all who ask."""
+    return int.from_bytes(blake3(node_of(agent).encode()).digest(length=7), "big")
+
+
+def _host(ranks: Ints, low: int, high: int) -> int:
+    """Whose branch is the topmost one of the leaves low to high, both included."""
+    margin = (high - low) // 4
+    return low + margin + int(ranks[low + margin : high - margin].argmax())
+
+
+class Ref(NamedTuple):
+    """A place in the tree: the leaf or the branch of a peer."""
+
+    host: AgentId
+    leaf: bool
+
+
+class Links(NamedTuple):
+    """What a peer is tied to."""
+
+    leaf_parent: AgentId = NO_AGENT
+    """Who hosts the branch above its leaf; nobody while it is alone."""
+    branch_parent: AgentId = NO_AGENT
+    """Nobody for the root's."""
+    kids: tuple[Ref, Ref] | None = None
+    """The children of its branch, left and right; None if it has no branch."""
+
+
+def links_of(me: AgentId, peers: Sequence[AgentId]) -> Links:
+    """The links of one of these peers."""
+    ordered = sorted(peers, key=order_of)
+    ranks = np.array([rank_of(peer) for peer in ordered], np.int64)
+    mine = ordered.index(me)
+    above, branch_parent = NO_AGENT, NO_AGENT
+    kids: tuple[Ref, Ref] | None = None
+    for low, high, host in _path(ranks, mine):
+        if host == mine:
+            branch_parent = above
+            kids = (_child(ordered, ranks, low, mine), _child(ordered, ranks, mine + 1, high))
+        above = ordered[host]
+    return Links(above, branch_parent, kids)
+
+
+def _path(ranks: Ints, leaf: int) -> Iterator[tuple[int, int, int]]:
+    """The branches above a leaf from the root down, its own among them: the first and the last leaf
+    below each, and its host."""
+    low, high = 0, len(ranks) - 1
+    while low < high:
+        host = _host(ranks, low, high)
+        yield low, high, host
+        low, high = (low, host) if leaf <= host else (host + 1, high)
+
+
+def _child(ordered: Sequence[AgentId], ranks: Ints, low: int, high: int) -> Ref:
+    return Ref(ordered[low if low == high else _host(ranks, low, high)], low == high)
 
 
 class TreeShape(NamedTuple):
@@ -60,27 +132,23 @@ class TreeShape(NamedTuple):
         return int(self.depth.max(initial=-1)) + 1
 
 
-def balanced(peers: int) -> TreeShape:
-    """Every branch has as many leaves on its left as on its right, or one more."""
+def shape_of(ranks: Ints) -> TreeShape:
+    """The whole tree of peers that are given in their order: what all of them know together."""
+    peers = len(ranks)
     children = np.full((peers, 2), -1, np.int64)
     branch_parent = np.full(peers, ROOT, np.int64)
     leaf_parent = np.full(peers, ROOT, np.int64)
     depth = np.full(peers, -1, np.int64)
-    low, high = np.array([0]), np.array([peers - 1])
-    level = 0
-    while len(low) and peers > 1:
-        middle = (low + high) // 2
-        depth[middle] = level
-        next_low, next_high = [], []
-        for side, first, last in ((0, low, middle), (1, middle + 1, high)):
-            leaf = first == last
-            children[middle[leaf], side] = first[leaf]
-            leaf_parent[first[leaf]] = middle[leaf]
-            inner = (first[~leaf] + last[~leaf]) // 2
-            children[middle[~leaf], side] = peers + inner
-            branch_parent[inner] = middle[~leaf]
-            next_low.append(first[~leaf])
-            next_high.append(last[~leaf])
-        low, high = np.concatenate(next_low), np.concatenate(next_high)
-        level += 1
+    left = [(0, peers - 1, ROOT, 0, 0)]
+    while left:
+        low, high, above, side, level = left.pop()
+        if low == high:
+            leaf_parent[low] = above
+        else:
+            host = _host(ranks, low, high)
+            branch_parent[host], depth[host] = above, level
+            left.append((low, host, host, 0, level + 1))
+            left.append((host + 1, high, host, 1, level + 1))
+        if above != ROOT:
+            children[above, side] = low if low == high else peers + host
     return TreeShape(peers, children, branch_parent, leaf_parent, depth)

@@ -34,9 +34,10 @@ class Piece(NamedTuple):
 class Shelf(Protocol):
     """Summaries of the children of some branches, by row."""
 
-    def fit(self, row: int, ask: HoleSought, now_s: float, without: int) -> list[Piece]:
-        """Where it goes, whole or in pieces; nothing if no hole is known. `without` is the side
-        that has just said that it has none (the pieces of a cut may go there)."""
+    def fit(self, row: int, ask: HoleSought, now_s: float, without: int, hope: bool) -> list[Piece]:
+        """Where it goes, whole or in pieces; nothing if no hole is known that surely does, or, with
+        `hope`, likely. `without` is the side that has just said that it has none (the pieces of a
+        cut may go there)."""
 
     def put(self, row: int, side: int, summary: Summary) -> None: ...
 
@@ -58,27 +59,27 @@ class OwnShelf:
     def below(self, row: int) -> Summary:
         return merged(*self._sides)
 
-    def fit(self, row: int, ask: HoleSought, now_s: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: HoleSought, now_s: float, without: int, hope: bool) -> list[Piece]:
         slot = max(slot_of(now_s), self._sides[0].slot, self._sides[1].slot)
         a, b = self._sides = [renewed(side, slot) for side in self._sides]
         left, right = (a.keys, a.counts, 0, len(a.keys)), (b.keys, b.counts, 0, len(b.keys))
-        return fit_in(left, right, bounds_of(slot), ask, now_s, without)
+        return fit_in(left, right, bounds_of(slot), ask, now_s, without, hope)
 
 
 def fit_in(
-    left: Part, right: Part, bounds: Floats, ask: HoleSought, now_s: float, without: int
+    left: Part, right: Part, bounds: Floats, ask: HoleSought, now_s: float, without: int, hope: bool
 ) -> list[Piece]:
     """Search in both children's cells, and take what is found."""
     works = ask.works
     count, point_s, one, other = search(
         *left, *right, bounds, now_s, ask.startline_s, ask.middle_s, ask.dues_s[-1],
-        np.array(works), ask.early, *ask.limits, without,
+        np.array(works), ask.early, *ask.limits, without, hope,
     )  # fmt: skip
     if not count:
         return []
     if other < 0:
         return [Piece(ask, one)]
-    first, rest = cut(ask, count, point_s)
+    first, rest = cut(ask, count, float(point_s))
     return [Piece(first, one), Piece(rest, other)]
 
 

@@ -16,12 +16,13 @@ call the same functions. One module, since compiled code is kept by the file it 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.compiled import compiled
+from sureline.compiled import kernel
 from sureline.overlay.tree.points import FIRST, Floats, bounds_of
 
 Keys = NDArray[np.uint32]
@@ -67,46 +68,47 @@ def limits_needed(memory_bytes: float, cores: float, disk_bytes: float) -> Amoun
 # Keys: level, begin, end, then what the machine has; so keys sort by size first.
 
 
-@compiled
+@kernel
 def key_of(level: int, begin: int, end: int, memory: int, cores: int, disk: int) -> np.uint32:
     return np.uint32((((((level << 5 | begin) << 5 | end) << 5 | memory) << 5 | cores) << 5) | disk)
 
 
-@compiled
+@kernel
 def _level(key: np.uint32) -> int:
     return int(np.int64(key) >> 25)
 
 
-@compiled
+@kernel
 def _begin(key: np.uint32) -> int:
     return int((np.int64(key) >> 20) & 31)
 
 
-@compiled
+@kernel
 def _end(key: np.uint32) -> int:
     return int((np.int64(key) >> 15) & 31)
 
 
-@compiled
+@kernel
 def span(key: np.uint32) -> int:
     """How many intervals between reference points a hole of this cell touches."""
     return _end(key) - max(_begin(key), FIRST - 1)
 
 
-@compiled
+@kernel
 def _has(key: np.uint32, memory: int, cores: int, disk: int) -> bool:
     rest = int(np.int64(key))
     return (rest >> 10) & 31 >= memory and (rest >> 5) & 31 >= cores and rest & 31 >= disk
 
 
-@compiled
+@kernel
 def cell_of(
-    begin_s: float, end_s: float, power: float, memory: int, cores: int, disk: int, bounds: Floats
-) -> np.uint32:
+    begin_s: float, end_s: float, power: float, memory: int, cores: int, disk: int,
+    bounds: Floats, now_s: float,
+) -> np.uint32:  # fmt: skip
     """The cell of a hole, or NONE if it is too short. A hole that ends before the last reference
     point, but after the one before it, is cut there: of the last one, the end is known exactly."""
     last = len(bounds) - 1
-    begin_s = max(begin_s, bounds[0])
+    begin_s = max(begin_s, now_s)
     if end_s < bounds[last]:
         end_s = min(end_s, bounds[last - 1])
     end_s = min(end_s, bounds[last])
@@ -118,22 +120,20 @@ def cell_of(
     end = max(begin + 1, FIRST)
     while bounds[end] < end_s:
         end += 1
-    level = int(np.floor(FINENESS * np.log2(power * (end_s - begin_s))))
+    if begin_s <= now_s:
+        begin -= 1
+    level = math.floor(FINENESS * math.log2(power * (end_s - begin_s)))
     return key_of(level, begin, end, memory, cores, disk)
 
 
-@compiled
+@kernel
 def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: float) -> float:
     """The work that any hole of this cell can do between two moments, at least.
 
     The share of a hole that lies between them is least for a hole at one of the four corners of
     what the cell allows: beginning and ending as early or as late as it may.
     """
-    begin, end = _begin(key), _end(key)
-    begins_0, begins_1 = max(bounds[begin], min(now_s, bounds[begin + 1])), bounds[begin + 1]
-    ends_0, ends_1 = bounds[end - 1] if end > FIRST else bounds[0], bounds[end]
-    if end == len(bounds) - 1:
-        ends_0 = ends_1
+    begins_0, begins_1, ends_0, ends_1 = _ranges(key, bounds, now_s)
     whole = from_s <= begins_0 and to_s >= ends_1
     if not whole and ends_0 <= begins_0:
         return 0.0
@@ -149,13 +149,40 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
     return float(max(0.0, share) * 2.0 ** (_level(key) / FINENESS))
 
 
-@compiled
+@kernel
+def likely(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: float) -> float:
+    """The same for a hole in the middle of what the cell allows."""
+    begins_0, begins_1, ends_0, ends_1 = _ranges(key, bounds, now_s)
+    begins_s, ends_s = (begins_0 + begins_1) / 2, (max(ends_0, begins_1) + ends_1) / 2
+    if ends_s <= begins_s:
+        return 0.0
+    share = min(1.0, (min(to_s, ends_s) - max(from_s, begins_s)) / (ends_s - begins_s))
+    return float(max(0.0, share) * 2.0 ** ((_level(key) + 0.5) / FINENESS))
+
+
+@kernel
+def _ranges(key: np.uint32, bounds: Floats, now_s: float) -> tuple[float, float, float, float]:
+    """When a hole of this cell begins and ends, at the earliest and at the latest."""
+    begin, end = _begin(key), _end(key)
+    begins_0, begins_1 = max(bounds[begin], min(now_s, bounds[begin + 1])), bounds[begin + 1]
+    ends_0, ends_1 = bounds[end - 1] if end > FIRST else bounds[0], bounds[end]
+    if end == len(bounds) - 1:
+        ends_0 = ends_1
+    return begins_0, begins_1, ends_0, ends_1
+
+
+@kernel
 def holds(
-    key: np.uint32, bounds: Floats, now_s: float, times_s: Times, early: float, late: float
-) -> bool:
-    """Whether any hole of this cell surely does the early work between the first two of these
-    times, and the late work between the last two."""
+    key: np.uint32, bounds: Floats, now_s: float, times_s: Times, early: float, late: float,
+    hope: bool,
+) -> bool:  # fmt: skip
+    """Whether a hole of this cell does the early work between the first two of these times, and the
+    late work between the last two: surely, or, with `hope`, likely."""
     from_s, middle_s, to_s = times_s
+    if hope:
+        if early > 0 and likely(key, bounds, now_s, from_s, middle_s) < early:
+            return False
+        return late <= 0 or likely(key, bounds, now_s, middle_s, to_s) >= late
     if 2.0 ** (_level(key) / FINENESS) < early + late:
         return False
     if early > 0 and usable(key, bounds, now_s, from_s, middle_s) < early:
@@ -163,32 +190,24 @@ def holds(
     return late <= 0 or usable(key, bounds, now_s, middle_s, to_s) >= late
 
 
-@compiled
+@kernel
 def best_fit(
-    keys: Keys,
-    counts: Counts,
-    begin: int,
-    end: int,
-    bounds: Floats,
-    now_s: float,
-    times_s: Times,
-    early: float,
-    late: float,
-    limits: Three,
-) -> int:
-    """Where in keys[begin:end] the smallest cell stands that surely holds the work; -1 if none."""
+    keys: Keys, counts: Counts, begin: int, end: int, bounds: Floats, now_s: float,
+    times_s: Times, early: float, late: float, limits: Three, hope: bool,
+) -> int:  # fmt: skip
+    """Where in keys[begin:end] the smallest cell stands that holds the work; -1 if none."""
     memory, cores, disk = limits
     for at in range(begin, end):
         if (
             counts[at] > 0
             and _has(keys[at], memory, cores, disk)
-            and holds(keys[at], bounds, now_s, times_s, early, late)
+            and holds(keys[at], bounds, now_s, times_s, early, late, hope)
         ):
             return at
     return -1
 
 
-@compiled
+@kernel
 def merge_into(
     keys: Keys,
     counts: Counts,
@@ -219,21 +238,22 @@ def merge_into(
     return at
 
 
-@compiled
+@kernel
 def moved(key: np.uint32, old: Floats, new: Floats) -> np.uint32:
     """By later reference points: the part that every hole of this cell has, as a hole of its own.
     NONE if there is no such part any more."""
     begin, end = _begin(key), _end(key)
-    begins_s = max(old[begin + 1], new[0])
+    begins_s = max(old[begin + 1], new[1])
     ends_s = old[end - 1] if end > FIRST else old[0]
     if end == len(old) - 1:
         ends_s = old[end]
     power = 2.0 ** (_level(key) / FINENESS) / (old[end] - old[begin])
     rest = int(np.int64(key))
-    return cell_of(begins_s, ends_s, power, (rest >> 10) & 31, (rest >> 5) & 31, rest & 31, new)
+    memory, cores, disk = (rest >> 10) & 31, (rest >> 5) & 31, rest & 31
+    return cell_of(begins_s, ends_s, power, memory, cores, disk, new, new[1])
 
 
-@compiled
+@kernel
 def sort_cells(keys: Keys, counts: Counts, size: int) -> int:
     """Sort the first `size` cells by key and add up equal ones; how many are left."""
     order = np.argsort(keys[:size])
@@ -250,7 +270,7 @@ def sort_cells(keys: Keys, counts: Counts, size: int) -> int:
     return at
 
 
-@compiled
+@kernel
 def _renewed(keys: Keys, counts: Counts, old: Floats, new: Floats) -> tuple[Keys, Counts]:
     to_keys, to_counts = np.empty_like(keys), counts.copy()
     for i in range(len(keys)):
@@ -289,12 +309,12 @@ def unpacked(slot: int, data: bytes) -> Summary:
     return Summary(slot, keys, counts)
 
 
-def summary_of(slot: int, holes: Floats, power: float, limits: Amounts) -> Summary:
-    """Of one machine's holes, given as rows of (begin, end)."""
+def summary_of(slot: int, holes: Floats, power: float, limits: Amounts, now_s: float) -> Summary:
+    """Of one machine's holes from now on, given as rows of (begin, end)."""
     bounds = bounds_of(slot)
     keys = np.empty(len(holes), np.uint32)
     for i in range(len(holes)):
-        keys[i] = cell_of(holes[i, 0], holes[i, 1], power, *limits, bounds)
+        keys[i] = cell_of(holes[i, 0], holes[i, 1], power, *limits, bounds, now_s)
     counts = np.ones(len(holes), np.int32)
     size = sort_cells(keys, counts, len(keys))
     return Summary(slot, keys[:size].copy(), counts[:size].copy())
@@ -322,19 +342,28 @@ def merged(a: Summary, b: Summary) -> Summary:
 # Searching in the summaries of a branch's two children.
 
 
-@compiled
+@kernel
+def total(works: Floats) -> float:
+    """Added up one by one, in machine code and without it."""
+    found = 0.0
+    for work in works:
+        found += work
+    return found
+
+
+@kernel
 def fit_two(
     left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
-    early: float, late: float, limits: Three, without: int,
+    early: float, late: float, limits: Three, without: int, hope: bool,
 ) -> int:  # fmt: skip
     """The best fit on either side but `without`: twice the place, plus the side; -1 if none."""
     a = b = -1
     if without != 0:
         keys, counts, begin, end = left
-        a = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits)
+        a = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits, hope)
     if without != 1:
         keys, counts, begin, end = right
-        b = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits)
+        b = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits, hope)
     if a < 0 and b < 0:
         return -1
     if b < 0 or (a >= 0 and left[0][a] <= right[0][b]):
@@ -342,18 +371,18 @@ def fit_two(
     return 2 * b + 1
 
 
-@compiled
+@kernel
 def cut_two(
     left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
-    works: Floats, early: int, limits: Three,
+    works: Floats, early: int, limits: Three, hope: bool,
 ) -> tuple[int, float, int, int]:  # fmt: skip
     """Where to cut a sequence in two: the largest first piece that fits, up to a point from which
     the rest fits: a reference point, or that between the early and the late tasks. (tasks in the
     first piece, the point, the fit of each); 0 tasks if it cannot be done."""
     from_s, middle_s, to_s = times_s
     for count in range(len(works) - 1, 0, -1):
-        first_early, first_late = works[: min(count, early)].sum(), works[early:count].sum()
-        rest_early, rest_late = works[count:early].sum(), works[max(count, early) :].sum()
+        first_early, first_late = total(works[: min(count, early)]), total(works[early:count])
+        rest_early, rest_late = total(works[count:early]), total(works[max(count, early) :])
         for i in range(FIRST - 1, len(bounds)):
             point_s = middle_s if i < FIRST else bounds[i]
             if i < FIRST and count != early:
@@ -364,7 +393,7 @@ def cut_two(
                 continue
             one = fit_two(
                 left, right, bounds, now_s, (from_s, min(middle_s, point_s), point_s),
-                first_early, first_late, limits, -1,
+                first_early, first_late, limits, -1, hope,
             )  # fmt: skip
             if one < 0:
                 continue
@@ -372,7 +401,7 @@ def cut_two(
             counts[one >> 1] -= 1
             other = fit_two(
                 left, right, bounds, now_s, (point_s, max(middle_s, point_s), to_s),
-                rest_early, rest_late, limits, -1,
+                rest_early, rest_late, limits, -1, hope,
             )  # fmt: skip
             counts[one >> 1] += 1
             if other >= 0:
@@ -380,12 +409,13 @@ def cut_two(
     return 0, 0.0, -1, -1
 
 
-@compiled
+@kernel
 def search(
     keys_0: Keys, counts_0: Counts, begin_0: int, end_0: int,
     keys_1: Keys, counts_1: Counts, begin_1: int, end_1: int,
     bounds: Floats, now_s: float, from_s: float, middle_s: float, to_s: float,
     works: Floats, early: int, memory: int, cores: int, disk: int, without: int,
+    hope: bool,
 ) -> tuple[int, float, int, int]:  # fmt: skip
     """Find room for a sequence below the left or the right child, and take it.
 
@@ -395,14 +425,14 @@ def search(
     """
     left, right = (keys_0, counts_0, begin_0, end_0), (keys_1, counts_1, begin_1, end_1)
     times_s, limits = (from_s, middle_s, to_s), (memory, cores, disk)
-    early_work, late_work = works[:early].sum(), works[early:].sum()
-    one = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, limits, without)
+    early_work, late_work = total(works[:early]), total(works[early:])
+    one = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, limits, without, hope)
     count, point_s, other = len(works), to_s, -1
     if one < 0:
         if count == 1:
             return 0, 0.0, -1, -1
         count, point_s, one, other = cut_two(
-            left, right, bounds, now_s, times_s, works, early, limits
+            left, right, bounds, now_s, times_s, works, early, limits, hope
         )
         if count == 0:
             return 0, 0.0, -1, -1
@@ -418,7 +448,7 @@ def search(
 # The same for very many nodes at once.
 
 
-@compiled
+@kernel
 def cells_of_rows(
     holes: Floats,
     hole_counts: Ints,
@@ -427,6 +457,7 @@ def cells_of_rows(
     cores: int,
     disk: int,
     bounds: Floats,
+    now_s: float,
     keys: Keys,
     counts: Counts,
     begins: Ints,
@@ -439,8 +470,9 @@ def cells_of_rows(
         many = hole_counts[row]
         for i in range(many):
             keys[at + i] = cell_of(
-                holes[hole + i, 0], holes[hole + i, 1], power[row], memory, cores, disk, bounds
-            )
+                holes[hole + i, 0], holes[hole + i, 1], power[row], memory, cores, disk, bounds,
+                now_s,
+            )  # fmt: skip
             counts[at + i] = 1
         hole += many
         at += sort_few(keys, counts, at, many)
@@ -448,7 +480,7 @@ def cells_of_rows(
     return at
 
 
-@compiled
+@kernel
 def sort_few(keys: Keys, counts: Counts, begin: int, size: int) -> int:
     """As `sort_cells`, in place and from `begin` on, for a handful of cells."""
     left = 0
@@ -469,7 +501,7 @@ def sort_few(keys: Keys, counts: Counts, begin: int, size: int) -> int:
     return left
 
 
-@compiled
+@kernel
 def merge_rows(
     kinds: Ints,
     rows: Ints,

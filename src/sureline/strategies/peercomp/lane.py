@@ -49,7 +49,8 @@ class Lane:
         self.queues.see(self.row, now_s, self.watched)
         slot = slot_of(now_s)
         holes = self.queues.holes(self.row, now_s, float(bounds_of(slot)[-1]))
-        return summary_of(slot, holes, float(self.queues.power[self.row]), self.limits)
+        power = float(self.queues.power[self.row])
+        return summary_of(slot, holes, power, self.limits, now_s)
 
     def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
         if not 0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX:
@@ -65,7 +66,7 @@ class Lane:
             ask.first, ask.startline_s, ask.middle_s, np.array(ask.works), np.array(ask.dues_s),
             ask.early, self.shortfall, SOON_S, LEASE_S, q.log, placed,
         )  # fmt: skip
-        return _slots(placed) if taken else ()
+        return slots_of(placed) if taken else ()
 
     def commit(
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
@@ -76,13 +77,13 @@ class Lane:
             q.queue, q.ids, q.sizes, q.busy, self.row, now_s, self.watched, number, first,
             np.array(startlines_s), q.log, placed,
         )  # fmt: skip
-        return _slots(placed) if kept else ()
+        return slots_of(placed) if kept else ()
 
-    def release(self, number: int, now_s: float) -> None:
+    def release(self, number: int, first: int, count: int, now_s: float) -> None:
         q, row = self.queues, self.row
         q.see(row, now_s, self.watched)
-        q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, now_s)
+        q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, first, count)
 
 
-def _slots(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[PromisedTime, ...]:
+def slots_of(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[PromisedTime, ...]:
     return tuple([PromisedTime(*pair) for pair in placed.tolist()])

@@ -9,20 +9,34 @@ it is asked to move forward, as far as its inputs allow, and the time behind it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
 
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
-from sureline.overlay.tree.messages import Commit, Committed, Nowhere, Released, Reserved, RollBack
+from sureline.overlay.tree.messages import (
+    Commit,
+    Committed,
+    Nowhere,
+    Released,
+    Reserved,
+    RollBack,
+    Trail,
+)
 from sureline.overlay.tree.summary import Amounts
 from sureline.workflow.model import Graph
 from sureline.workflow.sequences import Window, sequences, windows
 from sureline.world.protocol import AgentId, Timer
 
 NUMBER_BITS = 53
+OPEN_MAX = 64
+"""Requests that are on their way at a time."""
+TASKS_MAX = 32
+"""Longer sequences are cut."""
 WORTH_S = 1.0
 """A task is not asked to move forward for less."""
 
@@ -68,7 +82,9 @@ class _Order:
 
 
 class Booking:
-    """One workflow. `works` is what each task takes on a machine of power 1."""
+    """One workflow. `works` is what each task takes on a machine of power 1. What is `placed`
+    stays, and limits the others; `ask` says a request to the tree. `tight`: a task that could begin
+    early is not put off, though there would be time: what can be done at once is."""
 
     def __init__(
         self,
@@ -80,23 +96,31 @@ class Booking:
         on_done: Callable[[Booking, Booked], None],
         settings: OwnerSettings,
         limits: Sequence[Amounts] | None = None,
+        placed: Mapping[int, PromisedTime] | None = None,
+        ask: Callable[[HoleSought], None] | None = None,
+        *,
+        tight: bool = False,
     ) -> None:
         self.tree = tree
+        self._request = ask or tree.request
+        self._tight = tight
         self.graph = graph
         self.works = works
         self.deadline_s = deadline_s
-        self.slots: dict[int, PromisedTime] = {}
+        self.slots: dict[int, PromisedTime] = dict(placed or {})
         """Of every task that is placed."""
         self.hosts: dict[int, AgentId] = {}
+        self.trails: dict[int, Trail] = {}
         self._order = order
         self._limits = limits
         self._lengths_s = list(works)
         self._on_done = on_done
         self._settings = settings
-        self.plan = sequences(graph, self._lengths_s, order)
+        self.plan = sequences(graph, self._lengths_s, order, placed=self.slots, tasks_max=TASKS_MAX)
         self._stages = self.plan.stages
         self._stage = -1
         self._orders: dict[int, _Order] = {}
+        self._unsent: deque[_Order] = deque()
         self._open = 0
         self._uncommitted: set[tuple[int, int]] = set()
         self._told: dict[tuple[int, int], tuple[float, ...]] = {}
@@ -113,20 +137,37 @@ class Booking:
         self._begin_s = now_s + self._settings.stage_s * len(self._stages)
         # All tasks share the slack: as long as they may be, if the critical path is just to fit.
         # So what is placed now leaves what is placed later as much room as it takes itself.
-        stretch = max(self.deadline_s - self._begin_s, 1.0) / self.plan.minimum_length_s
+        stretch = max(self.deadline_s - self._begin_s, 1.0) / self._longest_s()
+        if self._is_hemmed_in():
+            stretch = min(1.0, stretch)
         self._lengths_s = [length_s * stretch for length_s in self._lengths_s]
         self._next_stage()
+
+    def _is_hemmed_in(self) -> bool:
+        """Whether something that stays waits for something that is not placed."""
+        of = self.plan.of
+        return any(
+            of[task] >= 0 and any(of[child] < 0 for child in self.graph.children[task])
+            for task in range(len(self.graph))
+        )
+
+    def _longest_s(self) -> float:
+        """Of the chains of tasks that are not placed."""
+        length_s = [0.0] * len(self.graph)
+        for task in self._order:
+            if self.plan.of[task] >= 0:
+                before = [length_s[p] for p in self.graph.parents[task]]
+                length_s[task] = self.works[task] + max(before, default=0.0)
+        return max(length_s, default=0.0) or 1.0
 
     def numbers(self) -> Iterable[int]:
         """Of its sequences."""
         return self._orders
 
-    def name_of(self, task: int) -> tuple[int, int]:
-        """The number of the sequence that a task is in, and its position there."""
-        for number, order in self._orders.items():
-            if task in order.tasks:
-                return number, list(order.tasks).index(task)
-        return 0, 0
+    def names(self) -> dict[int, tuple[int, int]]:
+        """Of every task that was placed: the number of its sequence, and its position there."""
+        orders = self._orders.items()
+        return {task: (number, at) for number, o in orders for at, task in enumerate(o.tasks)}
 
     # First phase.
 
@@ -141,13 +182,23 @@ class Booking:
         )
         for sequence in self._stages[self._stage]:
             tasks = self.plan.tasks[sequence]
-            self._send(_Order(self._ask(tasks, limits), tasks))
+            self._unsent.append(_Order(self._ask(tasks, limits), tasks))
+        self._send_some()
         self._set_timer()
+
+    def _send_some(self) -> None:
+        while self._unsent and self._open < OPEN_MAX:
+            self._send(self._unsent.popleft())
 
     def _ask(self, tasks: Sequence[int], limits: Sequence[Window]) -> HoleSought:
         early = self._early(tasks)
         startline_s = limits[tasks[0]].startline_s
         dues_s = tuple([limits[task].deadline_s for task in tasks])
+        if self._tight:
+            by_s = list(accumulate((self._lengths_s[task] for task in tasks), initial=startline_s))
+            dues_s = tuple(
+                min(due_s, by_s[k + 1]) if k < early else due_s for k, due_s in enumerate(dues_s)
+            )
         middle_s = startline_s
         if early:
             middle_s = dues_s[early - 1]
@@ -158,7 +209,8 @@ class Booking:
         needs = Amounts()
         if self._limits is not None:
             needs = Amounts(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
-        return HoleSought(number, 0, works, dues_s, early, startline_s, middle_s, needs)
+        now_s = self.tree.world.now()
+        return HoleSought(number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s)
 
     def _early(self, tasks: Sequence[int]) -> int:
         """How many of the first tasks wait only for what is placed, or for each other."""
@@ -172,7 +224,7 @@ class Booking:
         self._orders[order.ask.number] = order
         self._open += 1
         self._requests += 1
-        self.tree.request(order.ask)
+        self._request(order.ask)
 
     def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
         if isinstance(message, Reserved):
@@ -198,10 +250,12 @@ class Booking:
         for task, slot in zip(order.tasks[first:], message.slots, strict=False):
             self.slots[task] = slot
             self.hosts[task] = sender
+            self.trails[task] = message.trail or ()
         order.left -= count
         if order.left == 0:
             order.found = True
             self._open -= 1
+            self._send_some()
             if self._open == 0:
                 self._next_stage()
 
@@ -213,14 +267,21 @@ class Booking:
     def _late(self) -> None:
         """A message was lost, or somebody died: ask again, under a new number."""
         self._tries += 1
-        if self._tries >= self._settings.tries or self._stage >= len(self._stages):
+        if self._rounds:  # all is committed; who does not move forward stays where he is
+            self._finish("")
+            return
+        if self._tries >= self._settings.tries:
             self._fail("no answer")
             return
+        for number, first in self._uncommitted:
+            order = self._orders[number]
+            self._send_commit(order, first, *order.pieces[first])
         for order in [order for order in self._orders.values() if not order.found]:
             self._drop(order)
             self._open -= 1
             number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
-            self._send(_Order(order.ask._replace(number=number), order.tasks))
+            ask = order.ask._replace(number=number, asked_s=self.tree.world.now())
+            self._send(_Order(ask, order.tasks))
         self._set_timer()
 
     def _drop(self, order: _Order) -> None:
@@ -250,7 +311,7 @@ class Booking:
         times_s = [
             self.slots[p].due_s
             for p in self.graph.parents[task]
-            if self.hosts[p] != host or self.plan.of[p] != number
+            if self.hosts.get(p) != host or self.plan.of[p] != number
         ]
         return max(times_s, default=self._began_s)
 
@@ -271,9 +332,11 @@ class Booking:
         self._rounds += 1
         if self._rounds > len(self._stages) or not self._hasten():
             self._finish("")
+        else:
+            self._set_timer()
 
     def _hasten(self) -> bool:
-        """Ask those to move forward whose inputs come earlier than they were told."""
+        """HoleSought those to move forward whose inputs come earlier than they were told."""
         for order in self._orders.values():
             for first, (host, count) in order.pieces.items():
                 told = self._told[order.ask.number, first]
@@ -289,11 +352,14 @@ class Booking:
     # The end.
 
     def _fail(self, reason: str) -> None:
-        if self.over:
-            return
+        if not self.over:
+            self.roll_back()
+            self._finish(reason)
+
+    def roll_back(self) -> None:
+        """RollBack all that was reserved, or committed."""
         for order in list(self._orders.values()):
             self._drop(order)
-        self._finish(reason)
 
     def _finish(self, reason: str) -> None:
         self.over = True

@@ -19,20 +19,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.compiled import compiled
+from sureline.compiled import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 GRAIN_S = 1e-6
 """Times that differ by less are the same."""
+FAR_S = 1e15
+"""No time is later: until then a lane is free."""
 FIELDS = 7
 STARTLINE, DUE, LENGTH, LEASE, ACTUAL, LATEST, UNIT = range(FIELDS)
 """Columns of a queued task: `LEASE` is until when it waits for its commitment, infinite once it is
 committed; `ACTUAL` what it will really take; `UNIT` its position in its sequence."""
 
 
-@compiled
+@kernel
 def latest_starts(queue: Floats, size: int) -> None:
     """Push every task back as far as its own due time and the tasks after it allow."""
     end_s = np.inf
@@ -42,7 +44,7 @@ def latest_starts(queue: Floats, size: int) -> None:
         end_s = queue[i, LATEST]
 
 
-@compiled
+@kernel
 def holes_of(queue: Floats, size: int, free_s: float, horizon_s: float, found: Floats) -> int:
     """The holes from `free_s` on, as rows of (begin, end); how many. `found` has size + 1 rows."""
     latest_starts(queue, size)
@@ -57,7 +59,7 @@ def holes_of(queue: Floats, size: int, free_s: float, horizon_s: float, found: F
     return count
 
 
-@compiled
+@kernel
 def _insert(queue: Floats, ids: Ints, size: int, row: Floats, number: int) -> None:
     at = size
     while at > 0 and queue[at - 1, DUE] > row[DUE]:
@@ -66,13 +68,13 @@ def _insert(queue: Floats, ids: Ints, size: int, row: Floats, number: int) -> No
     queue[at], ids[at] = row, number
 
 
-@compiled
+@kernel
 def _remove(queue: Floats, ids: Ints, size: int, at: int) -> None:
     for i in range(at, size - 1):
         queue[i], ids[i] = queue[i + 1], ids[i + 1]
 
 
-@compiled
+@kernel
 def place(
     begin_s: float,
     end_s: float,
@@ -103,60 +105,46 @@ def place(
     return early == len(lengths_s) or at_s >= least_s - GRAIN_S
 
 
-@compiled
-def admit(
-    queue: Floats,
-    ids: Ints,
-    size: int,
-    free_s: float,
-    number: int,
-    first: int,
-    from_s: float,
-    middle_s: float,
-    lengths_s: Floats,
-    actual_s: Floats,
-    dues_s: Floats,
-    early: int,
-    soon_s: float,
-    lease_s: float,
-    placed: Floats,
-) -> int:
-    """Take a sequence into the smallest hole that holds it, or not at all; the new size.
-
-    If there is time, it is placed such that no task has to begin before `soon_s`: it takes a moment
-    until it is committed. The lease ends when its first task would have to begin.
-    """
-    count = len(lengths_s)
-    if size + count > len(queue):
-        return size
+@kernel
+def best_hole(
+    queue: Floats, size: int, free_s: float, from_s: float, middle_s: float, lengths_s: Floats,
+    dues_s: Floats, early: int, soon_s: float, placed: Floats,
+) -> float:  # fmt: skip
+    """How long the smallest hole is that holds a sequence; infinite if none does. `placed` gets
+    where it lies in that hole: if there is time, such that no task has to begin before `soon_s`,
+    since it takes a moment until it is committed."""
     found = np.empty((size + 1, 2))
     best_s, best, best_from_s = np.inf, -1, 0.0
-    for i in range(holes_of(queue, size, free_s, np.inf, found)):
+    for i in range(holes_of(queue, size, free_s, FAR_S, found)):
         length_s = found[i, 1] - found[i, 0]
         for at_s in (max(from_s, soon_s), from_s):
             if (best < 0 or length_s < best_s) and place(
                 found[i, 0], found[i, 1], (at_s, middle_s), lengths_s, dues_s, early, placed
             ):
                 best_s, best, best_from_s = length_s, i, at_s
-    if best < 0:
-        return size
-    begin_s, end_s = found[best, 0], found[best, 1]
-    place(begin_s, end_s, (best_from_s, middle_s), lengths_s, dues_s, early, placed)
-    lease_s = min(lease_s, placed[0, 0])
+    if best >= 0:
+        times_s = (best_from_s, middle_s)
+        place(found[best, 0], found[best, 1], times_s, lengths_s, dues_s, early, placed)
+    return best_s
+
+
+@kernel
+def take(
+    queue: Floats, ids: Ints, size: int, number: int, first: int, from_s: float,
+    lengths_s: Floats, actual_s: Floats, lease_s: float, placed: Floats,
+) -> int:  # fmt: skip
+    """Queue a sequence where it was placed; the new size. The lease ends at the latest when its
+    first task would have to begin."""
     row = np.empty(FIELDS)
-    for k in range(count):
+    for k in range(len(lengths_s)):
         row[STARTLINE], row[DUE], row[LENGTH] = from_s, placed[k, 1], lengths_s[k]
-        row[LEASE], row[ACTUAL], row[LATEST], row[UNIT] = (
-            lease_s,
-            actual_s[k],
-            placed[k, 0],
-            first + k,
-        )
+        row[LEASE], row[ACTUAL] = min(lease_s, placed[0, 0]), actual_s[k]
+        row[LATEST], row[UNIT] = placed[k, 0], first + k
         _insert(queue, ids, size + k, row, number)
-    return size + count
+    return size + len(lengths_s)
 
 
-@compiled
+@kernel
 def placement(queue: Floats, ids: Ints, size: int, number: int, first: int, placed: Floats) -> int:
     """Where the tasks of a sequence stand, from `first` on: (latest start, due); how many."""
     count = 0
@@ -169,20 +157,29 @@ def placement(queue: Floats, ids: Ints, size: int, number: int, first: int, plac
     return count
 
 
-@compiled
-def release(queue: Floats, ids: Ints, size: int, number: int, now_s: float) -> int:
-    """Drop the tasks of a sequence that have not begun, or, with number 0, all whose lease is over;
-    the new size."""
+@kernel
+def release(queue: Floats, ids: Ints, size: int, number: int, first: int, count: int) -> int:
+    """Drop these tasks of a sequence, as far as they have not begun; the new size."""
     at = 0
     for i in range(size):
-        gone = ids[i] == number if number else queue[i, LEASE] < now_s - GRAIN_S
-        if not gone:
+        if ids[i] != number or not first <= queue[i, UNIT] < first + count:
             queue[at], ids[at] = queue[i], ids[i]
             at += 1
     return at
 
 
-@compiled
+@kernel
+def expire(queue: Floats, ids: Ints, size: int, now_s: float) -> int:
+    """Drop all whose lease is over; the new size."""
+    at = 0
+    for i in range(size):
+        if queue[i, LEASE] >= now_s - GRAIN_S:
+            queue[at], ids[at] = queue[i], ids[i]
+            at += 1
+    return at
+
+
+@kernel
 def settle(
     queue: Floats,
     ids: Ints,
@@ -222,7 +219,7 @@ def settle(
     return count
 
 
-@compiled
+@kernel
 def pick(queue: Floats, ids: Ints, size: int, now_s: float) -> int:
     """Which task should begin now, if the lane is free; -1 if none should."""
     latest_starts(queue, size)
@@ -237,7 +234,7 @@ def pick(queue: Floats, ids: Ints, size: int, now_s: float) -> int:
     return -1
 
 
-@compiled
+@kernel
 def next_startline(queue: Floats, size: int, now_s: float) -> float:
     found = np.inf
     for i in range(size):
@@ -246,7 +243,7 @@ def next_startline(queue: Floats, size: int, now_s: float) -> float:
     return found
 
 
-@compiled
+@kernel
 def advance(queue: Floats, ids: Ints, size: int, busy: Floats, now_s: float, log: Floats) -> int:
     """Let a lane work until now, as if it had been watched all the time; the new size.
 
@@ -254,7 +251,7 @@ def advance(queue: Floats, ids: Ints, size: int, busy: Floats, now_s: float, log
     seconds worked). Leases that are over are dropped first. `log`, if it has rows, gets (number,
     position, end) of what ended; its first row counts them.
     """
-    size = release(queue, ids, size, 0, now_s)
+    size = expire(queue, ids, size, now_s)
     while True:
         at_s = max(busy[0], busy[1])
         if at_s > now_s:
@@ -280,41 +277,47 @@ def advance(queue: Floats, ids: Ints, size: int, busy: Floats, now_s: float, log
         size -= 1
 
 
-@compiled
+@kernel
 def see(
     queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float,
     watched: bool, log: Floats,
 ) -> None:  # fmt: skip
     """Bring a lane up to now: drop leases that are over; if nobody else runs its tasks, do so."""
     if watched:
-        sizes[row] = release(queues[row], ids[row], sizes[row], 0, now_s)
+        sizes[row] = expire(queues[row], ids[row], sizes[row], now_s)
     else:
         sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, log)
 
 
-@compiled
+@kernel
 def reserve(
     queues: Floats, ids: Ints, sizes: Ints, busy: Floats, power: Floats, row: int, now_s: float,
     watched: bool, number: int, first: int, from_s: float, middle_s: float, works: Floats,
     dues_s: Floats, early: int, shortfall: float, soon_s: float, lease_s: float, log: Floats,
     placed: Floats,
 ) -> bool:  # fmt: skip
-    """`admit`, unless it was admitted before."""
+    """Take a sequence into the smallest hole that holds it, or not at all. What was taken before is
+    told again."""
     see(queues, ids, sizes, busy, row, now_s, watched, log)
-    if placement(queues[row], ids[row], sizes[row], number, first, placed) == len(placed):
+    size = sizes[row]
+    if placement(queues[row], ids[row], size, number, first, placed) == len(placed):
         return True
     lengths_s = works / power[row]
-    size = admit(
-        queues[row], ids[row], sizes[row], max(now_s, busy[row, 0]), number, first,
-        max(from_s, now_s), middle_s, lengths_s, lengths_s * shortfall, dues_s, early,
-        now_s + soon_s, now_s + lease_s, placed,
+    free_s, from_s = max(now_s, busy[row, 0]), max(from_s, now_s)
+    best_s = best_hole(
+        queues[row], size, free_s, from_s, middle_s, lengths_s, dues_s, early, now_s + soon_s,
+        placed,
     )  # fmt: skip
-    taken = bool(size > sizes[row])
-    sizes[row] = size
-    return taken
+    if best_s == np.inf or size + len(works) > len(queues[row]):
+        return False
+    sizes[row] = take(
+        queues[row], ids[row], size, number, first, from_s, lengths_s, lengths_s * shortfall,
+        now_s + lease_s, placed,
+    )  # fmt: skip
+    return True
 
 
-@compiled
+@kernel
 def commit(
     queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float, watched: bool,
     number: int, first: int, startlines_s: Floats, log: Floats, placed: Floats,
@@ -327,7 +330,7 @@ def commit(
     ) == len(placed)
 
 
-@compiled
+@kernel
 def advance_all(
     queues: Floats, ids: Ints, sizes: Ints, busy: Floats, now_s: float, log: Floats
 ) -> None:
@@ -335,7 +338,7 @@ def advance_all(
         sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, log)
 
 
-@compiled
+@kernel
 def all_holes(
     queues: Floats,
     sizes: Ints,

@@ -1,0 +1,93 @@
+"""Finding time for workflows: the tree against an oracle, random probing and the least loaded; and
+what a message costs from a thousand nodes to a million.
+
+    python benchmarks/peercomp.py rivals [--nodes 10000] [--loads 0.7,0.9,1.0] [--minutes 3]
+    python benchmarks/peercomp.py scale [--nodes 1000,10000,100000,1000000] [--minutes 2]
+
+All ways of one load start from the same loaded state and get the same workflows. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import sys
+import time
+from statistics import median
+
+import msgspec
+
+from sureline.experiments.peercomp_grid import Grid
+from sureline.experiments.peercomp_rivals import WAYS, rivalry
+from sureline.experiments.peercomp_warm import drawn, settled, state_of
+
+
+def rivals(nodes: int, loads: list[float], minutes: float, seed: int) -> dict[str, object]:
+    found = []
+    for load in loads:
+        donors = state_of(settled(load, seed))
+        for way in WAYS:
+            one = rivalry(drawn(donors, nodes, seed), way, load, seed + 1, minutes)
+            found.append(one)
+            print(one, file=sys.stderr, flush=True)
+    best = {one.load: one.accepted for one in found if one.way == "oracle"}
+    return {
+        "rivals": [msgspec.to_builtins(one) for one in found],
+        "of_the_oracle": {
+            str(one.load): one.accepted / best[one.load] for one in found if one.way == "tree"
+        },
+    }
+
+
+def scale(nodes: list[int], minutes: float, seed: int) -> dict[str, object]:
+    donors, rows = state_of(settled(1.0, seed)), []
+    for count in nodes:
+        began_s = time.process_time()
+        warm = drawn(donors, count, seed)
+        grid = Grid(count, seed + 2, state=warm.queues, epoch_s=warm.time_s)
+        built_s, began = time.process_time() - began_s, time.process_time()
+        wall = time.monotonic()
+        grid.begin(1.0, minutes * 60)
+        grid.run(minutes * 60)
+        cpu_s = time.process_time() - began
+        placed = [one.booked for one in grid.finished if not one.booked.reason]
+        updates = grid.sweeps.updates if grid.sweeps is not None else 0
+        messages = int(grid.tally.total[2].sum())
+        requests = max(1, sum(booked.requests for booked in placed))
+        row = {
+            "nodes": count, "height": grid.shape.height, "workflows": len(grid.finished),
+            "accepted": len(placed) / max(1, len(grid.finished)), "missed": grid.missed(),
+            "messages": messages, "updates": updates, "built_cpu_s": round(built_s, 1),
+            "cpu_s": round(cpu_s, 1), "wall_s": round(time.monotonic() - wall, 1),
+            "cpu_us_per_message": round(1e6 * cpu_s / max(1, messages), 2),
+            "messages_per_allocation": (messages - updates) / max(1, len(grid.finished)),
+            "hops_per_request": sum(b.hops for b in placed) / requests,
+            "allocation_median_s": median([b.took_s for b in placed] or [math.nan]),
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }  # fmt: skip
+        print(row, file=sys.stderr, flush=True)
+        rows.append(row)
+    return {"scale": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["rivals", "scale"])
+    parser.add_argument("--nodes", default="")
+    parser.add_argument("--loads", default="0.7,0.9,1.0")
+    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    if given.what == "rivals":
+        loads = [float(load) for load in given.loads.split(",")]
+        made = rivals(int(given.nodes or 10_000), loads, given.minutes or 3.0, given.seed)
+    else:
+        counts = [int(n) for n in (given.nodes or "1000,10000,100000,1000000").split(",")]
+        made = scale(counts, given.minutes or 2.0, given.seed)
+    print(json.dumps(made, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,359 @@
+"""The lanes of one machine, as one leaf of the tree: what it has promised, and what may begin now.
+
+A machine has a lane for every core, and every lane its share of memory, cores and disk. A task that
+needs no more takes one lane; a larger one takes several, at the same time: its window is then fixed
+on all of them. A lane runs one task at a time, so nothing is ever held that is not there.
+
+Whoever runs tasks here asks `startable` and tells `begin` and `end`. A task begins as early as it
+may: its inputs are here, and it makes nobody late. A promise that is not used in time is void, and
+does not push others; the task may still begin wherever it fits (`room`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
+from sureline.overlay.tree.points import bounds_of, slot_of
+from sureline.overlay.tree.summary import (
+    EMPTY,
+    Amounts,
+    Summary,
+    limits_needed,
+    limits_offered,
+    merged,
+    summary_of,
+)
+from sureline.peer.capacity import Capacity
+from sureline.strategies.peercomp.lane import LEASE_S, PIECES_MAX, SOON_S, slots_of
+from sureline.strategies.peercomp.queues import (
+    FAR_S,
+    LATEST,
+    LEASE,
+    LENGTH,
+    STARTLINE,
+    UNIT,
+    Floats,
+    Queues,
+    best_hole,
+    commit,
+    latest_starts,
+    pick,
+    place,
+    placement,
+    release,
+    reserve,
+    take,
+)
+from sureline.workflow.model import Needs
+
+LANES_MAX = 64
+DEPTH = 512
+"""Tasks that one lane may have promised at a time."""
+GRACE_S = 1.0
+"""A promise that is not used so long after its task had to begin is void."""
+POWER_LEAST = 0.02
+RECOVERY = 1.5
+SKEW_S = 5.0
+"""Clocks may differ by so much..."""
+STALE_S = 60.0
+"""...and a request may have been on its way for so long."""
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """What an attempt claims: the number of its sequence, its position there, and the time that it
+    was promised, in seconds on a machine of power 1."""
+
+    number: int
+    unit: int
+    work: float
+
+
+Key = tuple[int, int]
+"""(number, position)."""
+
+
+class _Busy(NamedTuple):
+    rows: tuple[int, ...]
+    began_s: float
+    length_s: float
+    power: float
+
+
+class Lanes:
+    def __init__(self, capacity: Capacity) -> None:
+        self.count = max(1, min(LANES_MAX, int(capacity.cores)))
+        self.power = 1.0
+        """Of the seconds that a task was forecast to take, so many are done in one."""
+        self.queues = Queues(np.ones(self.count), DEPTH)
+        self.guests_now: Callable[[], int] = lambda: 0
+        """How many lanes are taken by tasks that were promised nothing."""
+        self._busy: dict[object, _Busy] = {}
+        shares = [many / self.count for many in range(1, self.count + 1)]
+        self._offers = [
+            limits_offered(
+                share * capacity.memory_bytes, share * capacity.cores, share * capacity.disk_bytes
+            )
+            for share in shares
+        ]
+
+    def width(self, limits: Amounts) -> int:
+        """How many lanes a task with these needs takes; 0 if it is too large for the machine."""
+        for many, offer in enumerate(self._offers, 1):
+            if all(need <= has for need, has in zip(limits, offer, strict=True)):
+                return many
+        return 0
+
+    @property
+    def promised(self) -> bool:
+        """Whether anything is, or runs by a promise."""
+        return bool(self._busy) or bool(self.queues.sizes.any())
+
+    # A leaf of the tree.
+
+    def summary(self, now_s: float) -> Summary:
+        rows = self._see(now_s)
+        slot = slot_of(now_s)
+        horizon_s = float(bounds_of(slot)[-1])
+        found = EMPTY._replace(slot=slot)
+        holes = [self.queues.holes(row, now_s, horizon_s) for row in rows]
+        for one in holes:
+            found = merged(found, summary_of(slot, one, self.power, self._offers[0], now_s))
+        if len(rows) > 1:
+            common = holes[0]
+            for one in holes[1:]:
+                common = _both(common, one)
+            offer = self._offers[len(rows) - 1]
+            found = merged(found, summary_of(slot, common, self.power, offer, now_s))
+        return found
+
+    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
+        width = self.width(ask.limits)
+        if not (0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX and width):
+            return ()
+        if not (0 <= ask.early <= len(ask.works) and min(ask.works) > 0):
+            return ()
+        if ask.asked_s is not None and not -SKEW_S <= now_s - ask.asked_s <= STALE_S:
+            return ()
+        rows = self._see(now_s)
+        placed = np.empty((len(ask.works), 2))
+        for row in range(self.count):
+            if self._placement(row, ask.number, ask.first, placed):
+                return slots_of(placed)
+        if width > 1:
+            return self._reserve_many(ask, rows, width, now_s)
+        return self._reserve_one(ask, rows, now_s)
+
+    def _placement(self, row: int, number: int, first: int, placed: Floats) -> bool:
+        q = self.queues
+        found = placement(q.queue[row], q.ids[row], q.sizes[row], number, first, placed)
+        return found == len(placed)
+
+    def _reserve_one(
+        self, ask: HoleSought, rows: list[int], now_s: float
+    ) -> tuple[PromisedTime, ...]:
+        """In the lane that has the smallest hole."""
+        q, placed = self.queues, np.empty((len(ask.works), 2))
+        works, dues_s = np.array(ask.works), np.array(ask.dues_s)
+        best_s, best = np.inf, -1
+        for row in rows:
+            length_s = best_hole(
+                q.queue[row], q.sizes[row], q.free_s(row, now_s), max(ask.startline_s, now_s),
+                ask.middle_s, works / self.power, dues_s, ask.early, now_s + SOON_S, placed,
+            )  # fmt: skip
+            if length_s < best_s:
+                best_s, best = length_s, row
+        if best < 0 or not reserve(
+            q.queue, q.ids, q.sizes, q.busy, q.power, best, now_s, True, ask.number, ask.first,
+            ask.startline_s, ask.middle_s, works, dues_s, ask.early, 1.0, SOON_S, LEASE_S, q.log,
+            placed,
+        ):  # fmt: skip
+            return ()
+        return slots_of(placed)
+
+    def _reserve_many(
+        self, ask: HoleSought, rows: list[int], width: int, now_s: float
+    ) -> tuple[PromisedTime, ...]:
+        """In several lanes at the same time: in the smallest hole that so many have in common."""
+        q, placed = self.queues, np.empty((len(ask.works), 2))
+        lengths_s, dues_s = np.array(ask.works) / self.power, np.array(ask.dues_s)
+        from_s = max(ask.startline_s, now_s)
+        for begin_s, end_s, lanes in sorted(
+            self._common(rows, width, now_s), key=lambda hole: hole[1] - hole[0]
+        ):
+            if any(q.sizes[row] + len(lengths_s) > DEPTH for row in lanes):
+                continue
+            for at_s in (max(from_s, now_s + SOON_S), from_s):
+                times_s = (at_s, ask.middle_s)
+                if not place(begin_s, end_s, times_s, lengths_s, dues_s, ask.early, placed):
+                    continue
+                for row in lanes:
+                    q.sizes[row] = take(
+                        q.queue[row], q.ids[row], q.sizes[row], ask.number, ask.first, from_s,
+                        lengths_s, lengths_s, now_s + LEASE_S, placed,
+                    )  # fmt: skip
+                return slots_of(placed)
+        return ()
+
+    def _common(
+        self, rows: list[int], width: int, now_s: float
+    ) -> Iterator[tuple[float, float, list[int]]]:
+        holes = [(row, hole) for row in rows for hole in self.queues.holes(row, now_s, FAR_S)]
+        for row, (begin_s, end_s) in holes:
+            others = sorted(
+                ((-there[1], other) for other, there in holes if there[0] <= begin_s < there[1]),
+            )
+            others = [pair for pair in others if pair[1] != row][: width - 1]
+            if len(others) == width - 1:
+                until_s = min([end_s, *(-end for end, _ in others)])
+                yield begin_s, until_s, [row, *(other for _, other in others)]
+
+    def commit(
+        self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
+    ) -> tuple[PromisedTime, ...]:
+        self._see(now_s)
+        q, placed = self.queues, np.empty((len(startlines_s), 2))
+        rows = [row for row in range(self.count) if self._placement(row, number, first, placed)]
+        if len(rows) == 1:
+            commit(
+                q.queue, q.ids, q.sizes, q.busy, rows[0], now_s, True, number, first,
+                np.array(startlines_s), q.log, placed,
+            )  # fmt: skip
+        for row in rows:
+            mine = q.ids[row, : q.sizes[row]] == number
+            q.queue[row, : q.sizes[row], LEASE][mine] = np.inf
+        return slots_of(placed) if rows else ()
+
+    def release(self, number: int, first: int, count: int, now_s: float) -> None:
+        self._see(now_s)
+        q = self.queues
+        for row in range(self.count):
+            q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, first, count)
+
+    # Running.
+
+    def startable(self, present: Collection[Key], now_s: float) -> list[tuple[Key, float]]:
+        """Which of the promised tasks whose inputs are here may begin now, and how long each was
+        promised to be."""
+        rows, q = self._see(now_s), self.queues
+        held: Counter[Key] = Counter()
+        votes: Counter[Key] = Counter()
+        length_s: dict[Key, float] = {}
+        running = {row for busy in self._busy.values() for row in busy.rows}
+        for row in range(self.count):
+            size = int(q.sizes[row])
+            keys = self._keys(row)
+            held.update(keys)
+            for at, key in enumerate(keys):
+                q.queue[row, at, STARTLINE] = -FAR_S if key in present else FAR_S
+            if row in running or row not in rows:
+                continue
+            at = pick(q.queue[row], q.ids[row], size, now_s)
+            if at >= 0:
+                votes[keys[at]] += 1
+                length_s[keys[at]] = float(q.queue[row, at, LENGTH])
+        return [(key, length_s[key]) for key, count in votes.items() if count == held[key]]
+
+    def holds(self, key: Key) -> bool:
+        """Whether it is promised, and the promise stands."""
+        return any(key in self._keys(row) for row in range(self.count))
+
+    def room(self, limits: Amounts, length_s: float, now_s: float) -> tuple[int, ...]:
+        """Lanes in which a task that is promised nothing makes nobody late if it begins now."""
+        rows, width = self._see(now_s), self.width(limits)
+        running = {row for busy in self._busy.values() for row in busy.rows}
+        found = []
+        for row in rows:
+            holes = self.queues.holes(row, now_s, FAR_S)
+            free = len(holes) and holes[0][0] <= now_s and holes[0][1] >= now_s + length_s
+            if row not in running and free:
+                found.append(row)
+        return tuple(found[:width]) if 0 < width <= len(found) else ()
+
+    def idle(self) -> int:
+        """Lanes that have promised nothing, and run nothing by a promise."""
+        running = {row for busy in self._busy.values() for row in busy.rows}
+        return sum(row not in running and not self.queues.sizes[row] for row in range(self.count))
+
+    def begin(self, who: object, key: Key, length_s: float, now_s: float) -> None:
+        """A promised task has begun: its rows are busy now, and promise nothing for it."""
+        rows = tuple(row for row in range(self.count) if key in self._keys(row))
+        q = self.queues
+        for row in rows:
+            q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], key[0], key[1], 1)
+        self.begin_in(who, rows, length_s, now_s)
+
+    def begin_in(self, who: object, rows: tuple[int, ...], length_s: float, now_s: float) -> None:
+        self._busy[who] = _Busy(rows, now_s, length_s, self.power)
+
+    def end(self, who: object, now_s: float) -> None:
+        """It is over. How long it took tells how much this machine does in a second."""
+        busy = self._busy.pop(who, None)
+        if busy is not None:
+            self.queues.busy[list(busy.rows), 0] = 0.0
+            self._learn(busy, now_s, over=True)
+
+    def drop(self, who: object) -> None:
+        """It did not begin after all."""
+        busy = self._busy.pop(who, None)
+        if busy is not None:
+            self.queues.busy[list(busy.rows), 0] = 0.0
+
+    def _learn(self, busy: _Busy, now_s: float, *, over: bool) -> None:
+        """What takes longer than promised makes the machine a slow one, until others do not."""
+        took_s = now_s - busy.began_s
+        if took_s > busy.length_s:
+            self.power = max(POWER_LEAST, min(self.power, busy.power * busy.length_s / took_s))
+        elif over:
+            self.power = min(1.0, RECOVERY * self.power)
+        self.queues.power[:] = self.power
+
+    def _keys(self, row: int) -> list[Key]:
+        q, size = self.queues, int(self.queues.sizes[row])
+        units = q.queue[row, :size, UNIT].astype(int).tolist()
+        return list(zip(q.ids[row, :size].tolist(), units, strict=True))
+
+    def _see(self, now_s: float) -> list[int]:
+        """Bring all lanes up to now; those that take promises. What takes longer than promised is
+        expected to take as long again."""
+        q = self.queues
+        for busy in self._busy.values():
+            ends_s = busy.began_s + busy.length_s
+            if ends_s <= now_s:
+                self._learn(busy, now_s, over=False)
+                ends_s = now_s + max(1.0, now_s - busy.began_s)
+            q.busy[list(busy.rows), 0] = ends_s
+        for row in range(self.count):
+            q.see(row, now_s, True)
+            latest_starts(q.queue[row], q.sizes[row])
+            size = int(q.sizes[row])
+            late = q.queue[row, :size, LATEST] < now_s - GRACE_S
+            if late.any():
+                kept = np.flatnonzero(~late)
+                q.queue[row, : len(kept)], q.ids[row, : len(kept)] = (
+                    q.queue[row, kept],
+                    q.ids[row, kept],
+                )
+                q.sizes[row] = len(kept)
+        running = {row for busy in self._busy.values() for row in busy.rows}
+        idle = [row for row in range(self.count) if row not in running and not q.sizes[row]]
+        guests = self.guests_now()
+        blocked = set(range(self.count) if guests >= self.count else idle[len(idle) - guests :])
+        return [row for row in range(self.count) if row not in blocked]
+
+
+def _both(one: Floats, other: Floats) -> Floats:
+    """The holes that two lanes have in common."""
+    found = [
+        (max(a, c), min(b, d)) for a, b in one for c, d in other if max(a, c) < min(b, d) - 1e-6
+    ]
+    return np.array(found).reshape(-1, 2)
+
+
+def limits_of(needs: Needs) -> Amounts:
+    return limits_needed(needs.memory_bytes, needs.cores, needs.disk_bytes)

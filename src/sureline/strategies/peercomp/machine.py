@@ -1,0 +1,173 @@
+"""The half of `peercomp` on a machine: keeps what its lanes have promised.
+
+What was reserved begins when its lane lets it, as early as it may. What comes without a promise, of
+this or of any other strategy, begins where it makes nobody late: its length is unknown, so it needs
+a lane that has promised nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from sureline.overlay.tree.agent import Tree
+from sureline.peer.admitting import Admitting, Machine, Waiting
+from sureline.peer.capacity import Ledger
+from sureline.peer.jobs import JobEnded
+from sureline.peer.messages import Bind
+from sureline.strategies.peercomp.lanes import Claim, Key, Lanes, limits_of
+from sureline.workflow.model import Needs
+from sureline.world.agent import Agent
+from sureline.world.protocol import World
+
+LOOK_S = 0.5
+Attempt = tuple[str, str, int]
+
+
+class MachineSettings(msgspec.Struct, frozen=True):
+    per_core_hour: float = 0.0
+    """Who asks a price promises nothing: `peercomp` spends no money."""
+
+
+class LanesKept(Admitting):
+    def __init__(self, machine: Machine, world: World, settings: MachineSettings) -> None:
+        self._machine = machine
+        self._world = world
+        self.lanes = Lanes(machine.capacity)
+        self.lanes.guests_now = self._lanes_of_guests
+        self._asks_price = settings.per_core_hour > 0
+        self._tree: Tree | None = None
+        self._claims: dict[Attempt, Claim] = {}
+        self._let: dict[Attempt, Needs] = {}
+        """Attempts by a claim that were let begin, and what they hold."""
+        self._looks_again = False
+
+    def beside(self, agents: Sequence[Agent]) -> None:
+        for agent in agents:
+            if isinstance(agent, Tree) and not self._asks_price:
+                self._tree = agent
+                agent.leaf = self.lanes
+
+    def admitted(self, bind: Bind) -> None:
+        claim = claim_of(bind)
+        if claim is not None:
+            self._claims[_attempt_of(bind)] = claim
+
+    def order(self, waiting: Sequence[Waiting], now: float) -> Sequence[int]:
+        if not self._claims and not self.lanes.promised:
+            return range(len(waiting))
+        attempts = [_attempt_of(one.bind) for one in waiting]
+        for attempt in attempts:
+            if self._let.pop(attempt, None) is not None:  # something else held it back
+                self.lanes.drop(attempt)
+        mine = {
+            (claim.number, claim.unit): number
+            for number, attempt in enumerate(attempts)
+            if (claim := self._claims.get(attempt)) is not None
+        }
+        chosen = []
+        for key, length_s in self.lanes.startable(mine, now):
+            number = mine.pop(key)
+            self.lanes.begin(attempts[number], key, length_s, now)
+            chosen.append(number)
+        chosen += self._elsewhere(mine, waiting, now)
+        for number in chosen:
+            self._let[attempts[number]] = waiting[number].bind.needs
+        chosen += self._guests(
+            [n for n, a in enumerate(attempts) if a not in self._claims], waiting
+        )
+        if len(chosen) < len(waiting):
+            self._look_again()
+        if chosen:
+            self._changed()
+        return chosen
+
+    def _elsewhere(self, mine: dict[Key, int], waiting: Sequence[Waiting], now: float) -> list[int]:
+        """Those whose lane is busy, or whose promise is void: each begins in another lane, if that
+        makes nobody late."""
+        found = []
+        for (number, unit), place in mine.items():
+            bind = waiting[place].bind
+            length_s = self._claims[_attempt_of(bind)].work / self.lanes.power
+            rows = self.lanes.room(limits_of(bind.needs), length_s, now)
+            if rows:
+                self.lanes.release(number, unit, 1, now)
+                self.lanes.begin_in(_attempt_of(bind), rows, length_s, now)
+                found.append(place)
+        return found
+
+    def _guests(self, numbers: Sequence[int], waiting: Sequence[Waiting]) -> list[int]:
+        """Those that were promised nothing: as many as the lanes can hold that nobody waits for."""
+        idle, found = self.lanes.idle(), []
+        added = Needs(cores=0)
+        for number in numbers:
+            needs = waiting[number].bind.needs
+            more = Needs(
+                added.cores + needs.cores,
+                added.memory_bytes + needs.memory_bytes,
+                added.disk_bytes + needs.disk_bytes,
+            )
+            if self._lanes_for(more) <= idle:
+                added = more
+                found.append(number)
+        return found
+
+    def _lanes_of_guests(self) -> int:
+        return self.lanes.count if self._machine.leaving else self._lanes_for(Needs(cores=0))
+
+    def _lanes_for(self, more: Needs) -> int:
+        """How many lanes are taken by what runs here without a promise, with so much more."""
+        whole, free = Ledger(self._machine.capacity), self._machine.ledger
+        ours = self._let.values()
+        shares = [
+            (whole.millicores - free.millicores, sum(round(n.cores * 1000) for n in ours),
+             round(more.cores * 1000), whole.millicores),
+            (whole.memory_bytes - free.memory_bytes, sum(n.memory_bytes for n in ours),
+             more.memory_bytes, whole.memory_bytes),
+            (whole.disk_bytes - free.disk_bytes, sum(n.disk_bytes for n in ours),
+             more.disk_bytes, whole.disk_bytes),
+        ]  # fmt: skip
+        count = self.lanes.count
+        used = [(taken - own + new, has) for taken, own, new, has in shares]
+        return max(math.ceil(count * many / has - 1e-9) if has else 0 for many, has in used)
+
+    def over(self, bind: Bind, ended: JobEnded | None, *, began: bool) -> None:
+        attempt = _attempt_of(bind)
+        claim = self._claims.pop(attempt, None)
+        if claim is None:
+            if self.lanes.promised:
+                self._changed()
+            return
+        self._let.pop(attempt, None)
+        self.lanes.end(attempt, self._world.now())
+        self.lanes.release(claim.number, claim.unit, 1, self._world.now())
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._tree is not None:
+            self._tree.changed(leaf=True)
+
+    def _look_again(self) -> None:
+        """Something is held back: it may begin when a promise before it is void."""
+        if not self._looks_again:
+            self._looks_again = True
+            self._world.after(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looks_again = False
+        self._machine.look_again()
+
+
+def claim_of(bind: Bind) -> Claim | None:
+    if bind.strategy != "peercomp":
+        return None
+    try:
+        return msgspec.msgpack.decode(bind.claim, type=Claim)
+    except msgspec.DecodeError:
+        return None
+
+
+def _attempt_of(bind: Bind) -> Attempt:
+    return (bind.run, bind.task, bind.attempt)

@@ -1,0 +1,131 @@
+"""Runs with time reserved: on this machine by the command, on simulated grids with faults."""
+
+from __future__ import annotations
+
+import pytest
+from surely import sureline, write
+
+from sureline.experiments.drive import run_scenario
+from sureline.experiments.scenario_reader import read_scenario
+from sureline.journal.events import Noted, TaskEnded
+from sureline.journal.export import exported_events
+from sureline.strategies.peercomp.nearest import aheads_of
+from sureline.strategies.peercomp.notes import reservations_of
+
+CHAIN = """
+tasks:
+  a: {run: "echo a > a.txt", outputs: a.txt, takes: 1min}
+  b: {run: "cat a.txt > b.txt", inputs: a.txt, outputs: b.txt, takes: 1min}
+  c: {run: "cat b.txt > c.txt", inputs: b.txt, outputs: c.txt, takes: 1min, needs: {memory: 1MB}}
+"""
+
+
+def test_a_run_here_has_its_time_reserved_and_explain_tells_where(tmp_path):
+    write(tmp_path, "flow.yaml", CHAIN)
+    line = ("flow.yaml", "--within", "1h", "--strategy", "peercomp", "--json")
+    said = sureline(tmp_path, "run", *line)
+    assert said.code == 0, said
+    assert (tmp_path / "c.txt").read_text() == "a\n"
+    told = sureline(tmp_path, "explain", said.json["run"], "b")
+    assert "Time is reserved for b: 62.0 s on" in told.out, told
+    assert "holes)" in told.out
+
+
+def test_refused_with_the_nearest_deadline_that_would_do(tmp_path):
+    """By the forecasts it could be done; but more time than that is to be reserved."""
+    write(tmp_path, "flow.yaml", CHAIN)
+    line = ("flow.yaml", "--strategy", "peercomp", "--with", "margin_s=600", "--json")
+    said = sureline(tmp_path, "run", *line, "--within", "20min")
+    assert said.code == 3, said
+    within_s = int(said.err.split("--within ")[1].split("s would do")[0])
+    assert 1980 <= within_s <= 2200
+    assert not (tmp_path / ".sureline").exists() and not (tmp_path / "a.txt").exists()
+    said = sureline(tmp_path, "run", *line, "--within", f"{within_s + 10}s")
+    assert said.code == 0, said
+
+
+def test_what_cannot_be_reserved_is_refused(tmp_path):
+    write(tmp_path, "flow.yaml", "tasks:\n  t: {run: 'true', needs: {licence: 1}, takes: 1s}\n")
+    line = ("run", "flow.yaml", "--strategy", "peercomp", "--tag", "licence=1", "--within", "1h")
+    said = sureline(tmp_path, *line)
+    assert said.code != 0 and "Traceback" not in said.err
+
+
+SCENARIO = """
+duration = "2h"
+[grid]
+machines = 4
+cores = 2
+memory = "4GB"
+[network]
+delay = "lognormal(5ms, 0.5)"
+[workload]
+kind = "layered"
+tasks = 16
+levels = 4
+work = "lognormal(30s, 0.3)"
+retries = 3
+strategy = "peercomp"
+within = "15min"
+"""
+DIES = """
+[[faults.script]]
+what = "crash"
+whom = "m2"
+at = "40s"
+"""
+
+
+def simulated(text: str, seed: int):
+    outcome = run_scenario(read_scenario(text.encode(), file="s.toml", beside=None), seed)
+    assert not [check for check in outcome.checks if not check.held], (seed, outcome.checks)
+    (lines,) = outcome.journals
+    return outcome, exported_events(lines)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_task_is_done_in_the_time_that_was_promised(seed):
+    """Nobody failed: a promise that is missed is a mistake."""
+    outcome, events = simulated(SCENARIO, seed)
+    assert outcome.runs[0].on_time
+    due = {}
+    for event in events:
+        if isinstance(event, Noted):
+            due[event.task] = reservations_of([event])[0].due_s
+    ended = [event for event in events if isinstance(event, TaskEnded)]
+    assert len(due) == len(ended) == 16
+    assert [e.task for e in ended if e.at > due[e.task] + 1.0] == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_a_dead_machine_had_promised_is_reserved_again_and_the_deadline_kept(seed):
+    outcome, events = simulated(SCENARIO + DIES, seed)
+    assert outcome.runs[0].on_time
+    noted = [event for event in events if isinstance(event, Noted)]
+    first = {event.task: event.peer for event in reversed(noted)}
+    last = {event.task: event.peer for event in noted}
+    lost = [task for task, peer in first.items() if peer == "m2"]
+    assert lost and any(last[task] != "m2" for task in lost)
+    assert len(noted) > 16
+
+
+def test_many_runs_share_the_machines_and_all_is_given_back():
+    """Several runs at once on one grid: what one of them has is not promised to another."""
+    text = SCENARIO.replace("tasks = 16", "tasks = 8").replace(
+        'strategy = "peercomp"', 'strategy = "peercomp"\nruns = 3\nevery = "5s"'
+    )
+    outcome = run_scenario(read_scenario(text.encode(), file="s.toml", beside=None), 1)
+    assert [run.state for run in outcome.runs] == ["succeeded"] * 3
+
+
+@pytest.mark.parametrize(
+    ("least_s", "last_s", "expected"),
+    [
+        (10.0, None, [11.0]),
+        (10.0, 5.0, [5.0]),
+        (10.0, 12.0, [11.0, 12.0]),
+        (10.0, 88.0, [11.0, 22.0, 44.0, 88.0]),
+    ],
+)
+def test_first_little_time_then_more_up_to_the_deadline(least_s, last_s, expected):
+    assert aheads_of(least_s, last_s) == pytest.approx(expected)
