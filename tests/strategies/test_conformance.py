@@ -39,8 +39,20 @@ class TestSurety(StrategyConformance):
     strategy = "surety"
 
 
+class TestChemical(StrategyConformance):
+    strategy = "chemical"
+
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
+
+
+class TestChemicalLevels(TestChemical):
+    settings = {"barriers": True}
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety])
+@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety, TestChemical, TestChemicalLevels])
 def test_many_seeds(suite):
     one = suite()
     for seed in range(2, 30):

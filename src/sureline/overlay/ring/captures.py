@@ -145,6 +145,15 @@ class Captures:
             if record.is_live and self._is_first(record.holders)
         ]
 
+    def free(self, key: bytes, now: float) -> bytes | None:
+        """The value of a molecule that nobody has taken, as far as is known here, and whose first
+        living holder this node is."""
+        record = self.registers.records.get(key)
+        if record is None or not record.is_live or not self._is_first(record.holders):
+            return None
+        taken = record.state.taker and now - record.since < self._base.settings.lease_s
+        return None if taken else record.state.value
+
     # Upkeep.
 
     def _is_first(self, holders: Contacts) -> bool:
