@@ -60,7 +60,7 @@ from sureline.workflow.model import Needs
 from sureline.workflow.shapes import upward_ranks
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId
+from sureline.world.protocol import AgentId, Message
 
 OUT_MAX = 128
 """Tasks of one run that are in the ring at a time."""
@@ -100,6 +100,11 @@ class Mailbox(Agent):
     def __init__(self, seat: Seat, entry: Entry) -> None:
         super().__init__(seat.me, seat.world)
         self._entry = entry
+
+    def receive(self, sender: AgentId, message: Message) -> None:
+        """As every agent; what holders say to an earlier process comes too early."""
+        if self._entry.begun:
+            super().receive(sender, message)
 
     @handles(Entered)
     def on_entered(self, sender: AgentId, said: Entered) -> None:
@@ -146,7 +151,7 @@ class Entry(Deciding):
         self._level_of: dict[int, int] = {}
         self._tenders: dict[int, AgentId] = {}
         self._doomed: set[int] = set()
-        self._is_over = False
+        self.begun = self._is_over = False
 
     @property
     def agent(self) -> Agent:
@@ -160,6 +165,7 @@ class Entry(Deciding):
         def estimated(found: EstimatesFound) -> None:
             self._takes_s = [one.mean_s for one in found.tasks]
             self._ranks_s = upward_ranks(engine.graph, self._takes_s)
+            self.begun = True
             if self._settings.barriers:
                 self._take_apart()
             go()
