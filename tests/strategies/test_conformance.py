@@ -48,11 +48,13 @@ class TestChemical(StrategyConformance):
 
 
 class TestChemicalLevels(TestChemical):
-    settings = {"barriers": True}
+    settings = {"barriers": "on"}
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety, TestChemical, TestChemicalLevels])
+@pytest.mark.parametrize(
+    "suite", [TestSpread, TestRandom, TestHeft, TestSurety, TestChemical, TestChemicalLevels]
+)
 def test_many_seeds(suite):
     one = suite()
     for seed in range(2, 30):

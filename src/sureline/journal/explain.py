@@ -121,6 +121,8 @@ class _Telling:
         for repair in case.repairs:
             sentence = in_words(repair)
             self._say(f"{sentence[0].upper()}{sentence[1:]}.")
+        for note in case.notes.values():
+            self._say(f"{note.strategy}: {note.said}.")
         if case.revoked:
             self._say(f"An earlier result of it in this run was given up: {case.revoked}.")
         return e

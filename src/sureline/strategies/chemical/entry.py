@@ -166,7 +166,7 @@ class Entry(Deciding):
             self._takes_s = [one.mean_s for one in found.tasks]
             self._ranks_s = upward_ranks(engine.graph, self._takes_s)
             self.begun = True
-            if self._settings.barriers:
+            if self._settings.barriers == "on":
                 self._take_apart()
             go()
 
@@ -188,9 +188,7 @@ class Entry(Deciding):
         self._level_of = {task: n for n, level in enumerate(self._levels) for task in level}
         missing = len(graph) - len(self._level_of)
         if missing:
-            self._engine.tell(
-                f"the rules put {missing} tasks into no level; they go alone"
-            )
+            self._engine.tell(f"the rules put {missing} tasks into no level; they go alone")
         for number, tasks in enumerate(self._levels):
             first = number == len(self._levels) - 1
             self._enter_level(number, tasks, ready=first)

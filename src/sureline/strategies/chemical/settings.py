@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -28,10 +28,8 @@ class Settings(msgspec.Struct, frozen=True):
     ] = "rank"
     barriers: Annotated[
         bool,
-        msgspec.Meta(
-            description="whether a level waits for the whole one before, as in the paper"
-        ),
-    ] = False
+        msgspec.Meta(description="whether a level waits for the whole one before, as in the paper"),
+    ] = "off"
 
     def __post_init__(self) -> None:
         book_of(self.rules, self.order)
