@@ -27,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True):
         ),
     ] = "rank"
     barriers: Annotated[
-        bool,
+        Literal["on", "off"],
         msgspec.Meta(description="whether a level waits for the whole one before, as in the paper"),
     ] = "off"
 
