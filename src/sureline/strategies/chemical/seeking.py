@@ -2,7 +2,7 @@
 
     captured -> asks the ring -> takes of a resource -> advises the writer -> used up
                     ^                |  nobody has it, or another was first
-                    `---- waits <----'  (short, jittered, longer each time)
+                    `---- waits <----'  (short, jittered)
 
 All of it under the lease of the captured molecule, which is renewed; if that is lost, another node
 has the task, and this one lets go.
@@ -40,10 +40,10 @@ from sureline.world.address import at, name_of, node_of
 from sureline.world.protocol import AgentId, Message, World
 
 CANDIDATES = 4
-WAIT_S = 1.5
+WAIT_S = 2.5
 """How long it waits at a busy resource, jittered, before it looks elsewhere ..."""
 PAUSE_S, PAUSE_MAX_S = 0.2, 3.0
-"""... after a pause that grows."""
+"""... after a pause, which grows while there is nobody to wait at."""
 SILENCE_S = 2.0
 """An owner or a writer who has not answered so long after he should have does not."""
 ADVISED_MAX = 5
@@ -81,7 +81,7 @@ class Seeking:
         self._but: dict[str, None] = dict.fromkeys(envelope.but)
         self._number = 0
         self._then: Callable[[Message | None], None] = lambda answer: None
-        self._tries = self._deaf = self._advised = 0
+        self._tries = self._alone = self._deaf = self._advised = 0
         self._owner, self._token = "", 0
         self._query = Query("load")
         self._others: tuple[str, ...] = ()
@@ -169,17 +169,19 @@ class Seeking:
             return
         if isinstance(answer, NotTaken):
             self._others = answer.others
+            self._alone = 0
         else:
             self._but[name_of(self._owner)] = None
         self._pause()
 
     def _pause(self) -> None:
-        """Short and jittered; longer each time."""
+        """Short and jittered."""
         if self._world.elapsed() - self._told_at > TELL_S:
             self._told_at = self._world.elapsed()
             said = f"{self._story()}; nothing is free"
             self._send(self._envelope.writer, Seeks(self._envelope.run, self.name, said))
-        pause_s = min(PAUSE_MAX_S, PAUSE_S * 1.5**self._tries)
+        pause_s = min(PAUSE_MAX_S, PAUSE_S * 1.5**self._alone)
+        self._alone += 1
         self._world.after(pause_s * self._world.random.uniform(0.5, 1.5), self.look)
 
     # -- advising the writer ---------------------------------------------------------------------
