@@ -6,6 +6,8 @@ say nothing, and go that way in the heavy proofs only.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from sureline.testing import StrategyConformance
@@ -48,7 +50,7 @@ class TestChemical(StrategyConformance):
 
 
 class TestChemicalLevels(TestChemical):
-    settings = {"barriers": "on"}
+    settings: ClassVar = {"barriers": "on"}
 
 
 @pytest.mark.soak

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 def reproduce(
     paper: Annotated[
-        Literal["surety", "peercomp"],
+        Literal["surety", "peercomp", "chemical"],
         Parameter(
             help="Which paper: surety is 'Scheduling Under Uncertainty', peercomp is 'Distributed "
-            "Scheduler of Workflows with Deadlines in a P2P Desktop Grid'."
+            "Scheduler of Workflows with Deadlines in a P2P Desktop Grid', chemical is "
+            "'Decentralised Multiple Workflow Scheduling via a Chemically-coordinated Shared "
+            "Space'."
         ),
     ],
     /,
@@ -32,15 +34,22 @@ def reproduce(
         int | None,
         Parameter(
             help="peercomp: simulated peers; 1000 if not given, which takes about half a minute. "
-            "A million take some seven minutes of one core, and 5 GB."
+            "A million take some seven minutes of one core, and 5 GB. chemical: the largest ring, "
+            "100000 if not given."
         ),
+    ] = None,
+    workflows: Annotated[
+        int | None, Parameter(help="chemical: the largest number of workflows at once; 1000.")
     ] = None,
     minutes: Annotated[
         float | None, Parameter(help="peercomp: simulated minutes under full load; 2.")
     ] = None,
-    seed: Annotated[int | None, Parameter(help="peercomp: the seed of all randomness; 0.")] = None,
+    seed: Annotated[
+        int | None, Parameter(help="peercomp, chemical: the seed of all randomness; 0.")
+    ] = None,
     html: Annotated[
-        Path | None, Parameter(help="peercomp: write tables and curves as a page to this file.")
+        Path | None,
+        Parameter(help="peercomp, chemical: write tables and curves as a page to this file."),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -48,10 +57,18 @@ def reproduce(
 
     Example: sureline reproduce surety
     """
+    if paper == "chemical":
+        if minutes is not None:
+            raise UserError("--minutes is for peercomp; leave it out")
+        return _chemical(nodes, workflows, seed, html, json)
+    if workflows is not None:
+        raise UserError("--workflows is for chemical; leave it out")
     if paper == "peercomp":
         return _peercomp(nodes, minutes, seed, html, json)
     if any(given is not None for given in (nodes, minutes, seed, html)):
-        raise UserError("--nodes, --minutes, --seed and --html are for peercomp; leave them out")
+        raise UserError(
+            "--nodes, --minutes, --seed and --html are for peercomp and chemical; leave them out"
+        )
     from sureline.experiments import surety_paper
 
     made = surety_paper.reproduce()
@@ -86,6 +103,32 @@ def _peercomp(
         for line in lines(made):
             console.say(line)
     return 1 if made.missed else 0
+
+
+def _chemical(
+    nodes: int | None, workflows: int | None, seed: int | None, html: Path | None, json: bool
+) -> int:
+    from sureline.experiments.chemical import reproduce as reproduced
+    from sureline.experiments.chemical_words import lines
+
+    nodes, workflows, seed = nodes or 100_000, workflows or 1_000, seed or 0
+    if not 100 <= nodes <= 1_000_000:
+        raise UserError(f"--nodes {nodes} is out of bounds; give 100 to 1,000,000")
+    if not 10 <= workflows <= 10_000:
+        raise UserError(f"--workflows {workflows} is out of bounds; give 10 to 10,000")
+    if not 0 <= seed < 1 << 30:
+        raise UserError(f"--seed {seed} is out of bounds; give 0 to {(1 << 30) - 1:,}")
+    made = reproduced(nodes, workflows, seed, _Progress().tell)
+    if html is not None:
+        from sureline.web.chemical import chemical_page
+
+        write_file(html, chemical_page(made), "--html")
+    if json:
+        console.print_json(made)
+    else:
+        for line in lines(made):
+            console.say(line)
+    return 1 if any(one.problems for one in made.crashes) else 0
 
 
 class _Progress:

@@ -11,7 +11,7 @@ from sureline.experiments.peercomp_words import lines
 
 WIDTH, HEIGHT, MARGIN = 460.0, 300.0, 44.0
 _COLOURS = ("#1f6feb", "#c2571a", "#2da44e", "#8250df", "#bf3989")
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark;--ink:#1d2430;--soft:#5c6675;--ground:#fff;--line:#d5dae2}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b5;--ground:#14181f;--line:#3a4453}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--ground);max-width:70rem;
@@ -36,7 +36,7 @@ def peercomp_page(made: Reproduced) -> str:
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">",
-        f"<title>peercomp: {made.nodes:,} peers</title><style>{_STYLE}</style></head><body>",
+        f"<title>peercomp: {made.nodes:,} peers</title><style>{STYLE}</style></head><body>",
         f"<h1>{escape(made.paper)}: {made.nodes:,} peers</h1>",
         "<h2>Fig. 6: time to place a workflow</h2>",
         '<div class="diagrams">',

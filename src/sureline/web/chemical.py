@@ -1,0 +1,113 @@
+"""Reproduced experiments on the chemically coordinated shared space as one HTML page that asks
+nothing of any network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+
+from sureline.experiments.chemical_result import Cell, Reproduced
+from sureline.experiments.chemical_words import lines
+from sureline.web.peercomp import HEIGHT, MARGIN, STYLE, WIDTH
+
+_COLOURS = ("#1f6feb", "#c2571a", "#2da44e", "#8250df", "#bf3989")
+_LEFT, _TOP = 64.0, 30.0
+Measure = Callable[[Cell], float]
+_FIGURES: tuple[tuple[str, Measure], ...] = (
+    ("Fig. 6: steps of a workflow", lambda cell: cell.mean_steps),
+    ("Fig. 7: messages", lambda cell: float(cell.messages)),
+    ("Fig. 8: messages per node", lambda cell: cell.messages_per_node),
+)
+
+
+def chemical_page(made: Reproduced) -> str:
+    """The three figures under both assumptions, the claims, and all that the command says."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'\">",
+        f"<title>chemical: {made.nodes:,} nodes</title><style>{STYLE}"
+        "td:first-child,td:nth-child(2){text-align:left}</style></head><body>",
+        f"<h1>{escape(made.paper)}</h1>",
+    ]
+    for exclusive in (False, True):
+        cells = [cell for cell in made.cells if cell.exclusive == exclusive]
+        parts.append(f"<h2>{'Exclusive capture' if exclusive else 'As the paper assumes'}</h2>")
+        parts.append('<div class="diagrams">')
+        parts += [_diagram(name, cells, of, logarithmic=n > 0) for n, (name, of) in _numbered()]
+        parts.append("</div>")
+    parts += [
+        "<h2>What the paper says</h2><table><tr><th>claim</th><th>ours</th><th></th></tr>",
+        *(
+            f"<tr><td>{escape(c.what)}</td><td>{escape(c.ours)}</td>"
+            f"<td>{escape(c.verdict)}</td></tr>"
+            for c in made.claims
+        ),
+        "</table><h2>All numbers</h2><pre>",
+        *(escape(line) for line in lines(made)),
+        "</pre></body></html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _numbered() -> Sequence[tuple[int, tuple[str, Measure]]]:
+    return list(enumerate(_FIGURES))
+
+
+def _diagram(name: str, cells: Sequence[Cell], of: Measure, *, logarithmic: bool) -> str:
+    """One curve for each number of workflows, over the nodes."""
+    low, high = min(c.nodes for c in cells), max(c.nodes for c in cells)
+    values = [max(of(cell), 1e-3) for cell in cells]
+    bottom = math.floor(math.log10(min(values))) if logarithmic else 0.0
+    top = math.ceil(math.log10(max(values))) if logarithmic else max(values) * 1.05
+
+    def x(nodes: int) -> float:
+        share = (math.log10(nodes) - math.log10(low)) / max(1e-9, math.log10(high / low))
+        return _LEFT + (WIDTH - _LEFT - 90) * share
+
+    def y(value: float) -> float:
+        shown = math.log10(max(value, 1e-3)) if logarithmic else value
+        share = (shown - bottom) / max(1e-9, top - bottom)
+        return HEIGHT - MARGIN - (HEIGHT - MARGIN - _TOP) * share
+
+    drawn = [
+        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" role="img">'
+        f"<title>{escape(name)}, over the number of nodes</title>"
+        f'<text x="{_LEFT:g}" y="16">{escape(name)}, by nodes</text>'
+        f'<path class="axis" d="M{_LEFT:g} {_TOP:g}V{HEIGHT - MARGIN:g}H{WIDTH - 90:g}" '
+        'fill="none"/>'
+    ]
+    for tick in _ticks(bottom, top, logarithmic=logarithmic):
+        drawn.append(f'<text x="4" y="{y(tick) + 4:.1f}">{_short(tick)}</text>')
+    for nodes in sorted({cell.nodes for cell in cells}):
+        drawn.append(f'<text x="{x(nodes) - 14:.1f}" y="{HEIGHT - 24:g}">{_short(nodes)}</text>')
+    for number, workflows in enumerate(sorted({cell.workflows for cell in cells})):
+        colour = _COLOURS[number % len(_COLOURS)]
+        those = [cell for cell in cells if cell.workflows == workflows]
+        points = " ".join(f"{x(cell.nodes):.1f},{y(of(cell)):.1f}" for cell in those)
+        drawn.append(f'<polyline class="curve" stroke="{colour}" points="{points}"/>')
+        drawn.append(
+            f'<text x="{WIDTH - 86:g}" y="{y(of(those[-1])) + 4 + 12 * _crowded(number):.1f}" '
+            f'style="fill:{colour}">{workflows:,} flows</text>'
+        )
+    return "".join([*drawn, "</svg>"])
+
+
+def _crowded(number: int) -> float:
+    """Labels of curves that end at one place are put apart a little."""
+    return (number - 1) * 0.9
+
+
+def _ticks(bottom: float, top: float, *, logarithmic: bool) -> list[float]:
+    if logarithmic:
+        return [10.0**power for power in range(int(bottom), int(top) + 1)]
+    return [top * step / 4 for step in range(5)]
+
+
+def _short(value: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
