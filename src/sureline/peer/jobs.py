@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from sureline.workflow.files import FileRecord
+from sureline.world.address import NO_NODE, Node
 from sureline.world.protocol import Fetched, Job, JobEvent, Wanted
 
 BLOB = "blob:"
@@ -140,7 +141,7 @@ class Blob(Wanted, frozen=True, tag="blob"):
 class FileReady(Fetched, frozen=True, tag="ready", omit_defaults=True):
     file: FileRecord
     """As it lies in this machine's store."""
-    source: str = ""
+    source: Node = NO_NODE
     """The node that it came from; '' if it was on this machine."""
 
 

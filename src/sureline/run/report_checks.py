@@ -14,6 +14,7 @@ import msgspec
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Attached, Finished
 from sureline.workflow.model import Task
+from sureline.world.address import PeerName
 
 ATTEMPTS_MAX = 1 << 31
 NUMBER_MAX = 1 << 62
@@ -30,7 +31,7 @@ def names_attempts(message: Attached) -> bool:
     return all(map(is_attempt, told))
 
 
-def made_sense_of(report: Finished, task: Task, peer: str) -> Finished:
+def made_sense_of(report: Finished, task: Task, peer: PeerName) -> Finished:
     """The report; if it makes no sense, one of a failure that says so."""
     fault = _fault(report.ended, task)
     if not fault:
