@@ -12,7 +12,7 @@ from chemical_net import ChemicalNet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sureline.overlay.ring import Limits
+from sureline.overlay.ring import ValueRange
 from sureline.run.options import Options
 from sureline.strategies import resolved
 from sureline.strategies.chemical.messages import GiveBack, NotTaken, Take, Taken, id_of
@@ -86,13 +86,13 @@ def test_the_query_is_the_condition_of_the_rule():
     task = task_molecule(graph_of([set()], needs), 0)
     assert needs_of(task) == needs
     limits = USUAL.limits(task, Random(1))
-    assert limits["cores"] == Limits(low=2.0) and limits["memory"] == Limits(low=4e9)
+    assert limits["cores"] == ValueRange(low=2.0) and limits["memory"] == ValueRange(low=4e9)
     other = usual_text("rules").replace("if cores >= c and", "if 2 * c < cores and load <= 0.5 and")
     other = other.replace("GPUS:gpus, ?more", "GPUS:gpus, LOAD:load, ?more")
     picky = book_of(other, "first")
     limits = picky.limits(task, Random(1))
-    assert limits["cores"] == Limits(low=4.0, low_open=True)
-    assert limits["load"] == Limits(high=0.5)
+    assert limits["cores"] == ValueRange(low=4.0, low_open=True)
+    assert limits["load"] == ValueRange(high=0.5)
 
 
 @pytest.mark.parametrize(("cores", "fits"), [(1.0, False), (2.0, True), (64.0, True)])

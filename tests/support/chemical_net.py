@@ -7,7 +7,7 @@ from ring_net import Net
 from sureline.overlay.ring import RingSettings
 from sureline.peer.capacity import Capacity
 from sureline.strategies.chemical import RING
-from sureline.strategies.chemical.holder import PART, Holder, wrapped
+from sureline.strategies.chemical.holder import PART, MoleculeHolder, wrapped
 from sureline.strategies.chemical.messages import (
     Answered,
     Deploy,
@@ -84,7 +84,7 @@ class ChemicalNet(Net):
     def __init__(self, seed, nodes, cores=1.0):
         super().__init__(seed, settings=SETTINGS)
         self.cores = cores
-        self.holders: dict[str, Holder] = {}
+        self.holders: dict[str, MoleculeHolder] = {}
         self.owners: dict[str, Owner] = {}
         self.sim.boot(WRITER, self._boot_writer)
         self.grow(nodes)
@@ -100,7 +100,7 @@ class ChemicalNet(Net):
 
         place = self.sim.place
         ring = Ring(at(node, RING), place(at(node, RING)), FEATURES, self.settings)
-        holder = Holder(at(node, PART), place(at(node, PART)), ring)
+        holder = MoleculeHolder(at(node, PART), place(at(node, PART)), ring)
         owner = Owner(
             at(node, RESOURCE), place(at(node, RESOURCE)), Bench(at(node, "peer"), self.cores)
         )

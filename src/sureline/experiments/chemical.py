@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sureline.experiments.chemical_agents import crashes, fig5, ranges
-from sureline.experiments.chemical_model import Model
-from sureline.experiments.chemical_result import TITLE, Cell, Claim, Fit, Range, Reproduced
+from sureline.experiments.chemical_model import PaperRing
+from sureline.experiments.chemical_result import TITLE, ChemicalCell, Claim, Fit, Range, Reproduced
 
 NODES = (100, 1_000, 10_000, 100_000)
 WORKFLOWS = (10, 100, 1_000)
@@ -36,15 +36,17 @@ def reproduce(nodes: int, workflows: int, seed: int, tell: Tell) -> Reproduced:
         for n in sizes:
             for w in counts:
                 tell(f"{n:,} nodes, {w:,} workflows{', exclusive capture' if exclusive else ''}")
-                cells.append(Model(n, w, seed, exclusive=exclusive).run())
+                cells.append(PaperRing(n, w, seed, exclusive=exclusive).run())
     middle, many = sizes[len(sizes) // 2], counts[len(counts) // 2]
     tell("with and without barriers")
     barriers = [
-        Model(n, many, seed, exclusive=exclusive, barriers=on).run()
+        PaperRing(n, many, seed, exclusive=exclusive, barriers=on).run()
         for n, exclusive in ((middle, False), (middle, True), (sizes[0], True))
         for on in (True, False)
     ]
-    balance = [Model(middle, many, seed, way=way).run() for way in ("pieces", "links", "anywhere")]
+    balance = [
+        PaperRing(middle, many, seed, way=way).run() for way in ("pieces", "links", "anywhere")
+    ]
     rings = []
     for n in RINGS:
         tell(f"a ring of {n} real agents")
@@ -71,7 +73,7 @@ def reproduce(nodes: int, workflows: int, seed: int, tell: Tell) -> Reproduced:
 # Growth.
 
 
-def fits(cells: Sequence[Cell]) -> list[Fit]:
+def fits(cells: Sequence[ChemicalCell]) -> list[Fit]:
     """Over the sizes of rings, with the largest number of workflows that there is."""
     found = []
     most = max(cell.workflows for cell in cells)
@@ -104,8 +106,10 @@ def _line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 # What the paper says.
 
 
-def claims(cells: Sequence[Cell], balance: Sequence[Cell], rings: Sequence[Range]) -> list[Claim]:
-    def cell(n: int, w: int, *, exclusive: bool) -> Cell:
+def claims(
+    cells: Sequence[ChemicalCell], balance: Sequence[ChemicalCell], rings: Sequence[Range]
+) -> list[Claim]:
+    def cell(n: int, w: int, *, exclusive: bool) -> ChemicalCell:
         wanted = (n, w, exclusive)
         return next(c for c in cells if (c.nodes, c.workflows, c.exclusive) == wanted)
 
@@ -170,7 +174,7 @@ def claims(cells: Sequence[Cell], balance: Sequence[Cell], rings: Sequence[Range
 Say = Callable[[str, str, bool | None], None]
 
 
-def _traffic(say: Say, small: Cell, large: Cell) -> None:
+def _traffic(say: Say, small: ChemicalCell, large: ChemicalCell) -> None:
     ratio = large.messages / small.messages
     say(
         "increasing the number of nodes does not impact the network significantly",

@@ -4,6 +4,7 @@ range queries on the ring, five tasks on four resources, and holders that are ki
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from statistics import fmean
 
@@ -11,16 +12,16 @@ import msgspec
 import numpy as np
 
 from sureline.chemistry import Molecule, Solution, parse_molecules, show
-from sureline.experiments.chemical_result import Crashed, Range, Step
+from sureline.experiments.chemical_result import Crashed, Range, Reacted
 from sureline.experiments.chemical_ring import make_ids, route
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.scenario_reader import read_scenario
-from sureline.overlay.ring import Feature, Limits, Query, Ring, RingSettings
-from sureline.overlay.ring.lookup import Lookup
+from sureline.overlay.ring import Feature, Query, Ring, RingSettings, ValueRange
+from sureline.overlay.ring.lookup import OwnerLookup
 from sureline.overlay.ring.places import SPACE
-from sureline.overlay.ring.ranges import Found
+from sureline.overlay.ring.ranges import MetasFound
 from sureline.strategies.chemical.rulebook import book_of, is_tagged
-from sureline.world.address import at
+from sureline.world.address import Node, at
 from sureline.world.simulated import Simulation
 
 QUERIES = 40
@@ -76,8 +77,8 @@ def _asked(nodes: int, seed: int, settings: RingSettings) -> tuple[float, int, f
     sim = Simulation(seed)
     rings: list[Ring] = []
 
-    def boot(number: int) -> None:
-        me = at(f"n{number}", "ring")
+    def boot(node: Node) -> None:
+        me = at(node, "ring")
         ring = Ring(me, sim.place(me), (_CPU,), settings)
         sim.join(ring)
         others = [other.me for other in rings]
@@ -85,7 +86,8 @@ def _asked(nodes: int, seed: int, settings: RingSettings) -> tuple[float, int, f
         rings.append(ring)
 
     for number in range(nodes):
-        sim.at(0.05 * number, lambda number=number: sim.boot(f"n{number}", lambda: boot(number)))
+        node = Node(f"n{number}")
+        sim.at(0.05 * number, partial(sim.boot, node, partial(boot, node)))
     sim.run(until=0.05 * nodes + 20.0)
     values = {ring.me: sim.random.random() for ring in rings}
     for ring in rings:
@@ -96,9 +98,9 @@ def _asked(nodes: int, seed: int, settings: RingSettings) -> tuple[float, int, f
 
     def ask() -> None:
         low = sim.random.uniform(0.0, 0.4)
-        wanted = Limits(low, low + sim.random.uniform(0.1, 0.5), high_open=True)
+        wanted = ValueRange(low, low + sim.random.uniform(0.1, 0.5), high_open=True)
 
-        def heard(found: Found) -> None:
+        def heard(found: MetasFound) -> None:
             nonlocal right
             scan = sorted((v, me) for me, v in values.items() if v in wanted)[:1]
             right += [meta.publisher for meta in found.metas] == [me for _, me in scan]
@@ -106,9 +108,9 @@ def _asked(nodes: int, seed: int, settings: RingSettings) -> tuple[float, int, f
 
         sim.random.choice(rings).find(Query("cpu", {"cpu": wanted}, most=1), heard)
 
-    def look_up() -> Lookup:
+    def look_up() -> OwnerLookup:
         asker = sim.random.choice(rings)
-        lookup = Lookup(asker.base, sim.random.randrange(SPACE), lambda owners: None)
+        lookup = OwnerLookup(asker.base, sim.random.randrange(SPACE), lambda owners: None)
         lookup.start()
         return lookup
 
@@ -126,13 +128,13 @@ _TASKS = {"A": 8, "B": 1, "C": 2, "D": 1, "E": 6}
 _RESOURCES = {"R1": 1, "R2": 2, "R3": 1, "R4": 4}
 
 
-def fig5(seed: int) -> list[Step]:
+def fig5(seed: int) -> list[Reacted]:
     """Workflow A has the tasks A, B and C, workflow B has D and E; there are four resources, and
     the last one that is left is too small for both that are left. Then larger ones come back."""
     book, random = book_of("", "first"), Random(seed)
     waiting = {name: _task(name, cores) for name, cores in _TASKS.items()}
     free = {name: _resource(name, cores) for name, cores in _RESOURCES.items()}
-    steps = [Step("five tasks, four resources", _shown(waiting, free))]
+    steps = [Reacted("five tasks, four resources", _shown(waiting, free))]
 
     def match(order: str) -> None:
         for name in order:
@@ -140,14 +142,14 @@ def fig5(seed: int) -> list[Step]:
             found = next((r for r in fitting if book.fits(waiting[name], free[r], random)), None)
             if found is not None:
                 del waiting[name], free[found]
-                steps.append(Step(f"TASK:{name}, RES:{found} -> DEPLOY", _shown(waiting, free)))
+                steps.append(Reacted(f"TASK:{name}, RES:{found} -> DEPLOY", _shown(waiting, free)))
             elif name in waiting:
-                steps.append(Step(f"TASK:{name} finds none, and waits", _shown(waiting, free)))
+                steps.append(Reacted(f"TASK:{name} finds none, and waits", _shown(waiting, free)))
 
     match("BCDAE")
     for name, cores in (("R5", 8), ("R2", 6)):
         free[name] = _resource(name, cores)
-        steps.append(Step(f"RES:{name} with {cores} cores is published", _shown(waiting, free)))
+        steps.append(Reacted(f"RES:{name} with {cores} cores is published", _shown(waiting, free)))
         match("AE")
     return steps
 

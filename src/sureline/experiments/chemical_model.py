@@ -20,7 +20,7 @@ from random import Random
 
 import numpy as np
 
-from sureline.experiments.chemical_result import Cell
+from sureline.experiments.chemical_result import ChemicalCell
 from sureline.experiments.chemical_ring import make_ids, owner_of, pieces, route
 
 SPACE = 1 << 64
@@ -32,7 +32,7 @@ LIMITS = (0.2, 1.0)
 """Tasks want a resource whose load is below something between these."""
 
 
-class Workflow:
+class PaperWorkflow:
     __slots__ = ("children", "done", "ended", "entry", "holders", "left", "levels", "missing")
 
     def __init__(self, random: Random, entry: int) -> None:
@@ -60,7 +60,7 @@ class Workflow:
         return sum(map(len, self.levels))
 
 
-class Model:
+class PaperRing:
     def __init__(
         self,
         nodes: int,
@@ -87,10 +87,11 @@ class Model:
         self._count = 0
         self._republishing = self._queries = self._query_messages = 0
         self._flows = [
-            Workflow(self._flows_random, self._random.randrange(nodes)) for _ in range(workflows)
+            PaperWorkflow(self._flows_random, self._random.randrange(nodes))
+            for _ in range(workflows)
         ]
 
-    def run(self) -> Cell:
+    def run(self) -> ChemicalCell:
         for flow in self._flows:
             self._enter(flow)
         while self._events:
@@ -99,7 +100,7 @@ class Model:
         load = self._load + np.cumsum(self._along[:-1])
         ends = [flow.ended for flow in self._flows]
         messages = int(load.sum())
-        return Cell(
+        return ChemicalCell(
             self._nodes,
             len(self._flows),
             self._exclusive,
@@ -133,7 +134,7 @@ class Model:
 
     # -- workflows -----------------------------------------------------------------------------
 
-    def _enter(self, flow: Workflow) -> None:
+    def _enter(self, flow: PaperWorkflow) -> None:
         if not self._barriers:
             for task in range(len(flow.levels[0])):
                 self._release(0, flow, 0, task, flow.entry)
@@ -143,16 +144,16 @@ class Model:
             if level == 0:
                 self._at(hops, lambda time: self._take_apart(time, flow, 0))
 
-    def _take_apart(self, time: int, flow: Workflow, level: int) -> None:
+    def _take_apart(self, time: int, flow: PaperWorkflow, level: int) -> None:
         for task in range(len(flow.levels[level])):
             self._release(time, flow, level, task, flow.holders[level])
 
-    def _release(self, time: int, flow: Workflow, level: int, task: int, start: int) -> None:
+    def _release(self, time: int, flow: PaperWorkflow, level: int, task: int, start: int) -> None:
         hops, holder = self._store(start)
         limit = self._random.uniform(*LIMITS)
         self._at(time + hops, lambda now: self._seek(now, flow, level, task, holder, limit, 0))
 
-    def _finished(self, time: int, flow: Workflow, level: int, task: int, holder: int) -> None:
+    def _finished(self, time: int, flow: PaperWorkflow, level: int, task: int, holder: int) -> None:
         flow.done += 1
         if not self._barriers:
             for child in flow.children.get((level, task), ()):
@@ -180,7 +181,7 @@ class Model:
     def _seek(
         self,
         time: int,
-        flow: Workflow,
+        flow: PaperWorkflow,
         level: int,
         task: int,
         holder: int,

@@ -7,7 +7,7 @@ import msgspec
 TITLE = "Decentralised Multiple Workflow Scheduling via a Chemically-coordinated Shared Space"
 
 
-class Cell(msgspec.Struct, frozen=True):
+class ChemicalCell(msgspec.Struct, frozen=True):
     """One simulation. Times are in steps, of which one is one hop."""
 
     nodes: int
@@ -59,7 +59,7 @@ class Claim(msgspec.Struct, frozen=True):
     verdict: str
 
 
-class Step(msgspec.Struct, frozen=True):
+class Reacted(msgspec.Struct, frozen=True):
     """One step of Fig. 5: what reacted, and what is left."""
 
     said: str
@@ -97,13 +97,13 @@ class Reproduced(msgspec.Struct, frozen=True):
     nodes: int
     workflows: int
     seed: int
-    cells: list[Cell]
+    cells: list[ChemicalCell]
     fits: list[Fit]
     claims: list[Claim]
-    fig5: list[Step]
-    barriers: list[Cell]
+    fig5: list[Reacted]
+    barriers: list[ChemicalCell]
     """The same workflows with and without, shared and exclusive."""
-    balance: list[Cell]
+    balance: list[ChemicalCell]
     ranges: list[Range]
     crashes: list[Crashed]
     cpu_s: float

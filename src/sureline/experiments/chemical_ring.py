@@ -22,7 +22,7 @@ Counts = NDArray[np.int64]
 def owner_of(ids: Ids, key: np.uint64) -> int:
     """The first node at or after a key."""
     found = np.searchsorted(ids, key)
-    return 0 if found == len(ids) else found
+    return 0 if found == len(ids) else int(found)
 
 
 @compiled

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from sureline.experiments.chemical_result import Cell, Reproduced
+from sureline.experiments.chemical_result import ChemicalCell, Reproduced
 from sureline.experiments.chemical_words import lines
 from sureline.web.peercomp import HEIGHT, MARGIN, STYLE, WIDTH
 
 _COLOURS = ("#1f6feb", "#c2571a", "#2da44e", "#8250df", "#bf3989")
 _LEFT, _TOP = 64.0, 30.0
-Measure = Callable[[Cell], float]
+Measure = Callable[[ChemicalCell], float]
 _FIGURES: tuple[tuple[str, Measure], ...] = (
     ("Fig. 6: steps of a workflow", lambda cell: cell.mean_steps),
     ("Fig. 7: messages", lambda cell: float(cell.messages)),
@@ -56,7 +56,7 @@ def _numbered() -> Sequence[tuple[int, tuple[str, Measure]]]:
     return list(enumerate(_FIGURES))
 
 
-def _diagram(name: str, cells: Sequence[Cell], of: Measure, *, logarithmic: bool) -> str:
+def _diagram(name: str, cells: Sequence[ChemicalCell], of: Measure, *, logarithmic: bool) -> str:
     """One curve for each number of workflows, over the nodes."""
     low, high = min(c.nodes for c in cells), max(c.nodes for c in cells)
     values = [max(of(cell), 1e-3) for cell in cells]

@@ -273,7 +273,7 @@ class Decree:
         if self._makers:
             self._go_to(0, self._makers, EMPTY)
         elif self.creates:
-            Lookup(self._base, int.from_bytes(self._key), self._make).start()
+            OwnerLookup(self._base, int.from_bytes(self._key), self._make).start()
         elif self._attempt == 0 and self._key in self._registers.records:
             self._locate(())
         else:

@@ -18,13 +18,13 @@ from sureline.overlay.membership import Member
 from sureline.overlay.ring import MESSAGES as RING_MESSAGES
 from sureline.overlay.ring import Ring, RingSettings
 from sureline.run.port import Host, Machine, NoSettings, Place, Seat, Strategy
-from sureline.strategies.chemical.entry import Entry
-from sureline.strategies.chemical.holder import PART, Holder
+from sureline.strategies.chemical.entry import WorkflowEntry
+from sureline.strategies.chemical.holder import PART, MoleculeHolder
 from sureline.strategies.chemical.messages import MESSAGES
 from sureline.strategies.chemical.molecules import FEATURES
 from sureline.strategies.chemical.owner import PART as RESOURCE
 from sureline.strategies.chemical.owner import Owner
-from sureline.strategies.chemical.settings import Settings
+from sureline.strategies.chemical.settings import ChemicalSettings
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
 
@@ -34,8 +34,8 @@ RING_SETTINGS = RingSettings(
 )
 
 
-def _entry(seat: Seat) -> Entry:
-    return Entry(seat)
+def _entry(seat: Seat) -> WorkflowEntry:
+    return WorkflowEntry(seat)
 
 
 def _engine(host: Host) -> Sequence[Agent]:
@@ -43,7 +43,7 @@ def _engine(host: Host) -> Sequence[Agent]:
     if not host.attending():
         return ()
     ring = Ring(at(host.node, RING), host.place(RING), FEATURES, RING_SETTINGS)
-    holder = Holder(at(host.node, PART), host.place(PART), ring)
+    holder = MoleculeHolder(at(host.node, PART), host.place(PART), ring)
 
     def hear(member: Member) -> None:
         if member.state == "alive" and member.node != host.node:
@@ -63,7 +63,7 @@ chemical = Strategy(
     summary="tasks and machines are molecules on a ring of all nodes; rules bring them together",
     paper="Decentralised Multiple Workflow Scheduling via a Chemically-coordinated Shared Space",
     where="grid",
-    settings=Settings,
+    settings=ChemicalSettings,
     messages=(*RING_MESSAGES, *MESSAGES),
     deciding=_entry,
     node=_engine,

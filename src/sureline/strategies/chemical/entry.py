@@ -55,7 +55,7 @@ from sureline.strategies.chemical.molecules import (
     without_dests,
 )
 from sureline.strategies.chemical.rulebook import book_of
-from sureline.strategies.chemical.settings import Settings
+from sureline.strategies.chemical.settings import ChemicalSettings
 from sureline.workflow.model import Needs
 from sureline.workflow.shapes import upward_ranks
 from sureline.world.address import at, node_of
@@ -94,10 +94,10 @@ class _Out(msgspec.Struct):
     noted_s: float = -NOTE_S
 
 
-class Mailbox(Agent):
+class _Mailbox(Agent):
     """Where holders speak to the run."""
 
-    def __init__(self, seat: Seat, entry: Entry) -> None:
+    def __init__(self, seat: Seat, entry: WorkflowEntry) -> None:
         super().__init__(seat.me, seat.world)
         self._entry = entry
 
@@ -127,15 +127,15 @@ class Mailbox(Agent):
         self._entry.tending(sender, said.level)
 
 
-class Entry(Deciding):
+class WorkflowEntry(Deciding):
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._world = seat.world
-        self._settings: Settings = seat.settings
+        self._settings: ChemicalSettings = seat.settings
         self._book = book_of(self._settings.rules, self._settings.order)
         usual = book_of("", self._settings.order).rules == self._book.rules
         self._digest = "" if usual else self._book.digest
-        self._mailbox = Mailbox(seat, self)
+        self._mailbox = _Mailbox(seat, self)
         self._books = Books(seat.run)
         self._gates: dict[PeerName, AgentId] = {}
         self._heap: list[tuple[float, int]] = []
@@ -354,13 +354,13 @@ class Entry(Deciding):
         task = engine.graph.index.get(said.task)
         if task is None or said.run != engine.run:
             return
-        claim = str(said.token).encode()
+        claim, peer = str(said.token).encode(), PeerName(said.peer)
         bound = any(one.claim == claim for one in engine.attempts_of(task))
-        if not bound and engine.wanted(task) and said.peer in engine.targets():
-            attempt = engine.bind(task, said.peer, claim)
+        if not bound and engine.wanted(task) and peer in engine.targets():
+            attempt = engine.bind(task, peer, claim)
             bound = attempt > 0
             if bound:
-                engine.note("deployed", said.said, task=task, attempt=attempt, peer=said.peer)
+                engine.note("deployed", said.said, task=task, attempt=attempt, peer=peer)
             else:
                 self._out.pop(task, None)  # it is told anew when it is ready
         elif task in self._out:

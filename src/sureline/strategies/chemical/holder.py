@@ -26,7 +26,7 @@ from sureline.strategies.chemical.messages import (
     Entered,
     Envelope,
     NotTaken,
-    Offers,
+    ResourceOffer,
     Taken,
     Tending,
     TheRules,
@@ -66,7 +66,7 @@ class _Level(msgspec.Struct):
     advancing: bool = False
 
 
-class Holder(Agent):
+class MoleculeHolder(Agent):
     def __init__(self, me: AgentId, world: World, ring: Ring) -> None:
         super().__init__(me, world)
         self.ring = ring
@@ -310,7 +310,7 @@ class Holder(Agent):
         if len(asked.value) <= self.ring.base.settings.value_bytes_max:
             self.ring.store(asked.key, asked.value, kept)
 
-    @handles(Offers)
-    def on_offers(self, sender: AgentId, said: Offers) -> None:
+    @handles(ResourceOffer)
+    def on_offers(self, sender: AgentId, said: ResourceOffer) -> None:
         if node_of(sender) == node_of(self.me):
             self.ring.publish(said.features)

@@ -53,14 +53,14 @@ def id_of(task: Molecule) -> str:
             return ""
 
 
-class Said(Message, frozen=True):
+class ChemicalMessage(Message, frozen=True):
     run: Text
 
 
 # The writer, to any node, and back.
 
 
-class Enter(Said, frozen=True, tag="chemical.enter"):
+class Enter(ChemicalMessage, frozen=True, tag="chemical.enter"):
     """Put this into the ring. Answered by Entered."""
 
     number: Count
@@ -68,17 +68,17 @@ class Enter(Said, frozen=True, tag="chemical.enter"):
     value: Value
 
 
-class Entered(Said, frozen=True, tag="chemical.entered"):
+class Entered(ChemicalMessage, frozen=True, tag="chemical.entered"):
     number: Count
     kept: bool
     """False if it is not there, or nobody knows."""
 
 
-class AskRules(Said, frozen=True, tag="chemical.ask-rules"):
+class AskRules(ChemicalMessage, frozen=True, tag="chemical.ask-rules"):
     """Which rules are these? Answered by TheRules."""
 
 
-class TheRules(Said, frozen=True, tag="chemical.the-rules"):
+class TheRules(ChemicalMessage, frozen=True, tag="chemical.the-rules"):
     rules: Rules
     order: Rules
 
@@ -86,7 +86,7 @@ class TheRules(Said, frozen=True, tag="chemical.the-rules"):
 # A task's holder and the writer.
 
 
-class Deploy(Said, frozen=True, tag="chemical.deploy"):
+class Deploy(ChemicalMessage, frozen=True, tag="chemical.deploy"):
     """Advice: bind the task there, where `token` holds a place for it. Answered by Answered."""
 
     number: Count
@@ -97,14 +97,14 @@ class Deploy(Said, frozen=True, tag="chemical.deploy"):
     """How it came to that, for people."""
 
 
-class Answered(Said, frozen=True, tag="chemical.answered"):
+class Answered(ChemicalMessage, frozen=True, tag="chemical.answered"):
     number: Count
     bound: bool
     over: bool
     """The task needs no place any more."""
 
 
-class Seeks(Said, frozen=True, tag="chemical.seeks"):
+class Seeks(ChemicalMessage, frozen=True, tag="chemical.seeks"):
     """A holder has the task and found no resource yet."""
 
     task: Text
@@ -114,13 +114,13 @@ class Seeks(Said, frozen=True, tag="chemical.seeks"):
 # A level's holder and the writer.
 
 
-class Tending(Said, frozen=True, tag="chemical.tending"):
+class Tending(ChemicalMessage, frozen=True, tag="chemical.tending"):
     """I have this level, which is running: which of its tasks are done? Answered by Done."""
 
     level: int
 
 
-class Done(Said, frozen=True, tag="chemical.done"):
+class Done(ChemicalMessage, frozen=True, tag="chemical.done"):
     level: int
     tasks: Tasks
 
@@ -128,7 +128,7 @@ class Done(Said, frozen=True, tag="chemical.done"):
 # A task's holder and the owner of a resource.
 
 
-class Take(Said, frozen=True, tag="chemical.take"):
+class Take(ChemicalMessage, frozen=True, tag="chemical.take"):
     """Give me so much of your resource, now or within `wait_s`; of several the lowest `key` is
     first. Answered by Taken or NotTaken."""
 
@@ -139,7 +139,7 @@ class Take(Said, frozen=True, tag="chemical.take"):
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)]
 
 
-class Taken(Said, frozen=True, tag="chemical.taken"):
+class Taken(ChemicalMessage, frozen=True, tag="chemical.taken"):
     """It is yours for a while, and for good once a Bind claims the token."""
 
     number: Count
@@ -148,17 +148,17 @@ class Taken(Said, frozen=True, tag="chemical.taken"):
     """Who else wanted it."""
 
 
-class NotTaken(Said, frozen=True, tag="chemical.not-taken"):
+class NotTaken(ChemicalMessage, frozen=True, tag="chemical.not-taken"):
     number: Count
     why: Text
     others: Texts = ()
 
 
-class GiveBack(Said, frozen=True, tag="chemical.give-back"):
+class GiveBack(ChemicalMessage, frozen=True, tag="chemical.give-back"):
     token: Count
 
 
-class Offers(Message, frozen=True, tag="chemical.offers"):
+class ResourceOffer(Message, frozen=True, tag="chemical.offers"):
     """What a machine has now, said to its own node; nothing if it takes nothing."""
 
     features: Features
@@ -167,5 +167,5 @@ class Offers(Message, frozen=True, tag="chemical.offers"):
 MESSAGES = (
     *(Enter, Entered, AskRules, TheRules),
     *(Deploy, Answered, Seeks, Tending, Done),
-    *(Take, Taken, NotTaken, GiveBack, Offers),
+    *(Take, Taken, NotTaken, GiveBack, ResourceOffer),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sureline.chemistry import Molecule, Solution, Symbol
 from sureline.overlay.kademlia.ids import key_of
-from sureline.overlay.ring import Feature, Limits, Query
+from sureline.overlay.ring import Feature, Query, ValueRange
 from sureline.workflow.model import Graph, Needs, kind_of
 
 FEATURES = (
@@ -90,27 +90,27 @@ def task_key(run: str, epoch: int, task: str, generation: int) -> bytes:
     return key_of(f"chemical {run} {epoch} task {generation} {task}")
 
 
-def free_query(limits: Mapping[str, Limits], needs: Needs, rank: str, highest: bool) -> Query:
+def free_query(limits: Mapping[str, ValueRange], needs: Needs, rank: str, highest: bool) -> Query:
     """Resources that have it now."""
-    tags = {f"tag.{tag}": Limits(low=float(count)) for tag, count in needs.tags}
+    tags = {f"tag.{tag}": ValueRange(low=float(count)) for tag, count in needs.tags}
     return Query(rank, {**limits, **tags}, highest)
 
 
 def busy_query(needs: Needs) -> Query:
     """Resources that are large enough, with the least to do."""
     wants = {
-        "all.cores": Limits(low=needs.cores),
-        "all.memory": Limits(low=float(needs.memory_bytes)),
-        "all.disk": Limits(low=float(needs.disk_bytes)),
-        "all.gpus": Limits(low=float(needs.gpus)),
+        "all.cores": ValueRange(low=needs.cores),
+        "all.memory": ValueRange(low=float(needs.memory_bytes)),
+        "all.disk": ValueRange(low=float(needs.disk_bytes)),
+        "all.gpus": ValueRange(low=float(needs.gpus)),
     }
-    tags = {f"tag.{tag}": Limits(low=0.0) for tag, _ in needs.tags}
+    tags = {f"tag.{tag}": ValueRange(low=0.0) for tag, _ in needs.tags}
     return Query("load", {**wants, **tags})
 
 
 def in_words(query: Query) -> str:
     """
-    >>> in_words(Query("load", {"cores": Limits(low=2.0), "memory": Limits(low=4e9)}))
+    >>> in_words(Query("load", {"cores": ValueRange(low=2.0), "memory": ValueRange(low=4e9)}))
     'cores >= 2 and memory >= 4 GB, lowest load first'
     """
     parts = []

@@ -20,7 +20,7 @@ from sureline.peer.admitting import Admitting, Key, Machine
 from sureline.peer.capacity import Ledger, is_possible
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Bind
-from sureline.strategies.chemical.messages import GiveBack, NotTaken, Offers, Take, Taken
+from sureline.strategies.chemical.messages import GiveBack, NotTaken, ResourceOffer, Take, Taken
 from sureline.workflow.model import Needs
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent, handles
@@ -170,7 +170,7 @@ class Owner(Agent, Admitting):
     def _publish(self) -> None:
         self._publishing = False
         features = {} if self._machine.leaving else self.features()
-        self.world.send(at(node_of(self.me), HOLDER), Offers(features))
+        self.world.send(at(node_of(self.me), HOLDER), ResourceOffer(features))
 
     def features(self) -> dict[str, float]:
         """What is free, what there is in all, and the share of the cores that is in use or waited

@@ -35,7 +35,7 @@ from sureline.chemistry.molecules import (
     TuplePattern,
     Variable,
 )
-from sureline.overlay.ring import Limits
+from sureline.overlay.ring import ValueRange
 
 FALLING_APART = ("level", "workflowDecomp")
 """The last two rules for a workflow, once those before them have nothing more to do."""
@@ -96,14 +96,14 @@ class Rulebook:
         made = self._small("mapTaskRes", [task, resource], random)
         return any(is_tagged(m, "DEPLOY") for m in made)
 
-    def limits(self, task: Molecule, random: Random) -> dict[str, Limits]:
+    def limits(self, task: Molecule, random: Random) -> dict[str, ValueRange]:
         """What the ring is asked for: by feature, which values will do."""
-        found: dict[str, Limits] = {}
+        found: dict[str, ValueRange] = {}
         for made in _react([self._asking], [task], random, _bounds()):
             match made:
                 case (Symbol("LIMIT"), Symbol(feature), str(sign), int() | float() as value):
                     name = feature.lower()
-                    found[name] = _narrowed(found.get(name, Limits()), sign, float(value))
+                    found[name] = _narrowed(found.get(name, ValueRange()), sign, float(value))
                 case _:
                     pass
         return found
@@ -228,11 +228,11 @@ def _names(of: Expression) -> set[str]:
     return {name for part in parts for name in _names(part)}
 
 
-def _narrowed(limits: Limits, sign: str, value: float) -> Limits:
+def _narrowed(limits: ValueRange, sign: str, value: float) -> ValueRange:
     low, high = limits.low, limits.high
     low_open, high_open = limits.low_open, limits.high_open
     if sign in (">", ">=", "==") and value >= low:
         low, low_open = value, sign == ">"
     if sign in ("<", "<=", "==") and value <= high:
         high, high_open = value, sign == "<"
-    return Limits(low, high, low_open, high_open)
+    return ValueRange(low, high, low_open, high_open)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sureline.chemistry import Molecule
 from sureline.overlay.ring import Captured, Meta, Query, Ring
-from sureline.overlay.ring.ranges import Found
+from sureline.overlay.ring.ranges import MetasFound
 from sureline.strategies.chemical.messages import (
     Answered,
     Deploy,
@@ -36,7 +36,7 @@ from sureline.strategies.chemical.molecules import (
 )
 from sureline.strategies.chemical.owner import PART as RESOURCE
 from sureline.strategies.chemical.rulebook import Rulebook
-from sureline.world.address import at, name_of, node_of
+from sureline.world.address import Node, at, name_of, node_of
 from sureline.world.protocol import AgentId, Message, World
 
 CANDIDATES = 4
@@ -82,7 +82,7 @@ class Seeking:
         self._number = 0
         self._then: Callable[[Message | None], None] = lambda answer: None
         self._tries = self._alone = self._deaf = self._advised = 0
-        self._owner, self._token = "", 0
+        self._owner, self._token = bench.ring.me, 0
         self._query = Query("load")
         self._others: tuple[str, ...] = ()
         self._would_do = 0
@@ -120,12 +120,12 @@ class Seeking:
         self._query = free_query(limits, self._needs, rank, highest)
         self._find(self._query, self._found)
 
-    def _find(self, query: Query, then: Callable[[Found], None]) -> None:
+    def _find(self, query: Query, then: Callable[[MetasFound], None]) -> None:
         most = CANDIDATES + len(self._but)
         limited = Query(query.rank, query.wants, query.highest, most)
         self._ring.find(limited, lambda found: None if self._ended else then(found))
 
-    def _found(self, found: Found) -> None:
+    def _found(self, found: MetasFound) -> None:
         fitting = [meta for meta in found.metas if self._may(meta) and self._fits(meta.features)]
         self._would_do = len(fitting)
         if fitting:
@@ -133,7 +133,7 @@ class Seeking:
         else:
             self._find(busy_query(self._needs), self._found_busy)
 
-    def _found_busy(self, found: Found) -> None:
+    def _found_busy(self, found: MetasFound) -> None:
         """None has it now: wait at one of those with the least to do."""
         large = [meta for meta in found.metas if self._may(meta)]
         if large:
@@ -150,7 +150,7 @@ class Seeking:
 
     # -- taking of a resource --------------------------------------------------------------------
 
-    def _take(self, node: str) -> None:
+    def _take(self, node: Node) -> None:
         self._owner = at(node, RESOURCE)
         wait_s = WAIT_S * self._world.random.uniform(0.5, 1.5)
         key = self._envelope.keys.get(self.name, 0.0)

@@ -9,7 +9,7 @@ import msgspec
 from sureline.strategies.chemical.rulebook import ORDERS, book_of
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ChemicalSettings(msgspec.Struct, frozen=True):
     """`rules` and a file given as `order` are the texts themselves by the time they come here."""
 
     rules: Annotated[
