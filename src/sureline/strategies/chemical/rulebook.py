@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
-from random import Random
+from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
@@ -36,6 +36,9 @@ from sureline.chemistry.molecules import (
     Variable,
 )
 from sureline.overlay.ring import ValueRange
+
+if TYPE_CHECKING:
+    from random import Random  # the type; numbers come from the world
 
 FALLING_APART = ("level", "workflowDecomp")
 """The last two rules for a workflow, once those before them have nothing more to do."""
