@@ -16,7 +16,14 @@ import numpy as np
 
 from sureline.experiments.chemical_agents import crashes, fig5, ranges
 from sureline.experiments.chemical_model import PaperRing
-from sureline.experiments.chemical_result import TITLE, ChemicalCell, Claim, Fit, Range, Reproduced
+from sureline.experiments.chemical_result import (
+    TITLE,
+    ChemicalCell,
+    ChemicalReproduced,
+    Claim,
+    Fit,
+    Range,
+)
 
 NODES = (100, 1_000, 10_000, 100_000)
 WORKFLOWS = (10, 100, 1_000)
@@ -27,7 +34,7 @@ STRAIGHT = 0.95
 Tell = Callable[[str], None]
 
 
-def reproduce(nodes: int, workflows: int, seed: int, tell: Tell) -> Reproduced:
+def reproduce(nodes: int, workflows: int, seed: int, tell: Tell) -> ChemicalReproduced:
     began_s = time.process_time()
     sizes = [n for n in NODES if n < nodes] + [nodes]
     counts = [w for w in WORKFLOWS if w < workflows] + [workflows]
@@ -53,7 +60,7 @@ def reproduce(nodes: int, workflows: int, seed: int, tell: Tell) -> Reproduced:
         rings.append(ranges(n, seed))
     tell("machines that are killed")
     crashed = crashes(seed)
-    return Reproduced(
+    return ChemicalReproduced(
         TITLE,
         nodes,
         workflows,

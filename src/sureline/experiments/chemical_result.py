@@ -92,7 +92,7 @@ class Crashed(msgspec.Struct, frozen=True):
     """Of all that is checked of a run: each task committed once, outputs right, ..."""
 
 
-class Reproduced(msgspec.Struct, frozen=True):
+class ChemicalReproduced(msgspec.Struct, frozen=True):
     paper: str
     nodes: int
     workflows: int

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sureline.experiments.chemical_result import Reproduced
+from sureline.experiments.chemical_result import ChemicalReproduced
 
 _WAYS = {"pieces": "log n pieces, as the paper assumes", "links": "from neighbour to neighbour",
          "anywhere": "from any place in the range on"}  # fmt: skip
 
 
-def lines(made: Reproduced) -> Iterator[str]:
+def lines(made: ChemicalReproduced) -> Iterator[str]:
     yield f"{made.paper}: to {made.nodes:,} nodes and {made.workflows:,} workflows"
     yield "Figs. 6 to 8 (steps of a workflow, mean and last; messages, per task, per node):"
     for exclusive in (False, True):
@@ -37,7 +37,7 @@ def lines(made: Reproduced) -> Iterator[str]:
     yield f"{made.cpu_s:.0f} s of computing"
 
 
-def _beyond(made: Reproduced) -> Iterator[str]:
+def _beyond(made: ChemicalReproduced) -> Iterator[str]:
     yield "What barriers between levels waste:"
     for on, off in zip(made.barriers[::2], made.barriers[1::2], strict=True):
         word = "exclusive capture" if on.exclusive else "as the paper assumes"

@@ -1,18 +1,20 @@
-"""Reproduced experiments on the chemically coordinated shared space as one HTML page that asks
+"""ChemicalReproduced experiments on the chemically coordinated shared space as one HTML page that asks
 nothing of any network."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from sureline.experiments.chemical_result import ChemicalCell, Reproduced
+from sureline.experiments.chemical_result import ChemicalCell, ChemicalReproduced
 from sureline.experiments.chemical_words import lines
 from sureline.web.peercomp import HEIGHT, MARGIN, STYLE, WIDTH
 
 _COLOURS = ("#1f6feb", "#c2571a", "#2da44e", "#8250df", "#bf3989")
 _LEFT, _TOP = 64.0, 30.0
+_SHOWN = 360.0
+"""As wide as three of them fit beside each other."""
 Measure = Callable[[ChemicalCell], float]
 _FIGURES: tuple[tuple[str, Measure], ...] = (
     ("Fig. 6: steps of a workflow", lambda cell: cell.mean_steps),
@@ -21,7 +23,7 @@ _FIGURES: tuple[tuple[str, Measure], ...] = (
 )
 
 
-def chemical_page(made: Reproduced) -> str:
+def chemical_page(made: ChemicalReproduced) -> str:
     """The three figures under both assumptions, the claims, and all that the command says."""
     parts = [
         "<!doctype html>",
@@ -73,7 +75,7 @@ def _diagram(name: str, cells: Sequence[ChemicalCell], of: Measure, *, logarithm
         return HEIGHT - MARGIN - (HEIGHT - MARGIN - _TOP) * share
 
     drawn = [
-        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" role="img">'
+        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{_SHOWN:g}" role="img">'
         f"<title>{escape(name)}, over the number of nodes</title>"
         f'<text x="{_LEFT:g}" y="16">{escape(name)}, by nodes</text>'
         f'<path class="axis" d="M{_LEFT:g} {_TOP:g}V{HEIGHT - MARGIN:g}H{WIDTH - 90:g}" '
@@ -83,27 +85,31 @@ def _diagram(name: str, cells: Sequence[ChemicalCell], of: Measure, *, logarithm
         drawn.append(f'<text x="4" y="{y(tick) + 4:.1f}">{_short(tick)}</text>')
     for nodes in sorted({cell.nodes for cell in cells}):
         drawn.append(f'<text x="{x(nodes) - 14:.1f}" y="{HEIGHT - 24:g}">{_short(nodes)}</text>')
+    ends: list[tuple[float, str, str]] = []
     for number, workflows in enumerate(sorted({cell.workflows for cell in cells})):
         colour = _COLOURS[number % len(_COLOURS)]
         those = [cell for cell in cells if cell.workflows == workflows]
         points = " ".join(f"{x(cell.nodes):.1f},{y(of(cell)):.1f}" for cell in those)
         drawn.append(f'<polyline class="curve" stroke="{colour}" points="{points}"/>')
-        drawn.append(
-            f'<text x="{WIDTH - 86:g}" y="{y(of(those[-1])) + 4 + 12 * _crowded(number):.1f}" '
-            f'style="fill:{colour}">{workflows:,} flows</text>'
-        )
-    return "".join([*drawn, "</svg>"])
+        ends.append((y(of(those[-1])), colour, f"{workflows:,} flows"))
+    return "".join([*drawn, *_labels(ends), "</svg>"])
 
 
-def _crowded(number: int) -> float:
-    """Labels of curves that end at one place are put apart a little."""
-    return (number - 1) * 0.9
+def _labels(ends: Sequence[tuple[float, str, str]]) -> Iterator[str]:
+    """Beside the ends of their curves, from the lowest up, none over another."""
+    lowest = HEIGHT
+    for y, colour, text in sorted(ends, reverse=True):
+        lowest = min(y + 4, lowest - 14)
+        yield f'<text x="{WIDTH - 86:g}" y="{lowest:.1f}" style="fill:{colour}">{text}</text>'
 
 
 def _ticks(bottom: float, top: float, *, logarithmic: bool) -> list[float]:
     if logarithmic:
         return [10.0**power for power in range(int(bottom), int(top) + 1)]
-    return [top * step / 4 for step in range(5)]
+    rough = top / 4
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * times for times in (1, 2, 5, 10) if size * times >= rough)
+    return [step * number for number in range(int(top / step) + 1)]
 
 
 def _short(value: float) -> str:
