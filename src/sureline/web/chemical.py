@@ -1,4 +1,4 @@
-"""ChemicalReproduced experiments on the chemically coordinated shared space as one HTML page that asks
+"""Reproduced experiments on the chemically coordinated shared space as one HTML page that asks
 nothing of any network."""
 
 from __future__ import annotations
