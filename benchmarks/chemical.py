@@ -2,7 +2,7 @@
 
     python benchmarks/chemical.py [--machines 20] [--seeds 1]
 
-Prints JSON: for each case and strategy the mean and the last makespan (virtual seconds), messages in
+Prints JSON: for each case and strategy the mean and last makespan (virtual seconds), messages in
 all and per task, the busiest node's, and each by that of `spread`. Everything is virtual, so the
 machine's load does not matter.
 """

@@ -33,7 +33,7 @@ name: squares
 tasks:
   part:
     for: {i: [1, 2, 3]}
-    run: sleep 1; echo {{i}} > part.{{i}}
+    run: sleep 15; echo {{i}} > part.{{i}}
     outputs: ["part.{{i}}"]
   square:
     for: {i: [1, 2, 3]}
@@ -54,14 +54,17 @@ def test_many_workflows_finish_while_holders_and_resources_are_killed(tmp_path, 
         lab.where.mkdir()
         start(lab)
         places = [tmp_path / f"flow{number}" for number in range(WORKFLOWS)]
-        drivers = [drive(lab, number, place, barriers) for number, place in enumerate(places)]
+        drivers: list[subprocess.Popen[bytes]] = []
         try:
+            for number, place in enumerate(places):
+                drivers.append(drive(lab, number, place, barriers))
+                wait_for(lambda place=place: events_of(place), "a run to be open", every_s=0.2)
             wait_for(lambda: done(places) >= WORKFLOWS, "some tasks to be done")
             for number in range(1, KILLED + 1):
                 lab.peers[f"p{number * (PEERS // (KILLED + 1))}"].kill()
             codes = [driver.wait(PATIENCE_S) for driver in drivers]
         finally:
-            for driver, place in zip(drivers, places, strict=True):
+            for driver, place in zip(drivers, places, strict=False):
                 driver.kill()
                 orphans.kill(f"{os.path.abspath(place / '.sureline')}:", prefix=True)
         told = [(place / "driver.err").read_text()[-500:] for place in places]

@@ -39,11 +39,12 @@ from sureline.strategies.chemical.rulebook import Rulebook
 from sureline.world.address import Node, at, name_of, node_of
 from sureline.world.protocol import AgentId, Message, World
 
-CANDIDATES = 4
-WAIT_S = 2.5
-"""How long it waits at a busy resource, jittered, before it looks elsewhere ..."""
+CANDIDATES = 8
+WAIT_S, WAIT_FREE_S = 2.5, 0.2
+"""How long it waits at a busy resource, or at one that seemed to be free, before it looks elsewhere
+..."""
 PAUSE_S, PAUSE_MAX_S = 0.2, 3.0
-"""... after a pause, which grows while there is nobody to wait at."""
+"""... after a pause, which grows while there is nobody to wait at. All are jittered."""
 SILENCE_S = 2.0
 """An owner or a writer who has not answered so long after he should have does not."""
 ADVISED_MAX = 5
@@ -129,7 +130,9 @@ class Seeking:
         fitting = [meta for meta in found.metas if self._may(meta) and self._fits(meta.features)]
         self._would_do = len(fitting)
         if fitting:
-            self._take(node_of(fitting[0].publisher))
+            best = fitting[0].features[self._query.rank]
+            equal = [meta for meta in fitting if meta.features[self._query.rank] == best]
+            self._take(node_of(self._world.random.choice(equal).publisher), WAIT_FREE_S)
         else:
             self._find(busy_query(self._needs), self._found_busy)
 
@@ -137,7 +140,7 @@ class Seeking:
         """None has it now: wait at one of those with the least to do."""
         large = [meta for meta in found.metas if self._may(meta)]
         if large:
-            self._take(node_of(self._world.random.choice(large).publisher))
+            self._take(node_of(self._world.random.choice(large).publisher), WAIT_S)
         else:
             self._pause()
 
@@ -150,9 +153,9 @@ class Seeking:
 
     # -- taking of a resource --------------------------------------------------------------------
 
-    def _take(self, node: Node) -> None:
+    def _take(self, node: Node, patience_s: float) -> None:
         self._owner = at(node, RESOURCE)
-        wait_s = WAIT_S * self._world.random.uniform(0.5, 1.5)
+        wait_s = patience_s * self._world.random.uniform(0.5, 1.5)
         key = self._envelope.keys.get(self.name, 0.0)
         self._ask(
             self._owner,
