@@ -30,7 +30,6 @@ from sureline.workflow.model import Call, Graph, Pause
 
 WORTH_TELLING_S = 0.1
 """Shorter waits need no reason."""
-NOTES_TOLD = 3
 CHAINS_TOLD = 3
 
 
@@ -119,8 +118,11 @@ class _Telling:
             "cancelled": self._cancelled,
         }[e.state]
         tell()
-        for sentence in [in_words(repair) for repair in case.repairs] + case.noted[-NOTES_TOLD:]:
-            self._say(f"{sentence[:1].upper()}{sentence[1:]}.")
+        for repair in case.repairs:
+            sentence = in_words(repair)
+            self._say(f"{sentence[0].upper()}{sentence[1:]}.")
+        for note in case.notes.values():
+            self._say(f"{note.strategy}: {note.said}.")
         if case.revoked:
             self._say(f"An earlier result of it in this run was given up: {case.revoked}.")
         return e
