@@ -1,4 +1,4 @@
-"""Values from other machines: data comes through, and nothing is called that was not meant to be."""
+"""Values from other machines: data comes through, and nothing is called that must not be."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import collections
 import datetime
 import decimal
 import enum
+import functools
 import os
 import pathlib
 import pickle
@@ -164,36 +165,39 @@ class Reduced:
         return self._as
 
 
+def named_by(*pid: str) -> bytes:
+    return pickle.dumps(pid, 0)[:-1] + pickle.BINPERSID
+
+
 def own(thing: Any) -> bytes:
     """The opcodes that name one of the user's own things."""
-    key = f"main:{thing.__qualname__}"
-    return pickle.dumps(("code", key, "d"), 0)[:-1] + pickle.BINPERSID
+    return named_by("code", f"main:{thing.__qualname__}", "d")
 
+
+CALLED_WITH_1 = b"(I1\nt" + pickle.REDUCE
 
 FORGED = {
     "system": pickle.dumps(Reduced(os.system, "touch effect")),
     "popen": pickle.dumps(Reduced(subprocess.Popen, ["touch", "effect"])),
     "eval": pickle.dumps(Reduced(eval, "effect(1)")),
     "import": pickle.dumps(Reduced(__import__, "antigravity")),
-    "getattr": pickle.dumps(Reduced(getattr, os, "system")) if False else pickle.dumps(
-        Reduced(getattr, Reduced(__import__, "os"), "system")
-    ),
-    "partial": pickle.dumps(Reduced(__import__("functools").partial, print)),
-    "own function": own(effect) + b"(I1\nt" + pickle.REDUCE + b".",
-    "own class": own(Called) + b"(I1\nt" + pickle.REDUCE + b".",
+    "getattr": pickle.dumps(Reduced(getattr, Reduced(__import__, "os"), "system")),
+    "partial": pickle.dumps(Reduced(functools.partial, print)),
+    "own function": own(effect) + CALLED_WITH_1 + b".",
+    "own class": own(Called) + CALLED_WITH_1 + b".",
     "own class of old": b"(" + own(Called) + b"I1\n" + pickle.OBJ + b".",
     "change a class": own(Point) + b"}S'x'\nI1\ns" + pickle.BUILD + b".",
-    "change a member": own(Colour) + b"(I1\nt" + pickle.REDUCE + b"}S'_value_'\nI5\ns" + pickle.BUILD + b".",
+    "change a member": own(Colour) + CALLED_WITH_1 + b"}S'_value_'\nI5\ns" + pickle.BUILD + b".",
     "fill an object": own(Point) + b")" + pickle.NEWOBJ + b"I1\na.",
-    "through the script": pickle.dumps(("code", "main:os.system", "d"), 0)[:-1] + pickle.BINPERSID + b"(S'true'\nt" + pickle.REDUCE + b".",
-    "through a module": pickle.dumps(("from", "antigravity", "fly", "d"), 0)[:-1] + pickle.BINPERSID + b".",
-    "module's module": pickle.dumps(("from", __name__, "os.system", "d"), 0)[:-1] + pickle.BINPERSID + b".",
+    "through the script": named_by("code", "main:os.system", "d") + CALLED_WITH_1 + b".",
+    "through a module": named_by("from", "antigravity", "fly", "d") + b".",
+    "a module's module": named_by("from", __name__, "os.system", "d") + b".",
     "extension": pickle.EXT1 + b"\x01.",
     "factory": pickle.dumps(Reduced(collections.defaultdict, print)),
     "exit": pickle.dumps(Reduced(SystemExit, 3)),
     "nonsense": b"\x80\x05]q.",
     "empty": b"",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FORGED)

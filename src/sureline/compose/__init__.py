@@ -8,6 +8,7 @@ from another process. `session` is one process's work on one run, `parts` the ad
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,13 +36,16 @@ from sureline.journal.store import Journal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
 from sureline.peer.removing import remove_tree
+from sureline.peer.store import BlobStore
 from sureline.run.options import Options
 from sureline.workflow.check import check_needs
+from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 
 __all__ = [
     "HOME",
+    "bring_result",
     "Outcome",
     "Watcher",
     "cancel_run",
@@ -155,6 +159,23 @@ def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher 
         graph = Graph.from_bytes(journal.graph(run))
         with place_explained(journal), telling_replaced(journal.directory, watcher):
             return _session(journal, run, graph, directory, machine, watcher).drive()
+
+
+def bring_result(home: Path, run: str, peer: str, file: FileRecord) -> None:
+    """Fetch a call's long result, which stayed on the grid where it was made, into a directory's
+    store. Raises SurelineError if nobody has it any more."""
+    with Journal.open(home, create=False, read_only=True) as journal:
+        grid = grid_of(journal, run)
+    if grid:
+        from sureline.compose.driving import bring  # the network takes a while to load
+
+        in_own_thread(lambda: bring(grid, home, file))
+    if not grid or not os.path.exists(BlobStore(home).blob_path(file.digest)):
+        made = f" (it was made on {peer})" if peer else ""
+        raise SurelineError(
+            f"the result {file.path.rpartition('/')[2]} of run {run} is not here any more{made}; "
+            "run the workflow again"
+        )
 
 
 def cancel_run(directory: Path, selector: str, *, drain: bool, wait: bool) -> tuple[str, str]:

@@ -7,6 +7,7 @@ only writer. It is a guest of the grid; peers come and go as the membership says
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
-from sureline.compose.node import Node, grid_loop, guest_suffix
+from sureline.compose.node import Node, grid_loop, guest_suffix, open_node
 from sureline.compose.parts import Fetcher
 from sureline.compose.parts import Recorder as JournalRecorder
 from sureline.compose.reuse import reusable
@@ -31,6 +32,7 @@ from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import Runner
 from sureline.peer.store import BlobStore
+from sureline.peer.travelling import store_calls
 from sureline.run.copies import next_epoch
 from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
@@ -47,6 +49,19 @@ UNBOUNDED = 1 << 62
 
 class TakenOverError(SurelineError):
     """Another process has taken the run over."""
+
+
+def bring(grid: str, home: Path, file: FileRecord) -> None:
+    """Fetch one file of a grid into the store of a directory, as a guest; nothing if nobody has
+    it."""
+
+    async def fetch() -> None:
+        with contextlib.suppress(FetchError):
+            async with open_node(grid, FileCache(home, UNBOUNDED)) as node:
+                await node.files.fetch(file)
+
+    with grid_loop() as loop:
+        loop.run(fetch())
 
 
 class InputsElsewhere:
@@ -154,6 +169,7 @@ class GridSession(Session):
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         cache = FileCache(root, UNBOUNDED)
         store = BlobStore(root, self._directory)
+        store_calls(self._graph, store)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
         here = Fetcher(loop, self._directory, self._journal, writer, store, runner, foresight)
         inputs = InputsElsewhere(loop, here, self._directory, self._journal, self._run)

@@ -9,7 +9,8 @@ machine instead, which builds data and calls nothing but what is named in one ta
   that was never an object be taken for one);
 - instances of the user's own classes, as pickle makes them: `__new__`, then their attributes, or
   their `__setstate__`. A class is called itself only if it is an exception or an enumeration, or
-  has a `__reduce__` of its own. Functions and classes of the user's may be held, and are not called.
+  has a `__reduce__` of its own. Functions and classes of the user's may be held, and are
+  not called.
 
 All else is refused, naming it. What this does not stop: a result that is false, or very large.
 """
@@ -29,8 +30,9 @@ import sys
 import types
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from sureline.peer import careful_arrays
 from sureline.peer.calls import CallFailedError, RemoteTraceback
 from sureline.peer.reach import found, is_own
 from sureline.workflow.mistakes import SurelineError
@@ -59,14 +61,16 @@ _CALLED: dict[tuple[str, str], Any] = {
     ("array", "_array_reconstructor"): array._array_reconstructor,  # type: ignore[attr-defined]  # not in its stub
 }  # fmt: skip
 """What may be called: nothing of it has effects, whatever it is called with."""
-_NUMPY = ("numpy._core.multiarray", "numpy.core.multiarray")
 _MADE_BY_NEW = (uuid.UUID, types.SimpleNamespace)
 
 
-class _Machine(pickle._Unpickler):  # type: ignore[misc,name-defined]  # the one written in Python
+class _Machine(pickle._Unpickler):
     """The interpreter's own reader of pickles, with every step that calls something replaced."""
 
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]  # as above
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, data: Any, buffers: Iterable[Any], named: Named, modules: Collection[str]):
         super().__init__(io.BytesIO(data), buffers=buffers)
@@ -91,7 +95,7 @@ class _Machine(pickle._Unpickler):  # type: ignore[misc,name-defined]  # the one
         elif (module, name) == ("collections", "defaultdict"):
             thing = _defaultdict
         elif module.startswith("numpy"):
-            thing = _of_numpy(module, name)
+            thing = careful_arrays.found(module, name)
         elif (module, name) == ("sureline.peer.calls", "CallFailedError"):
             thing = CallFailedError
         if thing is None:
@@ -172,7 +176,8 @@ class _Machine(pickle._Unpickler):  # type: ignore[misc,name-defined]  # the one
             raise UnsafeValueError(f"it would change a {_name(type(thing))}")
         if type(thing).__module__.partition(".")[0] == "numpy":
             self.stack.pop()
-            _check_numpy(thing, state)
+            if not careful_arrays.is_true(thing, state):
+                raise UnsafeValueError("it holds an array that is not what it says")
             thing.__setstate__(state)
             return
         pickle._Unpickler.load_build(self)  # type: ignore[attr-defined]  # as above
@@ -238,9 +243,7 @@ class _NamesSomethingError(Exception):
     pass
 
 
-def load(
-    pickled: Any, buffers: Iterable[Any], named: Named, modules: Collection[str] = ()
-) -> Any:
+def load(pickled: Any, buffers: Iterable[Any], named: Named, modules: Collection[str] = ()) -> Any:
     """The value. `named` knows the user's classes by their keys, `modules` are those of the user's
     own that may be imported for it. Raises UnsafeValueError for anything that is more than data."""
     buffers = list(buffers)
@@ -263,7 +266,7 @@ def load_error(data: bytes, named: Named, modules: Collection[str] = ()) -> Base
     trace = ""
     try:
         inner, trace = load(data, (), named, modules)
-        error = load(inner, (), named, modules)
+        error: Any = load(inner, (), named, modules)
         if not isinstance(error, Exception) or not isinstance(trace, str):
             raise UnsafeValueError("it is no exception")
     except SurelineError as why:
@@ -290,7 +293,7 @@ def named_here(key: str, known: Mapping[str, tuple[object, str]]) -> object:
 
 
 def _callables() -> list[Any]:
-    return [*_CALLED.values(), _member, _defaultdict, _array, _array_of, _scalar, _dtype, CallFailedError]  # fmt: skip
+    return [*_CALLED.values(), _member, _defaultdict, CallFailedError, *careful_arrays.CALLED]
 
 
 def _rebuilds_itself(cls: Any) -> bool:
@@ -318,92 +321,3 @@ def _exception(name: str) -> type | None:
 
 def _name(thing: Any) -> str:
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing))}"
-
-
-# -- numpy -----------------------------------------------------------------------------------------
-
-
-def _of_numpy(module: str, name: str) -> Any:
-    import numpy as np
-
-    if module == "numpy":
-        return {"ndarray": np.ndarray, "dtype": _dtype}.get(name)
-    if module in _NUMPY:
-        return {"_reconstruct": _array, "scalar": _scalar}.get(name)
-    return _array_of if (module.endswith(".numeric"), name) == (True, "_frombuffer") else None
-
-
-def _array(cls: Any, shape: Any, kind: Any) -> Any:
-    import numpy as np
-
-    if cls is not np.ndarray:
-        raise UnsafeValueError(f"it would make a {_name(cls)}")
-    return np.ndarray((0,), np.dtype("b"))
-
-
-def _array_of(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> Any:
-    import numpy as np
-
-    if not isinstance(dtype, np.dtype) or dtype.hasobject or order not in ("C", "F", "K"):
-        raise UnsafeValueError("it holds an array of no known kind")
-    flat = np.frombuffer(data, dtype=dtype)
-    if order == "K" and axes is not None:
-        return flat.reshape(shape, order="C").transpose(axes)
-    return flat.reshape(shape, order=order)
-
-
-def _scalar(dtype: Any, data: Any = b"") -> Any:
-    import numpy as np
-
-    if not isinstance(dtype, np.dtype) or dtype.hasobject or not isinstance(data, bytes):
-        raise UnsafeValueError("it holds a number of no known kind")
-    return np.frombuffer(data, dtype=dtype, count=1)[0]
-
-
-def _dtype(kind: Any, align: Any = False, copy: Any = False) -> Any:
-    import numpy as np
-
-    if not isinstance(kind, str):
-        raise UnsafeValueError("it holds an array of no known kind")
-    return np.dtype(kind, align=bool(align), copy=True)
-
-
-def _check_numpy(thing: Any, state: Any) -> None:
-    import numpy as np
-
-    fine = False
-    if type(thing) is np.ndarray and len(state) == 5:
-        _, shape, dtype, _, data = state
-        if isinstance(dtype, np.dtype) and isinstance(shape, tuple):
-            plain = isinstance(data, bytes) and not dtype.hasobject
-            fine = plain or (isinstance(data, list) and dtype == np.dtype("O"))
-    elif isinstance(thing, np.dtype):
-        fine = bool(_true_dtype(thing, state).__reduce__()[2] == state)  # type: ignore[index]  # a tuple
-    if not fine:
-        raise UnsafeValueError("it holds an array that is not what it says")
-
-
-def _true_dtype(thing: Any, state: tuple[Any, ...]) -> Any:
-    """The description that a state means, made by numpy itself."""
-    import numpy as np
-
-    _, order, part, names, fields, size, _, flags = state[:8]
-    if names is not None:
-        formats = [fields[name][0] for name in names]
-        made: dict[str, Any] = {
-            "names": list(names),
-            "formats": formats,
-            "offsets": [fields[name][1] for name in names],
-            "itemsize": size,
-        }
-        if any(len(fields[name]) > 2 for name in names):
-            made["titles"] = [fields[name][2] if len(fields[name]) > 2 else None for name in names]
-        return np.dtype(made, align=bool(flags & 0x80))
-    if part is not None:
-        return np.dtype((part[0], part[1]))
-    if thing.kind in "mM" and len(state) > 8:
-        unit, step, _, _ = state[8][1]
-        unit = unit.decode() if isinstance(unit, bytes) else unit
-        word = "" if unit == "generic" else f"[{step}{unit}]"
-        return np.dtype(f"{thing.kind}8{word}").newbyteorder(order)
-    return thing.newbyteorder(order)

@@ -81,6 +81,11 @@ class Describer:
         )
         return Described(call, names, inputs)
 
+    def modules(self) -> list[str]:
+        """The user's own modules that any of the calls reaches."""
+        parts = {part for reached in self.reached.values() for part in reached}
+        return sorted(part[7:] for part in parts if part.startswith("module "))
+
     def store(self, store: BlobStore) -> None:
         """Put the large data of all calls into a store, unless it is there."""
         self._spool.store(store)

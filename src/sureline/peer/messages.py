@@ -139,6 +139,8 @@ class Refused(Attempt, frozen=True, omit_defaults=True, tag="peer.refused"):
     reason: str
     missing: tuple[str, ...] = ()
     """Digests of inputs that could not be had from the sources named."""
+    unfit: bool = False
+    """Nothing will change about that: it is not to be asked again to run this task."""
 
 
 class Attached(Message, frozen=True, tag="peer.attached"):

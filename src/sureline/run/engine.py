@@ -23,7 +23,7 @@ attempts (`attempts`), keeping in contact with targets (`contact`), what becomes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -69,6 +69,7 @@ from sureline.run.port import Bound, Deciding, Ending, Over, Target
 from sureline.run.report_checks import is_attempt, made_sense_of
 from sureline.run.staging import Staging
 from sureline.run.states import OPEN, State, Tasks
+from sureline.run.unfit import Unfit
 from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
@@ -81,6 +82,8 @@ RETRY_DELAY_MAX_S = 300.0
 AGAIN_MAX_S = 30.0
 REFUSALS_MAX = 5
 """Refusals of a task before it fails, beyond one for each target."""
+UNFIT_MAX = 3
+"""Refusals of a task before it fails, if all targets that are there are unfit for it."""
 LOSSES_MAX = 10
 LACKS_MAX = 8
 """How often a target may fail to get a task's inputs before the task fails."""
@@ -139,7 +142,7 @@ class RunEngine(Agent):
         self._tasks = Tasks(graph)
         self._tasks.attempt = [past.attempts.get(t.name, 0) for t in graph.tasks]
         self._urgency = urgencies(graph)
-        self._known = Known(graph)
+        self._known = Known(graph, here=self._here, trust=options.trust)
         self._attempts = Attempts()
         self._contact = Contact(world, run, epoch, self._attempts, self, self._name)
         self._fleet = self._contact.fleet
@@ -174,6 +177,7 @@ class RunEngine(Agent):
             on_missing=self._cannot_stage,
             settled=self.settled,
         )
+        self._unfit = Unfit(self._known)
         self._keys: dict[int, str] = {}
         """Of the tasks that are staged."""
         self._early: dict[int, tuple[AgentId, Finished]] = {}
@@ -318,6 +322,7 @@ class RunEngine(Agent):
             peer_joined(self.world.now(), target.name, target.capacity, target.site, node)
         )
         if not self._here:
+            self._unfit.forget(target.name)  # it may be another one now
             self._unparked(self._binds.unpark_all())
             self._delivery.look_again()
 
@@ -398,6 +403,11 @@ class RunEngine(Agent):
 
     def _queue_now(self, task: int) -> None:
         self._tasks.move(task, State.QUEUED)
+        hopeless = self._unfit.hopeless(task, self._fleet.attached())
+        if hopeless:
+            most = UNFIT_MAX
+            self._count_refusal(task, self._tasks.attempt[task], hopeless, most)
+            return
         self._deciding.ready(task)
 
     def _unparked(self, tasks: list[int]) -> None:
@@ -469,6 +479,7 @@ class RunEngine(Agent):
         attempt = self._tasks.attempt[task] + 1
         bind = self._binds.make(task, attempt, claim, ahead=ahead)
         if bind is None:
+            self._delivery.bring(self.graph.parents[task])
             return 0
         reason = "" if self._here else too_long(bind)
         if reason:
@@ -551,20 +562,30 @@ class RunEngine(Agent):
             return
         self._close(bound, "refused", message)
         self._attempts.note_over(bound.target, bound.task, bound.attempt)
-        self._was_refused(bound.task, message)
+        if message.unfit and self._unfit.note(bound.task, bound.target, message.reason):
+            if self._is_left_with_none(bound.task):
+                self._queue(bound.task)
+        else:
+            self._was_refused(bound.task, message)
         self.settled()
 
     def _was_refused(self, task: int, message: Refused) -> None:
-        if not self._is_left_with_none(task):
-            return
-        counts = self._tasks.lacks if message.missing else self._tasks.refusals
+        if message.missing:
+            self._delivery.bring(self.graph.parents[task])
+        if self._is_left_with_none(task):
+            most = LACKS_MAX if message.missing else REFUSALS_MAX + len(self._fleet.all())
+            self._count_refusal(task, message.attempt, message.reason, most, bool(message.missing))
+
+    def _count_refusal(
+        self, task: int, attempt: int, reason: str, most: int, lacks: bool = False
+    ) -> None:
+        counts = self._tasks.lacks if lacks else self._tasks.refusals
         counts[task] += 1
-        most = LACKS_MAX if message.missing else REFUSALS_MAX + len(self._fleet.all())
         if counts[task] >= most:
-            self._fail(task, TaskEnded(0.0, "", "failed", message.attempt, reason=message.reason))
+            self._fail(task, TaskEnded(0.0, "", "failed", attempt, reason=reason))
             return
         delay_s = min(AGAIN_MAX_S, 0.25 * 2 ** counts[task])
-        self._retry_after(task, message.attempt, delay_s, message.reason)
+        self._retry_after(task, attempt, delay_s, reason)
 
     @handles(Finished)
     def on_finished(self, sender: AgentId, message: Finished) -> None:
@@ -617,6 +638,7 @@ class RunEngine(Agent):
             message,
             self._known.inputs(task) if good else (),
             self._keys.pop(task, "") if good else "",
+            foreign=not self._here,
         )
 
     def _commit(self, task: int, ended: TaskEnded) -> None:
@@ -831,7 +853,10 @@ class RunEngine(Agent):
     def held(self, task: int) -> Mapping[PeerName, int]:
         if self._here:
             return {}
-        return self._delivery.holders.bytes_on(self._known.inputs(task))
+        return self._delivery.holders.bytes_on(self._known.reads(task))
+
+    def unfit(self, task: int) -> Collection[PeerName]:
+        return self._unfit.of(task)
 
     def when_attached(self, wait_s: float, action: Action) -> None:
         self._contact.when_whole(wait_s, action)

@@ -13,10 +13,13 @@ import msgspec
 
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Attached, Finished
-from sureline.workflow.model import Task
+from sureline.workflow.files import result_path
+from sureline.workflow.model import Call, Task
 
 ATTEMPTS_MAX = 1 << 31
 NUMBER_MAX = 1 << 62
+RESULT_BYTES_MAX = 64 << 10
+ERROR_BYTES_MAX = 1 << 20
 
 
 def is_attempt(number: int) -> bool:
@@ -47,6 +50,14 @@ def _fault(ended: JobEnded, task: Task) -> str:
         return "numbers out of range"
     if not all(0 <= file.size < NUMBER_MAX for file in ended.outputs):
         return "files of no size"
-    if ended.outcome == "succeeded" and {f.path for f in ended.outputs} != set(task.outputs):
+    made = {file.path for file in ended.outputs}
+    if isinstance(task.action, Call):
+        if ended.outcome == "succeeded" and ended.result is None:
+            return "" if made == {result_path(task.name)} else "no result"
+        if len(ended.result or b"") > RESULT_BYTES_MAX or len(ended.error or b"") > ERROR_BYTES_MAX:
+            return "a result that should have been a file"
+    elif ended.result is not None or ended.error is not None:
+        return "a value, of a command"
+    if ended.outcome == "succeeded" and made != set(task.outputs):
         return "other outputs than the task has"
     return ""

@@ -269,8 +269,11 @@ class Heft(Deciding):
     ) -> Planned | None:
         graph, needs = self._engine.graph, self._needs(task)
         held = self._engine.held(task) if task in self._ready else {}
+        unfit = self._engine.unfit(task)
         found: Planned | None = None
         for name, gap in gaps.items():
+            if name in unfit:
+                continue
             ready_at = now
             for parent in graph.parents[task]:
                 end, where = done_at.get(parent, (now, name))
