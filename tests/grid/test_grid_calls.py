@@ -85,7 +85,7 @@ def test_code_arguments_and_results_travel_by_content(lab: GridLab, where: Path)
         where,
         """
 def look(array, kept):
-    assert not os.path.exists("script.py") and not os.path.exists("data/other.txt")
+    assert os.path.exists("script.py") and not os.path.exists("data/other.txt")
     return Found(Path("data/in.txt").read_text(), Colour.RED, float(array.sum()) + kept.x)
 
 flow = Workflow("calls")

@@ -15,10 +15,19 @@ from sureline.journal.errors import (
     JournalError,
     NoJournalError,
 )
-from sureline.journal.events import RunEnded, Submitted, TaskEnded, TaskReady, TaskRevoked
+from sureline.journal.events import (
+    Grown,
+    RunEnded,
+    Submitted,
+    TaskEnded,
+    TaskReady,
+    TaskRevoked,
+)
 from sureline.journal.store import Journal, Request, slug
+from sureline.journal.views import RunView
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
+from sureline.workflow.model import Graph, Pause, Task
 
 _processes = multiprocessing.get_context("spawn")
 
@@ -37,6 +46,26 @@ def test_a_new_run_can_be_read_back_by_another_process_connection(
         (entry,) = other.events(run)
         assert isinstance(entry.event, Submitted)
         assert (entry.origin, entry.sequence) == ("writer.0", 1)
+
+
+def test_a_graph_that_grew_is_read_as_it_is_now_here_and_in_a_copy(
+    journal: Journal, tmp_path: Path
+) -> None:
+    before = Graph("g", [Task("a", Pause(1.0))])
+    after = Graph("g", [*before.tasks, Task("b", Pause(1.0), after=("a",))])
+    run = journal.create_run("g", before.to_bytes(), lambda r: Submitted(1.0, r, "g", 1))
+    writer = take(journal, run)
+    writer.record(Grown(2.0, 1, after.growth(before)))
+    writer.record(succeeded("b"))
+    writer.close()
+    with Journal.open(tmp_path / "copy") as copy:
+        copy.merge(run, journal.graph(run), list(journal.events(run)))
+        for one in (journal, copy):
+            assert one.workflow(run).tasks == after.tasks
+            assert one.graph(run) == before.to_bytes() == one.workflow(run).created
+            assert (one.summary(run).total, one.summary(run).succeeded) == (2, 1)
+    view = RunView.of((entry.event for entry in journal.events(run)), after.index)
+    assert (view.counts.total, view.tasks["a"].state) == (2, "waiting")
 
 
 def test_runs_are_listed_newest_last(journal: Journal) -> None:

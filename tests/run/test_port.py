@@ -11,12 +11,12 @@ from grid_scenario import HOME, GridRun
 from toy_grid import ToyGrid
 from toy_world import ToyWorld
 
-from sureline.journal.events import RunEnded, TaskBound, TaskEnded, TaskReady
+from sureline.journal.events import Grown, RunEnded, TaskBound, TaskEnded, TaskReady, with_growth
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.messages import Bind
 from sureline.run.engine import Hearers, RunEngine
-from sureline.run.options import Options
+from sureline.run.options import Options, Past
 from sureline.run.port import Bound, Over, Target
 from sureline.run.states import FOLLOWS, State, Tasks
 from sureline.strategies.embedded import Embedded
@@ -76,7 +76,7 @@ class Holding(Embedded):
 
 
 class OnMachine:
-    def __init__(self, graph, deciding):
+    def __init__(self, graph, deciding, options=None, past=None):
         self.world = ToyWorld()
         self.ends: list[RunEnded] = []
         self.engine = RunEngine(
@@ -84,9 +84,10 @@ class OnMachine:
             self.world.place("writer"),
             "run-1",
             graph,
-            Options(),
+            options or Options(),
             deciding,
             Hearers(self.ends.append),
+            past=past,
         )
         self.world.join(self.engine)
         self.world.join(PeerAgent("here", self.world.place("here"), HERE))
@@ -130,6 +131,42 @@ def test_tasks_that_appear_during_a_run_are_told_become_ready_and_commit(when_s)
     assert ready.index("after") > ready.index("t1")
 
 
+def test_a_run_with_a_deadline_watches_over_what_appears():
+    deciding = Holding()
+    lab = OnMachine(chain(2), deciding, Options(deadline_at=1e9))
+    lab.world.after(0.5, lambda: lab.engine.grow(grown(chain(2))))
+    deciding.go()
+    lab.world.run()
+    assert [end.state for end in lab.ends] == ["succeeded"]
+    assert len(lab.of(TaskEnded)) == 4
+
+
+def test_a_run_goes_on_with_what_it_has_grown_by():
+    deciding = Holding()
+    lab = OnMachine(chain(2), deciding)
+    lab.world.after(0.5, lambda: lab.engine.grow(grown(chain(2))))
+    deciding.go()
+    lab.world.run()
+    events = lab.world.records
+    graph = with_growth(chain(2), events)
+    assert [t.name for t in graph.tasks] == ["t0", "t1", "after", "apart"]
+    assert graph.created == chain(2).to_bytes(), "keepers have it as it was"
+    done = {e.task: e for e in events if isinstance(e, TaskEnded) and e.task in ("t0", "after")}
+    again = OnMachine(graph, Holding(), past=Past(committed=done, attempts={"t0": 1}))
+    again.engine._deciding.go()
+    again.world.run()
+    assert [end.state for end in again.ends] == ["succeeded"]
+    assert {e.task for e in again.of(TaskEnded)} == {"t1", "apart"}
+
+
+def test_what_is_added_at_once_is_bounded():
+    lab = OnMachine(chain(1), Holding())
+    many = Graph("c", [*chain(1).tasks, *(task(f"more{'x' * 100}{n}") for n in range(3000))])
+    with pytest.raises(ValueError, match="at a time"):
+        lab.engine.grow(many)
+    assert not lab.of(Grown)
+
+
 def test_what_appears_before_the_beginning_waits_for_it():
     deciding = Holding()
     lab = OnMachine(chain(2), deciding)
@@ -143,7 +180,7 @@ def test_what_appears_before_the_beginning_waits_for_it():
 
 def test_tasks_that_were_there_cannot_be_changed():
     lab = OnMachine(chain(2), Holding())
-    with pytest.raises(AssertionError, match="only added"):
+    with pytest.raises(ValueError, match="keeps its tasks"):
         lab.engine.grow(Graph("c", [task("other"), *chain(2).tasks[1:]]))
 
 

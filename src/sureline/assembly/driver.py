@@ -100,7 +100,7 @@ class RunDriver:
             place(me),
             run,
             charge.epoch,
-            charge.graph.to_bytes(),
+            charge.graph.created,
             recorded,
             self.writer.taken_over,
         )

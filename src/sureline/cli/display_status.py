@@ -21,12 +21,11 @@ from sureline.forecast.follow import Forecaster, kinds_of
 from sureline.forecast.machines import Machines
 from sureline.forecast.progress import Tracker
 from sureline.forecast.result import Forecast, describe
-from sureline.journal.events import CancelAsked
+from sureline.journal.events import CancelAsked, Grown
 from sureline.journal.locks import Holder, RunLock, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import RunView
 from sureline.journal.words import counted
-from sureline.workflow.model import Graph
 
 FAILURES_SHOWN = 5
 
@@ -41,7 +40,7 @@ class Standing:
         self._journal = journal
         self._update = update
         self.run = run
-        self.graph = Graph.from_bytes(journal.graph(run))
+        self.graph = journal.workflow(run)
         self.view = RunView.of((), self.graph.index)
         self._tracker = Tracker(self.graph)
         self._history = journal.durations(kinds_of(self.graph))
@@ -62,6 +61,8 @@ class Standing:
         self.driver = holder(work) if self.alive else None
         for entry in self._journal.events(self.run, after=self._position):
             self._position = entry.position
+            if isinstance(entry.event, Grown):
+                self._grow(entry.event)
             self.view.apply(entry.event)
             self._tracker.apply(entry.event)
             self._machines.apply(entry.event)
@@ -69,6 +70,14 @@ class Standing:
                 self._drain = entry.event.drain
         self.now = time.time()
         return before != (self._position, self.alive)
+
+    def _grow(self, event: Grown) -> None:
+        if len(self.graph) >= self.view.total + event.tasks:
+            return  # it was read as it is now
+        self.graph = self.graph.grown(event.growth)
+        self.view.add_tasks(self.graph.index)
+        self._tracker.grow(self.graph)
+        self._forecaster = None
 
     @property
     def state(self) -> str:

@@ -151,13 +151,12 @@ def _record(selector: str, where: Path, grid: str | None) -> Record:
     from sureline.journal.locks import RunLock
     from sureline.journal.select import select
     from sureline.web.record import Record
-    from sureline.workflow.model import Graph
 
     with run_journal(where, grid, selector) as (journal, _):
         name = select(selector, journal.runs()).run
         # Asked before reading: a run that ends meanwhile has told so in its events.
         alive = RunLock.held_elsewhere(journal.work_directory(name))
-        described = Graph.from_bytes(journal.graph(name))
+        described = journal.workflow(name)
         events = (entry.event for entry in journal.events(name))
         return Record.of(described, events, alive=alive, now=time.time())
 

@@ -209,9 +209,8 @@ def show(
 
 def _view(journal: Journal, run: str) -> RunView:
     from sureline.journal.views import RunView
-    from sureline.workflow.model import Graph
 
-    names = [task.name for task in Graph.from_bytes(journal.graph(run)).tasks]
+    names = [task.name for task in journal.workflow(run).tasks]
     view = RunView.of((entry.event for entry in journal.events(run)), names)
     if view.ended_state is not None:
         # In a run that is over nothing waits any more; `counts` says the same.

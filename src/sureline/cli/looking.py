@@ -140,11 +140,10 @@ def _find(journal: Journal, first: str, second: str | None) -> tuple[str, str, G
     import difflib
 
     from sureline.journal.select import select
-    from sureline.workflow.model import Graph
 
     task = first if second is None else second
     run = select(_selector(first, second), journal.runs()).run
-    graph = Graph.from_bytes(journal.graph(run))
+    graph = journal.workflow(run)
     if task not in graph.index:
         near = difflib.get_close_matches(task, list(graph.index)[:50_000], 3, cutoff=0.5)
         hint = f"is it {', '.join(near)}?" if near else "'sureline show --tasks' lists them"
@@ -160,7 +159,6 @@ def _earlier(journal: Journal, run: str, name: str, task: str) -> Made | None:
     """What the task's newest result in an earlier run of the same workflow was made of."""
     from sureline.journal.events import COMMITS, TaskEnded
     from sureline.journal.explain_reuse import made_in
-    from sureline.workflow.model import Graph
 
     runs = journal.runs()
     before = runs[: next(k for k, one in enumerate(runs) if one.run == run)]
@@ -168,7 +166,7 @@ def _earlier(journal: Journal, run: str, name: str, task: str) -> Made | None:
     for earlier in alike[: -EARLIER_RUNS_MAX - 1 : -1]:
         ends = (entry.event for entry in journal.events(earlier, task=task))
         if any(isinstance(e, TaskEnded) and e.outcome in COMMITS for e in ends):
-            graph = Graph.from_bytes(journal.graph(earlier))
+            graph = journal.workflow(earlier)
             events = (entry.event for entry in journal.events(earlier))
             return made_in(earlier, graph, events, task)
     return None

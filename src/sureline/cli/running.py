@@ -121,11 +121,10 @@ def _chosen(where: Path, selector: str) -> str:
     from sureline.compose import HOME
     from sureline.journal.select import select_to_resume
     from sureline.journal.store import Journal
-    from sureline.workflow.model import Graph
 
     with Journal.open(where / HOME, create=False, read_only=True) as journal:
         one = select_to_resume(selector, journal.runs())
-        graph = Graph.from_bytes(journal.graph(one.run))
+        graph = journal.workflow(one.run)
     why = _changed(graph, where, one.created)
     if why:
         console.note(

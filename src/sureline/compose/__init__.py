@@ -156,7 +156,7 @@ def resume_run(
 def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher | None) -> Outcome:
     with Journal.open(directory / HOME, create=False) as journal:
         run = select_to_resume(selector, journal.runs()).run
-        graph = Graph.from_bytes(journal.graph(run))
+        graph = journal.workflow(run)
         with place_explained(journal), telling_replaced(journal.directory, watcher):
             return _session(journal, run, graph, directory, machine, watcher).drive()
 

@@ -56,7 +56,7 @@ def _of_nobody(paths: set[str], journal: Journal) -> set[str]:
     for one in reversed(journal.runs()):
         if not paths:
             break
-        earlier = Graph.from_bytes(journal.graph(one.run))
+        earlier = journal.workflow(one.run)
         if paths.isdisjoint(earlier.producer):
             continue
         made = {path for name in journal.committed(one.run) for path in earlier.task(name).outputs}

@@ -20,7 +20,15 @@ from sureline.assembly.node import GridNode
 from sureline.experiments.distributions import Distribution
 from sureline.experiments.machine_journal import entries, epoch_of, past_of, write_now
 from sureline.experiments.outcome import RunResult
-from sureline.journal.events import AnyEvent, Noted, Opened, RunEnded, Submitted, decode
+from sureline.journal.events import (
+    AnyEvent,
+    Noted,
+    Opened,
+    RunEnded,
+    Submitted,
+    decode,
+    with_growth,
+)
 from sureline.journal.export import export_entries
 from sureline.journal.store import Entry
 from sureline.journal.views import RunView
@@ -263,5 +271,6 @@ class _Standby:
         if self._misses < MISSES:
             self.later()
         else:
-            graph = Graph.from_bytes(self._copy.graph)
+            events = [entry.event for entry in self._read]
+            graph = with_growth(Graph.from_bytes(self._copy.graph), events)
             self._driver.take_over(self._node, self._read, graph, self._met)

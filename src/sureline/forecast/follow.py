@@ -48,7 +48,7 @@ class Forecaster:
         run: str = "",
         projection: Projection = "linear",
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self._machine = machine
         self._history = history
         self._run = run
@@ -111,7 +111,7 @@ class Forecaster:
         from sureline.forecast.finish import open_tasks
         from sureline.forecast.sources import sources_of
 
-        progress = progress or untouched(self._graph, 0.0)
+        progress = progress or untouched(self.graph, 0.0)
         with self._lock:
             shape, durations = self._modelled(progress)
             observations = {
@@ -149,7 +149,7 @@ class Forecaster:
         from sureline.forecast.speeds import at_equal_speed, speeds_of
 
         if self._shape is None:
-            self._shape = Shape(self._graph)
+            self._shape = Shape(self.graph)
             self._speeds = speeds_of(self._history)
             self._history = at_equal_speed(self._history, self._speeds)
         rests_on = progress.observed_s, dict(self._promises)

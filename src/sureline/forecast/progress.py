@@ -83,6 +83,12 @@ class Tracker:
         self._draining = False
         self._lock = threading.Lock()
 
+    def grow(self, graph: Graph) -> None:
+        """The graph has these tasks now."""
+        with self._lock:
+            self._index = graph.index
+            self._states.extend(bytes(len(graph) - len(self._states)))
+
     def apply(self, event: Event) -> None:
         """Take in the next event of the run."""
         with self._lock:

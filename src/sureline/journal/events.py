@@ -9,11 +9,13 @@ A task's result is committed by exactly one `TaskEnded` whose outcome is in COMM
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 import msgspec
 
 from sureline.workflow.files import FileRecord
+from sureline.workflow.model import Graph
 from sureline.world.protocol import Recordable
 
 Outcome = Literal["succeeded", "reused", "failed", "timeout", "cancelled", "lost"]
@@ -45,6 +47,14 @@ class Opened(Event, frozen=True, tag="opened"):
     pid: int
     boot: str = ""
     """Which boot of the machine; after another boot, stored files are verified by content."""
+
+
+class Grown(Event, frozen=True, tag="grown"):
+    """The graph has more tasks from now on; `growth` is what `Graph.grown` takes."""
+
+    tasks: int
+    """How many were added."""
+    growth: bytes
 
 
 class PeerJoined(Event, frozen=True, tag="peer joined"):
@@ -254,6 +264,7 @@ class Unknown(Event, frozen=True, tag="unknown"):
 AnyEvent = (
     Submitted
     | Opened
+    | Grown
     | PeerJoined
     | PeerLeft
     | TaskReady
@@ -320,3 +331,11 @@ def decode(data: bytes) -> AnyEvent:
 def to_json(event: Event) -> str:
     """The canonical text of an event: sorted keys, no spaces."""
     return msgspec.json.encode(event, order="sorted").decode()
+
+
+def with_growth(graph: Graph, events: Iterable[Event]) -> Graph:
+    """The graph that a run was created with, and what it has grown by since."""
+    for event in events:
+        if isinstance(event, Grown):
+            graph = graph.grown(event.growth)
+    return graph

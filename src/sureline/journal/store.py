@@ -21,7 +21,15 @@ import msgspec
 from sureline.journal import durable, schema
 from sureline.journal.durable import Action, CallSoon, Fsync, Syncer
 from sureline.journal.errors import JournalError, explained
-from sureline.journal.events import AnyEvent, Opened, Submitted, TaskEnded, decode, encode
+from sureline.journal.events import (
+    AnyEvent,
+    Opened,
+    Submitted,
+    TaskEnded,
+    decode,
+    encode,
+    with_growth,
+)
 from sureline.journal.history import (
     DURATIONS_SINCE,
     OBSERVED_MAX,
@@ -37,6 +45,7 @@ from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
 from sureline.journal.writer import RunWriter, Tally
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
+from sureline.workflow.model import Graph
 
 _PAGE_ROWS = 1000
 _NAME_TRIES = 10
@@ -238,9 +247,16 @@ class Journal:
         raise self._unknown(run)
 
     def graph(self, run: str) -> bytes:
-        """The snapshot of the workflow that the run was created with."""
+        """The snapshot of the graph that the run was created with."""
         ((body,),) = self._rows("SELECT body FROM graphs WHERE run = ?", self._id(run))
         return zlib.decompress(body)
+
+    def workflow(self, run: str) -> Graph:
+        """The run's graph as it is now, with what it has grown by."""
+        graph = Graph.from_bytes(self.graph(run))
+        if self.summary(run).total > len(graph):
+            graph = with_growth(graph, (entry.event for entry in self.events(run)))
+        return graph
 
     def work_directory(self, run: str) -> Path:
         """Where the run's lock and passing files lie; not made here."""

@@ -8,6 +8,7 @@ from typing import Any
 from sureline.journal.events import (
     Event,
     Foreseen,
+    Grown,
     Noted,
     Planned,
     Repaired,
@@ -80,6 +81,10 @@ def _files(files: tuple[FileRecord, ...]) -> str:
     return f"{counted(len(files), 'file')} ({size(sum(file.size for file in files))})"
 
 
+def _grown(event: Grown) -> str:
+    return f"the workflow has {counted(event.tasks, 'task')} more"
+
+
 def _noted(event: Noted) -> str:
     return event.said or f"{event.strategy} noted: {event.kind}"
 
@@ -125,6 +130,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     TaskEnded: _ended,
     TaskRetried: _retried,
     TaskRevoked: _revoked,
+    Grown: _grown,
     Noted: _noted,
     Unknown: _unknown,
     Planned: _planned,

@@ -21,6 +21,7 @@ from sureline.journal.events import (
     CancelAsked,
     Event,
     Foreseen,
+    Grown,
     Noted,
     Opened,
     PeerJoined,
@@ -135,12 +136,18 @@ class RunView(msgspec.Struct):
     @classmethod
     def of(cls, events: Iterable[Event], names: Iterable[str] = ()) -> RunView:
         """Fold all events. `names` are the tasks of the run's graph, so that waiting ones show."""
-        view = cls(tasks={name: TaskView() for name in names})
-        if view.tasks:
-            view.by_state["waiting"] = len(view.tasks)
+        view = cls()
+        view.add_tasks(names)
         for event in events:
             view.apply(event)
         return view
+
+    def add_tasks(self, names: Iterable[str]) -> None:
+        """The graph has these tasks now."""
+        new = [name for name in names if name not in self.tasks]
+        self.tasks.update((name, TaskView()) for name in new)
+        if new:
+            self.by_state["waiting"] = self.by_state.get("waiting", 0) + len(new)
 
     def apply(self, event: Event) -> None:
         """Take in the next event of the run."""
@@ -204,6 +211,9 @@ class RunView(msgspec.Struct):
         self.submitted_at, self.total = event.at, event.total
         if "deadline_at" in event.options or "budget" in event.options:
             self.terms = msgspec.convert(event.options, Terms)
+
+    def _grown(self, event: Grown) -> None:
+        self.total += event.tasks
 
     def _planned(self, event: Planned) -> None:
         self.planned = self.planned or event
@@ -317,6 +327,7 @@ _RUN_HANDLERS: dict[type, Callable[[RunView, Any], None]] = {
     Planned: RunView._planned,
     Foreseen: RunView._foreseen,
     Repaired: RunView._repaired,
+    Grown: RunView._grown,
     Noted: RunView._noted,
     Unknown: RunView._noted,
     RunEnded: RunView._run_ended,

@@ -21,6 +21,7 @@ from sureline.journal.errors import AlreadyCommittedError, FencedError, JournalE
 from sureline.journal.events import (
     COMMITS,
     Event,
+    Grown,
     RunEnded,
     TaskEnded,
     TaskEvent,
@@ -130,6 +131,8 @@ class RunWriter:
         elif isinstance(event, RunEnded):
             self._state, self._ended = event.state, event.at
             self._tally.over = True
+        elif isinstance(event, Grown):
+            self._tally.total += event.tasks
         self._sequence += 1
         self._events.append((self._run_id, position, task, body))
         self._bytes += len(body)
@@ -266,9 +269,16 @@ class RunWriter:
                 [(self._run_id, key, value) for key, value in self._puts.items()],
             )
         connection.execute(
-            "UPDATE runs SET sequence = ?, state = ?, ended = ?, succeeded = ?, reused = ?,"
-            " failed = ?, cancelled = ? WHERE id = ?",
-            (self._sequence, self._state, self._ended, *self._tally.numbers(), self._run_id),
+            "UPDATE runs SET sequence = ?, state = ?, ended = ?, total = ?, succeeded = ?,"
+            " reused = ?, failed = ?, cancelled = ? WHERE id = ?",
+            (
+                self._sequence,
+                self._state,
+                self._ended,
+                self._tally.total,
+                *self._tally.numbers(),
+                self._run_id,
+            ),
         )
 
     def _first_conflict(self) -> str:

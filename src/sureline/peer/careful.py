@@ -274,8 +274,9 @@ def load_error(data: bytes, named: Named, modules: Collection[str] = ()) -> Base
         message = lines[-1] if lines else f"the exception cannot be shown: {why}"
         kind, _, text = message.partition(": ")
         error = CallFailedError(kind, text, str(trace))
-    error.__cause__ = RemoteTraceback(str(trace))
-    return error
+    raised: BaseException = error
+    raised.__cause__ = RemoteTraceback(str(trace))
+    return raised
 
 
 def named_here(key: str, known: Mapping[str, tuple[object, str]]) -> object:

@@ -105,11 +105,10 @@ class Delivery:
         """Have the long results of these tasks come home: somebody could not get them. What nobody
         has any more is told by `on_gone`."""
         for task in tasks:
-            if (
-                not self._homing.brings(task)
-                and (file := self._known.result_file(task)) is not None
-            ):
-                self._homing.add(task, [file])
+            file = self._known.result_file(task)
+            if file is None or self._homing.brings(task) or self.holders.is_here(file.digest):
+                continue
+            self._homing.add(task, [file])
 
     def _publish(self, task: int, outputs: tuple[FileRecord, ...]) -> None:
         hidden = self._hidden(task)

@@ -39,6 +39,10 @@ class Allowance:
         self._added: set[tuple[int, int]] = set()
         self._left = max(DUPLICATES_OF_RUN_MIN, int(DUPLICATES_OF_RUN_SHARE * len(graph)))
 
+    def grow(self, graph: Graph) -> None:
+        self._left += int(DUPLICATES_OF_RUN_SHARE * (len(graph) - len(self._graph)))
+        self._graph = graph
+
     def allows(self, task: int) -> bool:
         described = self._graph.tasks[task]
         harmless = described.repeatable and not isinstance(described.action, Call)
@@ -65,7 +69,6 @@ class FreeRepairer:
 
     def __init__(self, engine: Engine, deciding: Deciding, restart: Callable[[int], int]) -> None:
         self._engine = engine
-        self._graph = engine.graph
         self._deciding = deciding
         self._restart = restart
 
@@ -80,7 +83,7 @@ class FreeRepairer:
 
     def candidates(self, situation: Situation, offer: Callable[[Sequence[Remedy]], None]) -> None:
         found = []
-        for attempts in late_first(self._graph, situation)[:CANDIDATES_MAX]:
+        for attempts in late_first(self._engine.graph, situation)[:CANDIDATES_MAX]:
             remedy = self._remedy(situation, attempts)
             if remedy is not None:
                 found.append(remedy)
@@ -88,7 +91,8 @@ class FreeRepairer:
 
     def _remedy(self, situation: Situation, attempts: Sequence[Running]) -> Remedy | None:
         task, peer = attempts[0].task, attempts[-1].peer
-        to = self._deciding.spare(self._graph.tasks[task].needs, [one.peer for one in attempts])
+        needs = self._engine.graph.tasks[task].needs
+        to = self._deciding.spare(needs, [one.peer for one in attempts])
         if to is not None:
             return Remedy("duplicate", (Change(task, "duplicate"),), task, peer, to)
         if self._hangs(situation, attempts):
@@ -96,7 +100,7 @@ class FreeRepairer:
         return None
 
     def _hangs(self, situation: Situation, attempts: Sequence[Running]) -> bool:
-        kind = self._graph.tasks[attempts[0].task].kind_name
+        kind = self._engine.graph.tasks[attempts[0].task].kind_name
         seen_s = situation.progress.observed_s.get(kind, ())
         elapsed_s = situation.progress.at - attempts[-1].since
         return len(seen_s) >= HANGS_SEEN_MIN and elapsed_s > HANGS_FACTOR * max(seen_s)
@@ -110,7 +114,7 @@ class FreeRepairer:
 
     def _duplicate_where_there_is_room(self, remedy: Remedy) -> int:
         """What was done just before may have taken the room that there was."""
-        needs = self._graph.tasks[remedy.task].needs
+        needs = self._engine.graph.tasks[remedy.task].needs
         room = self._deciding.spare(needs, [remedy.from_peer])
         return 0 if room is None else self._engine.duplicate(remedy.task, room)
 

@@ -104,6 +104,9 @@ class Monitor:
         self._told_none: float | None = None
         self._nones = 0
 
+    def grow(self, graph: Graph) -> None:
+        self._graph = graph
+
     def begin(self) -> None:
         """Not at once: a run that is over in a moment never pays for a forecast."""
         self._began_at = self._world.now()

@@ -83,6 +83,10 @@ class Following:
             TaskEnded: self._note_ended,
         }
 
+    def grow(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tracker.grow(graph)
+
     def hear(self, event: Recordable) -> None:
         self._hearers.get(type(event), self._take_in)(event)
 
@@ -226,7 +230,8 @@ class Seer:
         return forecaster.what_if(wanted.progress, plan)
 
     def _ready(self, wanted: Outlook) -> Forecaster:
-        if self._forecaster is None:
+        if self._forecaster is None or len(self._forecaster.graph) < len(wanted.graph):
+            self._promised = {}
             self._forecaster = Forecaster(wanted.graph, wanted.machines, self._history, wanted.run)
         self._forecaster.move_to(wanted.machines)
         self._forecaster.ask_deadline(wanted.deadline_at)

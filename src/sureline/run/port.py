@@ -214,7 +214,8 @@ class Engine(Protocol):
         same; the user is told the reason then."""
 
     def grow(self, graph: Graph) -> None:
-        """The graph has more tasks: those that it had are its first ones, unchanged."""
+        """The graph has more tasks: those that it had are its first ones, unchanged. It is on
+        record, so whoever resumes the run has them too. Raises ValueError for anything else."""
 
 
 class Deciding(Protocol):

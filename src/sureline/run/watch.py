@@ -53,6 +53,13 @@ class Watch:
         )
         self._monitor.begin()
 
+    def grow(self, graph: Graph) -> None:
+        self._graph = graph
+        self.following.grow(graph)
+        self.allowance.grow(graph)
+        if self._monitor is not None:
+            self._monitor.grow(graph)
+
     def end(self) -> None:
         if self._monitor is not None:
             self._monitor.end()

@@ -146,6 +146,7 @@ class Graph:
         self.carried = carried
         """None if its calls are not made on other machines."""
         self.index: dict[str, int] = {t.name: i for i, t in enumerate(self.tasks)}
+        self._created: bytes | None = None
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -216,6 +217,39 @@ class Graph:
                 self.carried,
             )
         )
+
+    @property
+    def created(self) -> bytes:
+        """The snapshot of the graph as it was before it grew."""
+        return self.to_bytes() if self._created is None else self._created
+
+    def growth(self, before: Graph) -> bytes:
+        """What this graph has more than `before`, whose tasks are its first ones, for `grown`."""
+        added = self.tasks[len(before) :]
+        if self.tasks[: len(before)] != before.tasks:
+            raise ValueError("a graph that grows keeps its tasks as they are")
+        new = {name: body for name, body in self.functions.items() if name not in before.functions}
+        sizes = {path: n for path, n in self.file_sizes.items() if path not in before.file_sizes}
+        reached = {name: of for name, of in self.reached.items() if name not in before.reached}
+        carried = None if self.carried == before.carried else self.carried
+        more = _Snapshot(self.name, added, {}, new, sizes, None, reached, carried)
+        return msgspec.msgpack.encode(more)
+
+    def grown(self, growth: bytes) -> Graph:
+        """This graph, with what `growth` tells of."""
+        more = msgspec.msgpack.decode(growth, type=_Snapshot)
+        found = Graph(
+            self.name,
+            (*self.tasks, *more.tasks),
+            params=self.params,
+            functions={**self.functions, **more.functions},
+            reached={**self.reached, **more.reached},
+            file_sizes={**self.file_sizes, **more.file_sizes},
+            source=self.source,
+            carried=more.carried or self.carried,
+        )
+        found._created = self.created
+        return found
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Graph:
