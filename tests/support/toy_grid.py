@@ -25,6 +25,7 @@ from sureline.peer.jobs import (
     PublishJob,
     UserFile,
 )
+from sureline.run.estimates import Estimate, Estimates, EstimatesFound
 from sureline.run.past import PastResult, PastUnknown
 from sureline.workflow.files import FileRecord, result_path
 from sureline.world.address import node_of
@@ -311,6 +312,9 @@ class ToyPlace:
                     self.after(0.0, lambda: on_done(FileReady(record)))
                 else:
                     self.after(self.grid.transfer_s(), lambda: on_done(self._blob(record, sources)))
+            case Estimates(graph=graph):
+                known = tuple(Estimate(1.0, (1.0,) * 7) for _ in graph.tasks)
+                self.after(0.0, lambda: on_done(EstimatesFound(known)))
             case _:
                 raise AssertionError(wanted)
 

@@ -269,7 +269,7 @@ class Course:
         self.tasks.move(task, State.QUEUED)
         hopeless = self.unfit.hopeless(task, self.fleet.attached())
         if hopeless:
-            self._count_refusal(task, self.tasks.attempt[task], hopeless, UNFIT_MAX)
+            self._look_for_others(task, hopeless)
         else:
             self._deciding.ready(task)
 
@@ -389,32 +389,37 @@ class Course:
             return
         self._close(bound, "refused", message)
         self.attempts.note_over(bound.target, bound.task, bound.attempt)
-        if message.unfit and self.unfit.note(bound.task, bound.target, message.reason):
-            if self._is_left_with_none(bound.task):
-                now = self._world.now()
-                told = TaskRetried(now, message.task, message.attempt, 0.0, message.reason)
-                self._world.record(told)
-                self.queue(bound.task)
-        else:
+        if message.unfit:
+            self.unfit.note(bound.task, bound.target, message.reason)
+        if message.missing:
+            self.delivery.bring(self.graph.parents[bound.task])
+        if self._is_left_with_none(bound.task):
             self._was_refused(bound.task, message)
 
     def _was_refused(self, task: int, message: Refused) -> None:
+        attempt, reason = message.attempt, message.reason
         if message.missing:
-            self.delivery.bring(self.graph.parents[task])
-        if self._is_left_with_none(task):
-            most = LACKS_MAX if message.missing else REFUSALS_MAX + len(self.fleet.all())
-            self._count_refusal(task, message.attempt, message.reason, most, bool(message.missing))
-
-    def _count_refusal(
-        self, task: int, attempt: int, reason: str, most: int, lacks: bool = False
-    ) -> None:
-        counts = self.tasks.lacks if lacks else self.tasks.refusals
-        counts[task] += 1
-        if counts[task] >= most:
-            self.fail(task, TaskEnded(0.0, "", "failed", attempt, reason=reason))
+            self.tasks.lacks[task] += 1
+            self._try_again(task, attempt, reason, self.tasks.lacks[task], LACKS_MAX)
             return
-        delay_s = min(AGAIN_MAX_S, 0.25 * 2 ** counts[task])
-        self._retry_after(task, attempt, delay_s, reason)
+        self.tasks.refusals[task] += 1
+        count, most = self.tasks.refusals[task], REFUSALS_MAX + len(self.fleet.all())
+        self._try_again(task, attempt, reason, count, most, at_once=message.unfit)
+
+    def _look_for_others(self, task: int, reason: str) -> None:
+        """All that are there are unfit for it; perhaps somebody else comes."""
+        self.tasks.refusals[task] += 1
+        most = UNFIT_MAX + len(self.fleet.all())
+        self._try_again(task, self.tasks.attempt[task], reason, self.tasks.refusals[task], most)
+
+    def _try_again(
+        self, task: int, attempt: int, reason: str, count: int, most: int, at_once: bool = False
+    ) -> None:
+        if count >= most:
+            self.fail(task, TaskEnded(0.0, "", "failed", attempt, reason=reason))
+        else:
+            delay_s = 0.0 if at_once else min(AGAIN_MAX_S, 0.25 * 2**count)
+            self._retry_after(task, attempt, delay_s, reason)
 
     def _count_failure(self, task: int, ended: TaskEnded) -> None:
         self.tasks.failures[task] += 1

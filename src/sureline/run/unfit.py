@@ -21,12 +21,8 @@ class Unfit:
         self._why: dict[object, dict[PeerName, str]] = {}
         """By what is asked: who has not got it, and why."""
 
-    def note(self, task: int, target: PeerName, reason: str) -> bool:
-        """False if that was known: it should not have been asked."""
-        refused = self._why.setdefault(self._known.asks(task), {})
-        new = target not in refused
-        refused[target] = reason
-        return new
+    def note(self, task: int, target: PeerName, reason: str) -> None:
+        self._why.setdefault(self._known.asks(task), {})[target] = reason
 
     def forget(self, target: PeerName) -> None:
         for refused in self._why.values():

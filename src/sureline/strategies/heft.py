@@ -206,7 +206,10 @@ class Heft(Deciding):
                 if not self._engine.wanted(task):
                     del self._ready[task]
                 continue
-            if self._books.fits_on(planned.target, self._needs(task)) is None:
+            if planned.target in self._engine.unfit(task):
+                self._stale = self._unplanned = True  # planned before that was known
+                self._engine.wake()
+            elif self._books.fits_on(planned.target, self._needs(task)) is None:
                 waiting.add(planned.target)  # whoever comes after it does not overtake it
             elif not self._engine.bind(task, planned.target):
                 self._ready.pop(task, None)  # told again when it can be
