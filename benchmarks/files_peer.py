@@ -30,7 +30,7 @@ from sureline.world.identity.certificates import Identity
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.home import GridHome
 from sureline.world.net.codec import Codec
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 
 GRID = "bench"
 TOLD_S = 0.05
@@ -41,7 +41,7 @@ def tell(**event: Any) -> None:
 
 
 class Peer:
-    def __init__(self, transport: Transport, cache: FileCache) -> None:
+    def __init__(self, transport: NetTransport, cache: FileCache) -> None:
         self.files = FileService(cache, transport, me=transport.node, places=NOWHERE)
         self._told_at = 0.0
         self._die_at = 2.0
@@ -78,7 +78,7 @@ async def serve(home: str, cache_path: str, size_bytes_max: int) -> None:
     async def answer(identity: Identity, request: bytes) -> tuple[bytes, Body]:
         return await peer.files.answer(identity.name, request)
 
-    transport = await Transport.listen(loop, "127.0.0.1", 0, credentials, Codec([]), bulk=answer)
+    transport = await NetTransport.listen(loop, "127.0.0.1", 0, credentials, Codec([]), bulk=answer)
     peer = Peer(transport, cache)
     peer.files.serve()
     tell(node=transport.node)

@@ -29,7 +29,7 @@ from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import Message
 
 CONTENDERS = ("sureline", "sureline on asyncio", "uvloop TLS", "asyncio TLS")
@@ -84,7 +84,7 @@ async def ours(home: Path, connections: int, trips: int) -> dict[str, float]:
     nodes = []
     for number in range(count):
         nodes.append(
-            await Transport.listen(
+            await NetTransport.listen(
                 loop,
                 "127.0.0.1",
                 0,
@@ -112,7 +112,7 @@ async def ours(home: Path, connections: int, trips: int) -> dict[str, float]:
     return figures(made - WARM_UP, cpu_s, grown, trips, trips_s)
 
 
-async def play(a: Transport, b: Transport, trips: int) -> float:
+async def play(a: NetTransport, b: NetTransport, trips: int) -> float:
     over = asyncio.get_running_loop().create_future()
     left = trips
 

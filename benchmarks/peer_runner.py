@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sureline.peer.calls import dump_arguments, dump_function
 from sureline.peer.jobs import CallJob, CommandJob, JobEnded
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.world.protocol import Job, JobEvent
 
 SLOTS = 2
@@ -49,7 +49,7 @@ def nothing(*_: object) -> None:
     return None
 
 
-async def drive(runner: Runner, jobs: Sequence[Job]) -> tuple[float, float]:
+async def drive(runner: SlotRunner, jobs: Sequence[Job]) -> tuple[float, float]:
     """Jobs per second, and microseconds of this process per job."""
     done = asyncio.get_running_loop().create_future()
     waiting = iter(jobs)
@@ -76,7 +76,7 @@ async def drive(runner: Runner, jobs: Sequence[Job]) -> tuple[float, float]:
 async def measure(directory: Path, commands: int, calls: int) -> dict[str, float]:
     digest, function = dump_function(nothing)
     arguments, _ = dump_arguments((), {})
-    runner = Runner(
+    runner = SlotRunner(
         asyncio.get_running_loop(),
         root=directory / ".sureline",
         directory=directory,

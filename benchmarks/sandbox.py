@@ -25,7 +25,7 @@ from statistics import median
 from sureline.peer.confine import choosing
 from sureline.peer.confine.rules import Rules
 from sureline.peer.jobs import CommandJob, JobEnded
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.world.protocol import JobEvent
 
 ROUNDS = 5
@@ -67,7 +67,7 @@ def running(rules: Rules) -> Callable[[int], None]:
     async def drive(count: int) -> None:
         loop = asyncio.get_running_loop()
         with tempfile.TemporaryDirectory() as directory:
-            runner = Runner(
+            runner = SlotRunner(
                 loop,
                 root=Path(directory) / ".sureline",
                 directory=Path(directory),

@@ -21,8 +21,8 @@ from rich.text import Text
 
 from sureline.cli.display import Display, Snapshot
 from sureline.cli.display_live import BESIDE, frame, told_line
-from sureline.cli.outlook import Following
-from sureline.cli.progress import Progress
+from sureline.cli.outlook import LiveOutlook
+from sureline.cli.progress import ProgressWatcher
 from sureline.compose import HOME, run_workflow
 from sureline.peer.capacity import this_machine
 from sureline.run.options import Options
@@ -62,7 +62,7 @@ TEMPLATE = """\
 class Album:
     """A face that keeps a picture of every snapshot that has a forecast."""
 
-    def __init__(self, outlook: Following) -> None:
+    def __init__(self, outlook: LiveOutlook) -> None:
         self._outlook = outlook
         self.pictures: list[tuple[Snapshot, list[Text]]] = []
 
@@ -111,10 +111,10 @@ def photographed(where: Path) -> list[Text]:
     graph = read_workflow(where / "flow.yaml", directory=where).graph
     machine = this_machine(where, cores=CORES)
     run_workflow(graph, where, machine)
-    following = Following(where / HOME, machine)
+    following = LiveOutlook(where / HOME, machine)
     album = Album(following)
     display = Display(album)
-    progress = Progress(display, following)
+    progress = ProgressWatcher(display, following)
     run_workflow(graph, where, machine, Options(fresh=True), progress)
     following.close()
     display.close(progress.snapshot())

@@ -25,7 +25,7 @@ from sureline.world.identity import certificates
 from sureline.world.identity.certificates import Identity
 from sureline.world.live import LiveWorld
 from sureline.world.net.codec import Codec
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 
 GRID = "bench"
 PART = "kademlia"
@@ -92,7 +92,7 @@ class Worker:
         self.directory = directory
         self.random = Random(index)
         self.agents: list[Kademlia] = []
-        self.transports: list[Transport] = []
+        self.transports: list[NetTransport] = []
         self.heard = 0
         self.forwards: list[int] = []
 
@@ -104,7 +104,7 @@ class Worker:
         codec = Codec(MESSAGES)
         for number in range(peers):
             credentials = BenchCredentials(self.directory, f"p{self.index}-{number}")
-            transport = await Transport.listen(self.loop, "127.0.0.1", 0, credentials, codec)
+            transport = await NetTransport.listen(self.loop, "127.0.0.1", 0, credentials, codec)
             unused = Unused()
             world = LiveWorld(
                 self.loop,

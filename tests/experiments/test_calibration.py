@@ -20,7 +20,7 @@ from sureline.experiments.calibration_cases import (
     small_cases,
     unseen_cases,
 )
-from sureline.experiments.calibration_kernel import Layout, run_times
+from sureline.experiments.calibration_kernel import KernelGraph, run_times
 from sureline.experiments.calibration_result import PROMISES, Agents, Point, brier, gathered
 from sureline.experiments.calibration_truth import Shifts, Truth
 from sureline.experiments.scenario_reader import find_scenario
@@ -73,7 +73,7 @@ def _by_hand(graph: Graph, took_s: list[float], slots: int) -> float:
 @given(_graphs(), st.integers(1, 4), st.integers(0, 1000))
 def test_the_yardstick_is_list_scheduling(graph: Graph, slots: int, seed: int) -> None:
     took_s = np.random.default_rng(seed).integers(0, 5, size=(3, len(graph))).astype(np.float64)
-    found = run_times(Layout(graph), took_s, slots)
+    found = run_times(KernelGraph(graph), took_s, slots)
     assert found.tolist() == [_by_hand(graph, row, slots) for row in took_s.tolist()]
 
 
@@ -81,7 +81,7 @@ def test_the_real_agents_take_what_the_yardstick_says() -> None:
     scenario = find_scenario("one-machine")  # four cores
     for case in small_cases(3)[:2]:
         took_s = case.truth.draw(1, np.random.default_rng(1))
-        told_s = float(run_times(Layout(case.graph), took_s, 4)[0])
+        told_s = float(run_times(KernelGraph(case.graph), took_s, 4)[0])
         assert run_agents(scenario, case.graph, took_s[0], {}, 1).took_s == pytest.approx(
             told_s, rel=0.01
         )

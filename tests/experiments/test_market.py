@@ -17,7 +17,7 @@ from sureline.peer.messages import Attach, Attached, Bind, Finished, Started
 from sureline.strategies.surety import surety
 from sureline.strategies.surety.contract import Contracted, Settled
 from sureline.strategies.surety.invocation import (
-    Estimate,
+    EstimateCall,
     Invoke,
     Invoked,
     Offered,
@@ -73,7 +73,11 @@ class Buyer(Agent):
             deal = ord(task[0])
             takes = Takes(takes_s, takes_s, takes_s)
             for number, (kind, argument) in enumerate(
-                [(Setup, task[0]), (SetParam, Parameters(Needs(), takes=takes)), (Estimate, None)]
+                [
+                    (Setup, task[0]),
+                    (SetParam, Parameters(Needs(), takes=takes)),
+                    (EstimateCall, None),
+                ]
             ):
                 self.world.send("m1/market", kind("r", deal, number, argument))
             self.numbers[deal] = [*self.numbers.get(deal, []), task]

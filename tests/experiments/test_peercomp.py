@@ -13,7 +13,7 @@ from sureline.experiments.peercomp_grid import Grid, delays
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.experiments.peercomp_warm import alike, drawn, settled, state_of
 from sureline.overlay.tree.shelf import OwnShelf
-from sureline.overlay.tree.summary import Limits, renewed
+from sureline.overlay.tree.summary import Amounts, renewed
 from sureline.strategies.peercomp.queues import LEASE
 
 
@@ -26,7 +26,7 @@ def messages_and_sweeps_agree(peers: int) -> None:
         agent.leaf.watched = True  # type: ignore[union-attr]  # lanes stand still from here on
     grid.run(40.0)
     slots = set()
-    sweeps = Sweeps(grid.shape, grid.queues, Limits(30, 30, 30), SweepSettings())
+    sweeps = Sweeps(grid.shape, grid.queues, Amounts(30, 30, 30), SweepSettings())
     sweeps._queues.advance_all = lambda now_s: None  # type: ignore[method-assign]  # still
     sweeps.sweep(grid.now_s, whole=True)
     cells = 0

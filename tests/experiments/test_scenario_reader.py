@@ -156,6 +156,7 @@ finish = 1
         ("duration = '1h'\n", None, "there is no `workload`"),
         ("[workload]\nkind='chain'\nfail=true\n", 3, "neither a text nor a number"),
         ("[workload]\nkind='chain'\ntasks=0\n", 3, "not a whole number in range"),
+        ("[workload]\nkind='chain'\nsettings={pace=2}\n", 3, "spread has no setting 'pace'"),
     ],
 )
 def test_one_mistake(text, line, what):

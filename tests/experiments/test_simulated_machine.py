@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from sureline.experiments.machine_files import HASH_BYTES_S, STALLED_S, Store
+from sureline.experiments.machine_files import HASH_BYTES_S, STALLED_S, SimulatedStore
 from sureline.experiments.machine_journal import entries, past_of, write_now
 from sureline.experiments.machine_kept import KeptOnDisk
-from sureline.experiments.machines import Box, make_parts
+from sureline.experiments.machines import SimulatedPeer, make_parts
 from sureline.experiments.work import Work
 from sureline.journal.events import Opened, Submitted, TaskBound, TaskEnded, TaskReady, TaskRevoked
 from sureline.peer.capacity import Capacity
@@ -39,11 +39,11 @@ class Lab:
         tasks = [Task(n, Command(n), takes=Takes(s, s, s)) for n, s in works_s.items()]
         self.work = Work(Graph("g", tasks), seed=1, fail=fail)
         self.sim = Simulation(1, Network(Link(Constant(0.01))))
-        self.stores: dict[str, Store] = {}
+        self.stores: dict[str, SimulatedStore] = {}
         self.boxes = {}
         for node in nodes:
-            store = self.stores[node] = Store(node, cache_bytes, keeps)
-            box = self.boxes[node] = Box(
+            store = self.stores[node] = SimulatedStore(node, cache_bytes, keeps)
+            box = self.boxes[node] = SimulatedPeer(
                 node, "", Capacity(2, 0), store, [], KeptOnDisk(self.sim, node)
             )
             parts = make_parts(box, self.stores, self.work)
@@ -250,7 +250,7 @@ def test_a_fetch_is_answered_once_whatever_comes_late():
 
 
 def test_a_store_is_bounded_and_keeps_what_is_marked():
-    store = Store("m", 300, keeps=True)
+    store = SimulatedStore("m", 300, keeps=True)
     files = [FileRecord(f"f{n}", f"{n}" * 64, 100) for n in range(5)]
     for file in files[:3]:
         assert store.add(file) == ""

@@ -12,7 +12,7 @@ from grids import new_grid
 from surely import Said, until
 
 from sureline.cli import filing, main
-from sureline.cli.filing import Progress, fetch, place
+from sureline.cli.filing import FetchProgress, fetch, place
 from sureline.peer.files.cache import FileCache
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
@@ -120,7 +120,7 @@ def test_progress_is_told_and_the_file_placed_whole(tmp_path: Path) -> None:
         data = content(3 * MIB)
         record = await put(a, tmp_path, data)
         told: list[str] = []
-        got = await fetch(b, record, Progress(told.append))
+        got = await fetch(b, record, FetchProgress(told.append))
         assert told and told[0].endswith("/s\n")
         place(b.cache, got.file, tmp_path / "out")
         assert (tmp_path / "out").read_bytes() == data

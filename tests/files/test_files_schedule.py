@@ -18,7 +18,7 @@ from sureline.peer.files.schedule import (
     FAILURES_ROW_MAX,
     FAILURES_SHARE,
     FIRST_PATIENCE_S,
-    Request,
+    ChunkRequest,
     Schedule,
 )
 
@@ -42,10 +42,10 @@ class Drive:
         self.sources = {f"s{k}": source for k, source in enumerate(sources)}
         self.random = Random(seed)
         self.schedule = Schedule(flags_of(kept, count), seed)
-        self.under_way: list[tuple[float, Request]] = []
+        self.under_way: list[tuple[float, ChunkRequest]] = []
         self.now = 100.0
         self.kept: list[int] = []
-        self.hung: list[Request] = []
+        self.hung: list[ChunkRequest] = []
         self.requests = 0
         for name, source in self.sources.items():
             self.schedule.offer(name, flags_of(source.has, count))
@@ -60,7 +60,7 @@ class Drive:
             self._step()
         raise AssertionError("it does not end")
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: ChunkRequest) -> None:
         source = self.sources[request.source]
         assert request.chunk in source.has, "nobody is asked for what he does not have"
         assert request.source not in self.schedule.dropped
@@ -87,14 +87,14 @@ class Drive:
         # what nobody waits for is cancelled, as the driver does
         self.under_way = [one for one in self.under_way if not self._useless(one[1])]
 
-    def _useless(self, request: Request) -> bool:
+    def _useless(self, request: ChunkRequest) -> bool:
         schedule = self.schedule
         if bool(schedule.kept[request.chunk]) or request.source in schedule.dropped:
             schedule.fail(*request, self.now, busy=True)
             return True
         return False
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: ChunkRequest) -> None:
         source, schedule = self.sources[request.source], self.schedule
         luck = self.random.random()
         if request in self.hung:

@@ -21,7 +21,7 @@ from sureline.peer.files.wire import (
     Sent,
     encode,
 )
-from sureline.peer.tree import Entry, to_manifest
+from sureline.peer.tree import TreeEntry, to_manifest
 from sureline.workflow.files import FileRecord
 
 
@@ -279,16 +279,16 @@ def test_a_directory_comes_with_all_that_is_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "entries",
     [
-        [Entry("../out", "file", "ab" * 32)],
-        [Entry("/etc/x", "file", "ab" * 32)],
-        [Entry("a", "link", "/etc"), Entry("a/x", "file", "ab" * 32)],
-        [Entry("a", "link", "../..")],
-        [Entry("a", "file", "../../x")],
-        [Entry("a", "directory"), Entry("a", "file", "ab" * 32)],
+        [TreeEntry("../out", "file", "ab" * 32)],
+        [TreeEntry("/etc/x", "file", "ab" * 32)],
+        [TreeEntry("a", "link", "/etc"), TreeEntry("a/x", "file", "ab" * 32)],
+        [TreeEntry("a", "link", "../..")],
+        [TreeEntry("a", "file", "../../x")],
+        [TreeEntry("a", "directory"), TreeEntry("a", "file", "ab" * 32)],
     ],
 )
 def test_a_manifest_that_reaches_out_of_its_directory_is_refused(
-    tmp_path: Path, entries: list[Entry]
+    tmp_path: Path, entries: list[TreeEntry]
 ) -> None:
     async def story(grid: Grid) -> None:
         a, b = grid.node("a"), grid.node("b")

@@ -8,8 +8,8 @@ from forecast_support import GB, chain, exactly, independent, random_graph, task
 from sureline.forecast.change import Change
 from sureline.forecast.finish import finish_times
 from sureline.forecast.follow import Forecaster
-from sureline.forecast.machines import Part, together
-from sureline.forecast.progress import DONE, OPEN, RUNNING, Attempt, Progress, untouched
+from sureline.forecast.machines import MachinePart, together
+from sureline.forecast.progress import DONE, OPEN, RUNNING, HoldingAttempt, Progress, untouched
 from sureline.forecast.result import QUANTILE_SHARES
 from sureline.journal.history import Observed
 from sureline.peer.capacity import Capacity
@@ -147,14 +147,14 @@ def test_reported_progress_moves_the_remaining_time() -> None:
 def test_a_copy_that_runs_already_counts() -> None:
     graph = independent(1, exactly(10))
     alone = Progress(50.0, bytes([RUNNING]), {0: 0.0})
-    both = Progress(50.0, bytes([RUNNING]), {0: 0.0}, copies={0: (Attempt(44.0, "other"),)})
+    both = Progress(50.0, bytes([RUNNING]), {0: 0.0}, copies={0: (HoldingAttempt(44.0, "other"),)})
     forecaster = Forecaster(graph, TWO, {})
     assert forecaster.what_if(alone, ()).p50_s > 10
     assert forecaster.what_if(both, ()).latest_s == pytest.approx(4)
 
 
-def machines(*speeds_of_peers: str) -> tuple[Part, ...]:
-    return tuple(Part(peer, 1, 8 * GB, 0, {}) for peer in speeds_of_peers)
+def machines(*speeds_of_peers: str) -> tuple[MachinePart, ...]:
+    return tuple(MachinePart(peer, 1, 8 * GB, 0, {}) for peer in speeds_of_peers)
 
 
 def history_on(slow: str, fast: str) -> dict[str, list[Observed]]:

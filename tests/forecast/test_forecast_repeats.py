@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sureline.forecast.own import own_quantiles, sharpened
-from sureline.forecast.repeats import Together, learn_together, located_in_runs
+from sureline.forecast.repeats import NextRun, learn_together, located_in_runs
 from sureline.forecast.shape import Floats
 from sureline.journal.history import Observed
 
@@ -28,7 +28,7 @@ def _history(
     return found
 
 
-def _covariance(found: Together) -> Floats:
+def _covariance(found: NextRun) -> Floats:
     common = np.array([kind.common for kind in found.kinds.values()])
     covariance: Floats = common @ common.T + np.diag([k.alone**2 for k in found.kinds.values()])
     return covariance

@@ -11,11 +11,11 @@ from toy_grid import ToyGrid
 
 from sureline.journal.events import TaskEnded
 from sureline.overlay.kademlia import Kademlia
-from sureline.overlay.kademlia.messages import Cast, Record, Store
+from sureline.overlay.kademlia.messages import Cast, Store, ValueRecord
 from sureline.overlay.kademlia.settings import KademliaSettings
 from sureline.overlay.membership import Membership, Offer
 from sureline.overlay.membership.messages import Gossip
-from sureline.overlay.membership.messages import Record as Statement
+from sureline.overlay.membership.messages import MemberRecord as Statement
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Finished
 from sureline.run.report_checks import made_sense_of
@@ -134,14 +134,14 @@ def test_what_a_node_keeps_for_others_is_bounded_in_bytes():
     settings = KademliaSettings(values_bytes_max=100_000)
     agent = Kademlia(me, grid.place(me), settings)
     for number in range(500):
-        record = Record(number.to_bytes(20), bytes(1000), "m", 5000.0)
+        record = ValueRecord(number.to_bytes(20), bytes(1000), "m", 5000.0)
         agent.receive(at(MALLORY, "kademlia"), Store(number, (record,)))
     storage = agent.base.storage
     assert len(storage) == 100
-    again = Record((7).to_bytes(20), bytes(1000), "m", 5000.0)
+    again = ValueRecord((7).to_bytes(20), bytes(1000), "m", 5000.0)
     assert storage.keep(again, grid.time), "what is there already may be renewed"
     storage.forget((7).to_bytes(20), bytes(1000), "m")
-    assert storage.keep(Record((501).to_bytes(20), bytes(1000), "m", 5000.0), grid.time)
+    assert storage.keep(ValueRecord((501).to_bytes(20), bytes(1000), "m", 5000.0), grid.time)
     storage.expire(grid.time + 6000.0)
     assert len(storage) == 0 and storage.keep(again, grid.time)
 

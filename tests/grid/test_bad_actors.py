@@ -21,7 +21,7 @@ from uvloop import new_event_loop
 from sureline.assembly.words import messages
 from sureline.overlay.kademlia.messages import Find, Found
 from sureline.overlay.membership import Offer
-from sureline.overlay.membership.messages import Gossip, Join, Record
+from sureline.overlay.membership.messages import Gossip, Join, MemberRecord
 from sureline.peer.files.wire import Describe, encode
 from sureline.peer.jobs import CommandJob, JobEnded
 from sureline.peer.messages import Attach, Bind, Fenced, Finished
@@ -37,7 +37,7 @@ from sureline.world.identity.home import GridHome
 from sureline.world.identity.invitation import Invitation
 from sureline.world.net.bulk_wire import BulkError
 from sureline.world.net.codec import VERSION, Codec, Hello
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 
 CODEC = Codec(messages())
 PEERS = ("p0", "p1", "p2")
@@ -144,7 +144,7 @@ def _is_found(message: object, number: int) -> bool:
 class Client:
     """A process of an enrolled peer that says whatever it likes."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: NetTransport) -> None:
         self.transport = transport
         self.heard: list[object] = []
         self.gone: list[str] = []
@@ -166,7 +166,9 @@ class Client:
 @asynccontextmanager
 async def client(credentials: Credentials):
     loop = asyncio.get_running_loop()
-    transport = await Transport.listen(loop, "127.0.0.1", 0, credentials, CODEC, name_suffix="bad")
+    transport = await NetTransport.listen(
+        loop, "127.0.0.1", 0, credentials, CODEC, name_suffix="bad"
+    )
     try:
         yield Client(transport)
     finally:
@@ -346,7 +348,7 @@ def test_absurd_messages_of_one_who_may_do_everything_harm_nobody(lab):
                 await bad.echo(node)  # it is known when that is on disk
                 bad.say(node, "peer", Bind(f"absurd-{run}", "t", 1, job, needs, epoch=1))
             for where in ("no address", "a@b:c", "evil@h..x:1", "\x1b[31m@127.0.0.1:9"):
-                fake = Record(where, 5, 0, "alive", offer)
+                fake = MemberRecord(where, 5, 0, "alive", offer)
                 bad.say(node, "membership", Gossip(0, (fake,)))
                 bad.say(node, "membership", Join(0, fake))
             for number in range(2000):

@@ -12,7 +12,7 @@ from sureline.peer.jobs import CommandJob
 from sureline.peer.messages import Attach, Attached, Bind, Finished, Refused
 from sureline.strategies.surety.invocation import (
     Declined,
-    Estimate,
+    EstimateCall,
     Examine,
     Examined,
     Extract,
@@ -90,9 +90,9 @@ async def deal_with(provider):
         assert isinstance(await client.ask(Setup, "k"), Ready)
         parameters = Parameters(Needs(), takes=Takes(1.0, 2.0, 3.0))
         assert isinstance(await client.ask(SetParam, parameters), Ready)
-        offered = await client.ask(Estimate)
+        offered = await client.ask(EstimateCall)
         assert (offered.bid.cost, offered.bid.late_fee, offered.slots) == (2.0, 2.0, 1)
-        granted = await client.ask(Estimate, client_wish(offered.bid, 1.7))
+        granted = await client.ask(EstimateCall, client_wish(offered.bid, 1.7))
         assert granted.bid.cost == 1.7 and not granted.held
 
         invoked = await client.ask(Invoke, granted.bid, "u", 1)

@@ -18,7 +18,7 @@ from sureline.world.identity.errors import EnrolmentError, IdentityError
 from sureline.world.identity.home import GridHome
 from sureline.world.identity.joining import enrol
 from sureline.world.net.codec import Codec
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import Message
 
 
@@ -52,7 +52,7 @@ class Issuer:
 
 
 async def listen(credentials, on_stranger, port=0):
-    return await Transport.listen(
+    return await NetTransport.listen(
         asyncio.get_running_loop(),
         "127.0.0.1",
         port,
@@ -336,7 +336,7 @@ def test_a_question_altered_on_the_way_is_refused(authority):
     desk = EnrolmentDesk(authority, credentials)
     invitation = authority.invite(expires_s=60, addresses=[NOWHERE])
     binding = wire.binding_of(credentials.certificate_der)
-    request = wire.Request(certificates.new_request(certificates.new_key()), "lab7")
+    request = wire.EnrolmentRequest(certificates.new_request(certificates.new_key()), "lab7")
     body = msgspec.msgpack.encode(request)
     question = wire.write_question(invitation.id, invitation.secret, binding, body)
 
@@ -348,13 +348,13 @@ def test_a_question_altered_on_the_way_is_refused(authority):
             altered = bytearray(question)
             altered[place] ^= 1
             try:
-                assert await code(bytes(altered)) is wire.Code.UNKNOWN, place
+                assert await code(bytes(altered)) is wire.EnrolmentCode.UNKNOWN, place
             except wire.WireError:
                 assert place < 24
         elsewhere = wire.binding_of(b"another certificate")
         other = wire.write_question(invitation.id, invitation.secret, elsewhere, body)
-        assert await code(other) is wire.Code.UNKNOWN
-        assert await code(question) is wire.Code.WELCOME
+        assert await code(other) is wire.EnrolmentCode.UNKNOWN
+        assert await code(question) is wire.EnrolmentCode.WELCOME
 
     run(work())
 
@@ -374,13 +374,16 @@ def test_a_request_of_the_wrong_kind_is_refused_and_does_not_use_up_the_invitati
 
     async def work():
         for request in (
-            wire.Request(b"junk", "lab7"),
-            wire.Request(signing, "../../etc"),
-            wire.Request(signing, ""),
+            wire.EnrolmentRequest(b"junk", "lab7"),
+            wire.EnrolmentRequest(signing, "../../etc"),
+            wire.EnrolmentRequest(signing, ""),
         ):
-            assert await ask(msgspec.msgpack.encode(request)) is wire.Code.UNFIT
-        assert await ask(b"\xc1") is wire.Code.UNFIT
-        assert await ask(msgspec.msgpack.encode(wire.Request(signing, "ok"))) is wire.Code.WELCOME
+            assert await ask(msgspec.msgpack.encode(request)) is wire.EnrolmentCode.UNFIT
+        assert await ask(b"\xc1") is wire.EnrolmentCode.UNFIT
+        assert (
+            await ask(msgspec.msgpack.encode(wire.EnrolmentRequest(signing, "ok")))
+            is wire.EnrolmentCode.WELCOME
+        )
 
     run(work())
 
@@ -463,7 +466,7 @@ def test_an_answer_without_proof_is_not_believed(authority, tmp_path):
         finally:
             await impostor.close()
 
-    for code in (wire.Code.WELCOME, wire.Code.USED):
+    for code in (wire.EnrolmentCode.WELCOME, wire.EnrolmentCode.USED):
         assert "not the issuer, but pretends" in refusal(work(code))
 
 

@@ -18,7 +18,7 @@ from sureline.world.identity.revocations import RevocationList, Revoked
 from sureline.world.live import LiveWorld
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.simulated import LAN, Link, Network, Simulation
 
 KEY, AUTHORITY = certificates.new_authority("lab")
@@ -214,7 +214,7 @@ class Peer:
         loop = asyncio.get_running_loop()
         self.credentials = credentials
         codec = Codec([NewsTold, NewsAsk, NewsList, Note])
-        self.transport = await Transport.listen(
+        self.transport = await NetTransport.listen(
             loop, "127.0.0.1", 0, credentials, codec, limits=Limits(close_s=0.2)
         )
         self.crashes: list[BaseException] = []

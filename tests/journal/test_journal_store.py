@@ -23,7 +23,7 @@ from sureline.journal.events import (
     TaskReady,
     TaskRevoked,
 )
-from sureline.journal.store import Journal, Request, slug
+from sureline.journal.store import Journal, RunRequest, slug
 from sureline.journal.views import RunView
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
@@ -292,7 +292,7 @@ def test_requests_reach_the_runner_and_end_with_a_new_one(journal: Journal, tmp_
     with Journal.open(tmp_path / ".sureline") as elsewhere:
         elsewhere.ask(run, "drain", 5.0)
         elsewhere.ask(run, "cancel", 6.0)
-    assert journal.requests(run) == [Request("drain", 5.0), Request("cancel", 6.0)]
+    assert journal.requests(run) == [RunRequest("drain", 5.0), RunRequest("cancel", 6.0)]
     assert journal.requests(other) == []
     take(journal, run)
     assert journal.requests(run) == []

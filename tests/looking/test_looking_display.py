@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from sureline.cli import display_lines
-from sureline.cli.display import Display, RunningTask, Sink, Snapshot, Told, printable
+from sureline.cli.display import Display, RunningTask, Sentence, Sink, Snapshot, printable
 from sureline.cli.display_lines import Lines
 from sureline.cli.display_live import ASCII, UNICODE, Live, bar, frame
-from sureline.cli.progress import FAILURES_MAX, Progress
+from sureline.cli.progress import FAILURES_MAX, ProgressWatcher
 from sureline.journal.events import TaskEnded, TaskRetried, TaskRevoked, TaskStarted
 from sureline.workflow.model import Command, Graph, Task
 
@@ -133,7 +133,10 @@ def test_lines_say_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(display_lines.time, "time", lambda: clock[0])
     out = io.StringIO()
     lines = Lines(Sink(out), Known(FORECAST), quiet=False)
-    told = (Told("start", "run demo-1: 10 tasks"), Told("failure", "  a failed: exit code 3"))
+    told = (
+        Sentence("start", "run demo-1: 10 tasks"),
+        Sentence("failure", "  a failed: exit code 3"),
+    )
     lines.show(snapshot(began_at=1000.0, told=told))
     clock[0] += 1
     lines.show(snapshot(began_at=1000.0, told=told, done=1))
@@ -163,7 +166,11 @@ def test_lines_grow_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_quiet_lines_tell_of_what_went_wrong_only() -> None:
     out = io.StringIO()
     lines = Lines(Sink(out), Known(FORECAST), quiet=True)
-    told = (Told("start", "run x"), Told("failure", "  a failed"), Told("retry", "  again"))
+    told = (
+        Sentence("start", "run x"),
+        Sentence("failure", "  a failed"),
+        Sentence("retry", "  again"),
+    )
     lines.show(snapshot(told=told))
     assert out.getvalue() == "  a failed\n"
 
@@ -243,10 +250,10 @@ class Posts:
         self.posted.append(snapshot)
 
 
-def followed(monkeypatch: pytest.MonkeyPatch) -> tuple[Progress, Posts]:
+def followed(monkeypatch: pytest.MonkeyPatch) -> tuple[ProgressWatcher, Posts]:
     posts = Posts()
-    progress = Progress(posts, None)  # type: ignore[arg-type] # all that Progress uses of one
-    monkeypatch.setattr(Progress, "_post_soon", Progress._post)
+    progress = ProgressWatcher(posts, None)  # type: ignore[arg-type] # all that Progress uses of one
+    monkeypatch.setattr(ProgressWatcher, "_post_soon", ProgressWatcher._post)
     tasks = [Task(f"t{k}", Command("true")) for k in range(10)]
     progress.submitted("demo-1", Graph("demo", tasks), None, 2)
     return progress, posts

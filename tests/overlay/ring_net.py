@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sureline.overlay.ring import Feature, Limits, Query, Ring, RingSettings
-from sureline.overlay.ring.ranges import Found
+from sureline.overlay.ring import Feature, Query, Ring, RingSettings, ValueRange
+from sureline.overlay.ring.ranges import MetasFound
 from sureline.world.address import at
 from sureline.world.simulated import Network, Simulation
 
@@ -111,8 +111,8 @@ class Net:
         found.sort(key=lambda pair: (-pair[0] if query.highest else pair[0], pair[1]))
         return [node for _, node in found][: query.most]
 
-    def find(self, query: Query, at_node: str | None = None) -> Found:
-        done: list[Found] = []
+    def find(self, query: Query, at_node: str | None = None) -> MetasFound:
+        done: list[MetasFound] = []
         node = at_node or self.random.choice(sorted(self.live))
         self.live[node].find(query, done.append)
         assert self.until(lambda: bool(done)), "a query without an end"
@@ -121,10 +121,12 @@ class Net:
     def a_query(self) -> Query:
         random = self.random
         low = random.uniform(-5, 105)
-        cpu = Limits(low, low + random.uniform(0, 60), random.random() < 0.5, random.random() < 0.5)
-        wants = {"cpu": random.choice([cpu, Limits(high=80.0, high_open=True), Limits()])}
+        cpu = ValueRange(
+            low, low + random.uniform(0, 60), random.random() < 0.5, random.random() < 0.5
+        )
+        wants = {"cpu": random.choice([cpu, ValueRange(high=80.0, high_open=True), ValueRange()])}
         if random.random() < 0.5:
-            wants["memory"] = Limits(low=random.choice([2.0, 4.0, 60.0]))
+            wants["memory"] = ValueRange(low=random.choice([2.0, 4.0, 60.0]))
         rank = random.choice(["cpu", "memory"])
         return Query(rank, wants, random.random() < 0.5, random.choice([1, 3, 1 << 30]))
 

@@ -21,9 +21,9 @@ from sureline.overlay.kademlia.messages import (
     Find,
     Forget,
     Found,
-    Record,
     Store,
     Stored,
+    ValueRecord,
 )
 from sureline.world.agent import Agent
 from sureline.world.protocol import Message
@@ -235,7 +235,7 @@ def test_a_large_store_is_given_to_a_newcomer_step_by_step() -> None:
     net = net_of(1)
     storage = net.live["n0"].base.storage
     for number in range(700):
-        storage.keep(Record(key_of(str(number)), b"v", "p", 1000.0), net.sim.time)
+        storage.keep(ValueRecord(key_of(str(number)), b"v", "p", 1000.0), net.sim.time)
     net.grow(1)
     net.pass_time(1.0)
     assert len(net.live["n1"].base.storage) == 700
@@ -341,11 +341,11 @@ def test_an_answer_counts_only_from_who_was_asked() -> None:
     assert net.until(lambda: bool(asked.of(Find)))
     (question,) = asked.of(Find)
     for number in range(question.number - 20, question.number + 20):
-        lie = Record(KEY, b"lie", "liar", 100.0)
+        lie = ValueRecord(KEY, b"lie", "liar", 100.0)
         liar.world.send("n0/kademlia", Found(number, (), (lie,)))
     net.pass_time(0.1)
     assert done == [], "the question is still open when all lies have come"
-    truth = Record(KEY, b"truth", "asked", 100.0)
+    truth = ValueRecord(KEY, b"truth", "asked", 100.0)
     asked.world.send("n0/kademlia", Found(question.number, (), (truth,)))
     assert net.until(lambda: bool(done)) and done == [(b"truth",)]
 
@@ -353,7 +353,7 @@ def test_an_answer_counts_only_from_who_was_asked() -> None:
 def test_records_under_another_key_are_ignored() -> None:
     net = net_of(3)
     liar = Puppet(net, "liar")
-    lie = Record(key_of("other"), b"lie", "liar", 100.0)
+    lie = ValueRecord(key_of("other"), b"lie", "liar", 100.0)
     liar.answers = lambda m: Found(m.number, (), (lie,)) if isinstance(m, Find) else None
     for node in net.live:
         liar.world.send(f"{node}/kademlia", Find(0, KEY))
@@ -365,7 +365,7 @@ def test_a_puppet_that_stores_too_much_is_refused() -> None:
     net = net_of(1, settings=KademliaSettings(keys_max=10, values_max=2))
     puppet = Puppet(net, "greedy")
     for number in range(100):
-        record = Record(key_of(str(number % 50)), b"%d" % number, "greedy", 100.0)
+        record = ValueRecord(key_of(str(number % 50)), b"%d" % number, "greedy", 100.0)
         puppet.world.send("n0/kademlia", Store(number + 1, (record,)))
     net.pass_time(1.0)
     assert len(net.live["n0"].base.storage) == 10
@@ -377,13 +377,17 @@ def test_a_puppet_that_stores_too_much_is_refused() -> None:
 
 def test_messages_are_checked_when_they_are_decoded() -> None:
     decoder = msgspec.msgpack.Decoder(MESSAGES[0] | MESSAGES[1] | Store | Cast)  # type: ignore[operator]  # a union made of classes
-    for good in (Find(1, KEY), Found(1, ("n1/kademlia",)), Store(1, (Record(KEY, b"", "", 1.0),))):
+    for good in (
+        Find(1, KEY),
+        Found(1, ("n1/kademlia",)),
+        Store(1, (ValueRecord(KEY, b"", "", 1.0),)),
+    ):
         assert decoder.decode(msgspec.msgpack.encode(good)) == good
     for bad in (
         Find(1, b"short"),
         Found(1, ("x" * 401,)),
         Found(1, ("n/kademlia",) * 65),
-        Store(1, (Record(KEY, bytes(5000), "", 1.0),)),
+        Store(1, (ValueRecord(KEY, bytes(5000), "", 1.0),)),
         Cast(1, "o", 1, "t", b"", bytes(20), 161, 1.0),
     ):
         with pytest.raises(msgspec.ValidationError):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sureline.overlay.kademlia.ids import key_of
-from sureline.overlay.kademlia.messages import Record
+from sureline.overlay.kademlia.messages import ValueRecord
 from sureline.overlay.kademlia.settings import KademliaSettings
 from sureline.overlay.kademlia.storage import Storage
 
@@ -14,8 +14,10 @@ SETTINGS = KademliaSettings(keys_max=5, values_max=3, value_bytes_max=8, value_t
 KEY = key_of("k")
 
 
-def record(value: bytes, ttl_s: float = 50.0, key: bytes = KEY, publisher: str = "p") -> Record:
-    return Record(key, value, publisher, ttl_s)
+def record(
+    value: bytes, ttl_s: float = 50.0, key: bytes = KEY, publisher: str = "p"
+) -> ValueRecord:
+    return ValueRecord(key, value, publisher, ttl_s)
 
 
 def values(storage: Storage, now: float) -> list[bytes]:

@@ -15,11 +15,11 @@ from sureline.overlay.membership import MESSAGES, MembershipSettings, Offer
 from sureline.overlay.membership.damping import HOLD_S_MAX, WINDOW_S, Damping
 from sureline.overlay.membership.dissemination import Spreader, sends_max
 from sureline.overlay.membership.knowledge import Knowledge, is_sane, size_bytes
-from sureline.overlay.membership.messages import Ack, Load, Probe, Record, State
+from sureline.overlay.membership.messages import Ack, Load, MemberRecord, Probe, State
 from sureline.overlay.membership.rota import Rota
 from sureline.overlay.membership.settings import OFFER_BYTES_MAX, RUMOUR_BYTES_PROBE
 from sureline.overlay.membership.suspicion import Health
-from sureline.overlay.membership.table import Table, place_of
+from sureline.overlay.membership.table import MemberTable, place_of
 from sureline.world.address import name_of
 from sureline.world.protocol import Message
 
@@ -30,7 +30,9 @@ OFFER = Offer(
 names = st.sampled_from([f"n{number}" for number in range(12)])
 states = st.sampled_from(get_args(State))
 records = st.builds(
-    lambda name, life, incarnation, state: Record(f"{name}@h:1", life, incarnation, state, OFFER),
+    lambda name, life, incarnation, state: MemberRecord(
+        f"{name}@h:1", life, incarnation, state, OFFER
+    ),
     names,
     st.integers(1, 3),
     st.integers(0, 3),
@@ -52,7 +54,7 @@ class Clock:
         return self.time
 
 
-def knowing(*known: Record) -> Knowledge:
+def knowing(*known: MemberRecord) -> Knowledge:
     made = Knowledge("me@h:1", Clock(), OFFER, MembershipSettings())
     made.joined = True
     made.hear(known, fresh=True)
@@ -64,7 +66,7 @@ def knowing(*known: Record) -> Knowledge:
 
 @given(st.lists(records, max_size=30), st.randoms(use_true_random=False))
 def test_in_whatever_order_statements_come_the_same_is_believed(said, dice):
-    first = [Record(f"n{number}@h:1", 0, 0, "alive", OFFER) for number in range(12)]
+    first = [MemberRecord(f"n{number}@h:1", 0, 0, "alive", OFFER) for number in range(12)]
     one, other = knowing(*first), knowing(*first)
     one.hear(said, fresh=True)
     shuffled = [*said, *said]
@@ -96,29 +98,33 @@ def test_in_whatever_order_statements_come_the_same_is_believed(said, dice):
     ],
 )
 def test_whom_to_believe(known, said, fresh, believed):
-    def record(text: str) -> Record:
+    def record(text: str) -> MemberRecord:
         state, incarnation = text.split()
-        return Record("n1@h:1", 5, int(incarnation), state, OFFER)
+        return MemberRecord("n1@h:1", 5, int(incarnation), state, OFFER)
 
-    node = knowing(Record("n1@h:1", 5, 0, "alive", OFFER))
+    node = knowing(MemberRecord("n1@h:1", 5, 0, "alive", OFFER))
     node.hear([record(known)], fresh=True)
     node.hear([record(said).brief()], fresh=fresh)
     assert node.table.records["n1"] == record(believed)
 
 
 def test_a_later_life_counts_whatever_was_said_of_the_one_before():
-    node = knowing(Record("n1@h:1", 5, 9, "left", OFFER), Record("n1@h:1", 5, 9, "alive", OFFER))
-    node.hear([Record("n1@h:2", 6, 0, "alive", OFFER)], fresh=True)
-    node.hear([Record("n1@h:1", 5, 50, "alive", OFFER)], fresh=True)
+    node = knowing(
+        MemberRecord("n1@h:1", 5, 9, "left", OFFER), MemberRecord("n1@h:1", 5, 9, "alive", OFFER)
+    )
+    node.hear([MemberRecord("n1@h:2", 6, 0, "alive", OFFER)], fresh=True)
+    node.hear([MemberRecord("n1@h:1", 5, 50, "alive", OFFER)], fresh=True)
     assert node.table.records["n1"].node == "n1@h:2"
 
 
 def test_somebody_only_mentioned_is_asked_about_and_somebody_gone_is_not():
     node = knowing()
-    node.hear([Record("n1@h:1", 5, 0, "suspect"), Record("n2@h:1", 5, 0, "dead")], fresh=True)
+    node.hear(
+        [MemberRecord("n1@h:1", 5, 0, "suspect"), MemberRecord("n2@h:1", 5, 0, "dead")], fresh=True
+    )
     assert list(node.lacking) == ["n1"]
     assert list(node.table.records) == ["me"]
-    node.hear([Record("n1@h:1", 5, 0, "alive", OFFER)], fresh=False)
+    node.hear([MemberRecord("n1@h:1", 5, 0, "alive", OFFER)], fresh=False)
     assert not node.lacking
     assert node.table.records["n1"].state == "alive"
 
@@ -137,11 +143,11 @@ def test_what_is_said_of_this_node_and_is_not_so_is_contradicted(state):
 def test_a_later_life_of_this_node_elsewhere_is_a_rival_and_a_dead_one_is_contradicted():
     node = knowing()
     life = node.own.life
-    node.hear([Record("me@h:2", life + 10, 0, "dead", OFFER)], fresh=True)
+    node.hear([MemberRecord("me@h:2", life + 10, 0, "dead", OFFER)], fresh=True)
     assert node.rival is None
     assert node.own.life == life + 11
-    node.hear([Record("me@h:2", life + 20, 0, "alive", OFFER)], fresh=True)
-    assert node.rival == Record("me@h:2", life + 20, 0, "alive", OFFER)
+    node.hear([MemberRecord("me@h:2", life + 20, 0, "alive", OFFER)], fresh=True)
+    assert node.rival == MemberRecord("me@h:2", life + 20, 0, "alive", OFFER)
     assert node.own.life == life + 11
     node.contradict_rival()
     assert node.rival is None
@@ -161,7 +167,7 @@ def test_a_later_life_of_this_node_elsewhere_is_a_rival_and_a_dead_one_is_contra
 )
 def test_an_absurd_load_is_not_kept(load):
     node = knowing()
-    node.hear([Record("n1@h:1", 5, 0, "alive", OFFER)], fresh=True)
+    node.hear([MemberRecord("n1@h:1", 5, 0, "alive", OFFER)], fresh=True)
     node.hear_loads((load,))
     assert not node.table.loads
 
@@ -177,17 +183,17 @@ def test_nobody_tells_a_node_its_own_load():
 @pytest.mark.parametrize(
     "nonsense",
     [
-        Record("n1@h:1", 1 << 60, 0, "alive", OFFER),
-        Record("n1@h:1", 5, 1 << 60, "alive", OFFER),
-        Record("n1@h:1", -1, 0, "alive", OFFER),
-        Record("n" * 1000, 5, 0, "alive", OFFER),
-        Record("", 5, 0, "alive", OFFER),
-        Record("n1@h:1", 5, 0, "alive", Offer(1, 1, tags={"x" * 3000: None})),
-        Record("n1@h:1", 5, 0, "alive", Offer(float("nan"), 1)),
-        Record("n1@h:1", 5, 0, "alive", Offer(float("inf"), 1)),
-        Record("n1@h:1", 5, 0, "alive", Offer(1, -1)),
-        Record("n1@h:1", 5, 0, "alive", Offer(1, 1, extras={"price": float("nan")})),
-        Record("n1@h:1", 90_000_000, 0, "alive", OFFER),
+        MemberRecord("n1@h:1", 1 << 60, 0, "alive", OFFER),
+        MemberRecord("n1@h:1", 5, 1 << 60, "alive", OFFER),
+        MemberRecord("n1@h:1", -1, 0, "alive", OFFER),
+        MemberRecord("n" * 1000, 5, 0, "alive", OFFER),
+        MemberRecord("", 5, 0, "alive", OFFER),
+        MemberRecord("n1@h:1", 5, 0, "alive", Offer(1, 1, tags={"x" * 3000: None})),
+        MemberRecord("n1@h:1", 5, 0, "alive", Offer(float("nan"), 1)),
+        MemberRecord("n1@h:1", 5, 0, "alive", Offer(float("inf"), 1)),
+        MemberRecord("n1@h:1", 5, 0, "alive", Offer(1, -1)),
+        MemberRecord("n1@h:1", 5, 0, "alive", Offer(1, 1, extras={"price": float("nan")})),
+        MemberRecord("n1@h:1", 90_000_000, 0, "alive", OFFER),
     ],
 )
 def test_nonsense_is_not_kept(nonsense):
@@ -199,7 +205,7 @@ def test_nonsense_is_not_kept(nonsense):
 
 def test_the_table_has_a_bound():
     node = Knowledge("me@h:1", Clock(), OFFER, MembershipSettings(members_max=10))
-    node.hear([Record(f"n{n}@h:1", 1, 0, "alive", OFFER) for n in range(100)], fresh=True)
+    node.hear([MemberRecord(f"n{n}@h:1", 1, 0, "alive", OFFER) for n in range(100)], fresh=True)
     assert len(node.table.records) == 10
 
 
@@ -213,7 +219,7 @@ def test_an_offer_that_is_too_large_is_refused():
 
 @given(st.lists(records, max_size=60))
 def test_the_ring_holds_who_is_present(said):
-    table = Table()
+    table = MemberTable()
     for time, record in enumerate(said):
         table.put(record, float(time))
     there = sorted(name for name, record in table.records.items() if record.present)
@@ -229,7 +235,7 @@ def test_the_ring_holds_who_is_present(said):
 
 @given(st.lists(records, max_size=40), st.lists(records, max_size=40))
 def test_sums_differ_exactly_where_tables_do(said, more):
-    one, other = Table(), Table()
+    one, other = MemberTable(), MemberTable()
     for record in said:
         one.put(record, 0.0)
         other.put(record, 0.0)
@@ -237,7 +243,7 @@ def test_sums_differ_exactly_where_tables_do(said, more):
     for record in more:
         other.put(record, 0.0)
 
-    def there(table: Table, segment: int) -> list[tuple[str, int, int]]:
+    def there(table: MemberTable, segment: int) -> list[tuple[str, int, int]]:
         return [(r.node, r.life, r.incarnation) for r in table.segment(segment)]
 
     assert one.segments_that_differ(other.sums()) == [
@@ -247,11 +253,11 @@ def test_sums_differ_exactly_where_tables_do(said, more):
 
 @pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 500])
 def test_pages_hold_everybody_once(count):
-    table = Table()
+    table = MemberTable()
     for number in range(count):
-        table.put(Record(f"n{number}", 1, 0, "alive", OFFER), 0.0)
+        table.put(MemberRecord(f"n{number}", 1, 0, "alive", OFFER), 0.0)
     after: int | None = 0
-    read: list[Record] = []
+    read: list[MemberRecord] = []
     for _ in range(10):
         page, after = table.page(after, 128)
         assert len(page) <= 128
@@ -265,20 +271,20 @@ def test_pages_hold_everybody_once(count):
 
 def test_sums_of_the_wrong_size_are_refused():
     with pytest.raises(ValueError, match="3 bytes"):
-        Table().segments_that_differ(b"abc")
+        MemberTable().segments_that_differ(b"abc")
 
 
 def test_only_later_loads_of_the_current_life_count():
-    table = Table()
-    table.put(Record("n1", 5, 0, "alive", OFFER), 0.0)
+    table = MemberTable()
+    table.put(MemberRecord("n1", 5, 0, "alive", OFFER), 0.0)
     assert table.put_load(Load("n1", 5, 2, 1.0, 0))
     assert not table.put_load(Load("n1", 5, 2, 9.0, 0))
     assert not table.put_load(Load("n1", 5, 1, 9.0, 0))
     assert not table.put_load(Load("n1", 4, 9, 9.0, 0))
     assert not table.put_load(Load("n2", 5, 9, 9.0, 0))
-    table.put(Record("n1", 6, 0, "alive", OFFER), 0.0)
+    table.put(MemberRecord("n1", 6, 0, "alive", OFFER), 0.0)
     assert table.put_load(Load("n1", 6, 1, 3.0, 0))
-    table.put(Record("n1", 6, 0, "dead", OFFER), 0.0)
+    table.put(MemberRecord("n1", 6, 0, "dead", OFFER), 0.0)
     assert "n1" not in table.loads
 
 
@@ -326,7 +332,10 @@ def test_the_number_of_sends_grows_with_the_logarithm():
 
 def test_a_probe_is_as_small_as_promised():
     node = knowing(
-        *(Record(f"machine-{n}@10.0.0.{n}:7733", 1 << 26, 0, "alive", OFFER) for n in range(200))
+        *(
+            MemberRecord(f"machine-{n}@10.0.0.{n}:7733", 1 << 26, 0, "alive", OFFER)
+            for n in range(200)
+        )
     )
     probe = Probe(
         rumours=node.take_rumours(RUMOUR_BYTES_PROBE),
@@ -342,7 +351,7 @@ def test_a_probe_is_as_small_as_promised():
 
 
 def test_every_message_survives_the_wire():
-    record = Record("n1@h:1", 5, 2, "suspect", OFFER)
+    record = MemberRecord("n1@h:1", 5, 2, "suspect", OFFER)
     samples = {
         "number": 3,
         "life": 5,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ring_net import PART, Net, values_from
 
 from sureline.overlay.kademlia.ids import key_of
-from sureline.overlay.ring import Captured, Feature, Limits, Query, RingSettings
+from sureline.overlay.ring import Captured, Feature, Query, RingSettings, ValueRange
 from sureline.overlay.ring.places import SPACE, distance, place_of
 from sureline.overlay.ring.ranges import dyadic
 from sureline.world.address import at
@@ -72,11 +72,11 @@ def test_a_change_is_seen_at_once(net: Net) -> None:
     node = sorted(net.live)[5]
     net.publish(node, {"cpu": 3.25, "memory": 16.0})
     net.pass_time(2.0)
-    found = net.find(Query("cpu", {"cpu": Limits(3.25, 3.25)}))
+    found = net.find(Query("cpu", {"cpu": ValueRange(3.25, 3.25)}))
     assert [meta.publisher for meta in found.metas] == [at(node, PART)]
     net.publish(node, {"cpu": 77.0, "memory": 16.0})
     net.pass_time(2.0)
-    assert not net.find(Query("cpu", {"cpu": Limits(3.25, 3.25)})).metas
+    assert not net.find(Query("cpu", {"cpu": ValueRange(3.25, 3.25)})).metas
 
 
 def test_what_cannot_be_published_or_asked_is_refused(net: Net) -> None:
@@ -187,8 +187,8 @@ def test_what_a_range_costs(way: str) -> None:
     for node in list(net.live):
         net.publish(node, {"cpu": net.random.uniform(0, 100)})
     net.pass_time(5.0)
-    best = Query("cpu", {"cpu": Limits(high=80.0, high_open=True)}, most=1)
-    every = Query("cpu", {"cpu": Limits(10.0, 90.0)})
+    best = Query("cpu", {"cpu": ValueRange(high=80.0, high_open=True)}, most=1)
+    every = Query("cpu", {"cpu": ValueRange(10.0, 90.0)})
     for query in (best, every):
         found = [net.find(query) for _ in range(10)]
         assert all([m.publisher for m in f.metas] == net.scan(query) for f in found)

@@ -19,7 +19,7 @@ from ring_net import Net, values_from
 
 from sureline.overlay.kademlia.ids import key_of
 from sureline.overlay.ring import Captured, RingSettings
-from sureline.overlay.ring.register import Record
+from sureline.overlay.ring.register import HolderRecord
 from sureline.world.simulated import LAN, Exponential, Link, LogNormal, Network
 
 ONLY = os.environ.get("RING_SEED")
@@ -88,7 +88,7 @@ class Trouble:
 
     # What happens to nodes.
 
-    def _records(self, key: bytes) -> dict[str, Record]:
+    def _records(self, key: bytes) -> dict[str, HolderRecord]:
         found = {n: a.captures.registers.records.get(key) for n, a in self.net.live.items()}
         return {node: record for node, record in found.items() if record is not None}
 

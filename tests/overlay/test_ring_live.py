@@ -7,7 +7,7 @@ import asyncio
 from net_lab import LabNode, close_all, lab_grid, run, until
 
 from sureline.overlay.kademlia.ids import key_of
-from sureline.overlay.ring import MESSAGES, Feature, Limits, Query, Ring, RingSettings
+from sureline.overlay.ring import MESSAGES, Feature, Query, Ring, RingSettings, ValueRange
 from sureline.world.live import LiveWorld
 from sureline.world.net.codec import Codec
 
@@ -87,7 +87,7 @@ def test_live_peers_take_a_molecule_once_and_find_the_best():
 
         def look() -> bool:
             """Ask until what the dead published has run out."""
-            query = Query("cpu", {"cpu": Limits(high=80.0, high_open=True)}, highest=True)
+            query = Query("cpu", {"cpu": ValueRange(high=80.0, high_open=True)}, highest=True)
             peers[0].agent.find(query, found.append)
             values = [m.features["cpu"] for m in found[-1].metas] if found else []
             return values == [value for value in reversed(true) if value < 80.0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sureline.overlay.tree.points import FIRST, bounds_of, reference_points, slot_of
 from sureline.overlay.tree.summary import (
     EMPTY,
-    Limits,
+    Amounts,
     Summary,
     best_fit,
     limits_needed,
@@ -25,7 +25,7 @@ from sureline.overlay.tree.summary import (
 
 DAY = 86_400
 law = settings(deadline=None)  # the first call may wait for the compiler
-summary_of(0, np.array([[0.0, 9.0]]), 1.0, Limits())  # compiled before anything is timed
+summary_of(0, np.array([[0.0, 9.0]]), 1.0, Amounts())  # compiled before anything is timed
 
 
 def clock(text: str) -> int:
@@ -71,7 +71,7 @@ def made_of(holes: list[tuple[float, float, float]]) -> Summary:
     found = EMPTY._replace(slot=SLOT)
     for begin, length, power in holes:
         rows = np.array([[NOW + begin, NOW + begin + length]])
-        found = merged(found, summary_of(SLOT, rows, power, Limits()))
+        found = merged(found, summary_of(SLOT, rows, power, Amounts()))
     return found
 
 

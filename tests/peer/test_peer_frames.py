@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from sureline.peer.frames import (
     MAX_FRAME_BYTES,
-    Frames,
     FrameTooLongError,
     Run,
-    Said,
+    SlotFrames,
+    SlotReport,
     Stop,
     decode_order,
     decode_said,
@@ -41,7 +41,7 @@ RECORD = FileRecord("a/b", "00ff", 12, 34, True)
     ],
 )
 def test_orders_survive_the_wire(order: Run | Stop) -> None:
-    assert decode_order(Frames().feed(bytes(encode(order)))[0]) == order
+    assert decode_order(SlotFrames().feed(bytes(encode(order)))[0]) == order
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,16 @@ def test_orders_survive_the_wire(order: Run | Stop) -> None:
     ],
 )
 def test_reports_survive_the_wire(report: JobStarted | JobEnded | FileReady | FileMissing) -> None:
-    assert decode_said(Frames().feed(bytes(encode(Said(1, report))))[0]) == Said(1, report)
+    assert decode_said(SlotFrames().feed(bytes(encode(SlotReport(1, report))))[0]) == SlotReport(
+        1, report
+    )
 
 
 @given(st.lists(st.integers(0, 300), max_size=20), st.lists(st.integers(1, 50), min_size=1))
 def test_frames_do_not_depend_on_how_bytes_arrive(sizes: list[int], cuts: list[int]) -> None:
     orders = [Run(i, CommandJob("l", "t", 1, "x" * size)) for i, size in enumerate(sizes)]
     stream = b"".join(bytes(encode(order)) for order in orders)
-    frames = Frames()
+    frames = SlotFrames()
     found: list[bytes] = []
     while stream:
         cut = cuts[len(stream) % len(cuts)]
@@ -72,6 +74,6 @@ def test_frames_do_not_depend_on_how_bytes_arrive(sizes: list[int], cuts: list[i
 
 def test_frames_are_bounded() -> None:
     with pytest.raises(FrameTooLongError):
-        Frames().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big") + b"xx")
+        SlotFrames().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "big") + b"xx")
     with pytest.raises(FrameTooLongError):
         encode(Run(1, CallJob("l", "t", 1, "f", bytes(MAX_FRAME_BYTES))))

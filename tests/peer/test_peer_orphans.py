@@ -19,7 +19,7 @@ import asyncio, os, sys, time
 from pathlib import Path
 from sureline.peer.calls import dump_arguments, dump_function
 from sureline.peer.jobs import CallJob, CommandJob
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 
 def hang(mark, busy):
     Path(mark).write_text(f"{os.getpid()}\\n")
@@ -35,7 +35,7 @@ def hold_the_lock():
 async def main():
     loop = asyncio.get_running_loop()
     digest, data = dump_function(hang)
-    runner = Runner(loop, root=Path(".sureline"), directory=Path("."), run="r1",
+    runner = SlotRunner(loop, root=Path(".sureline"), directory=Path("."), run="r1",
                     functions={digest: data}, max_slots=4)
     say = lambda event: None
     script = "trap '' TERM HUP; setsid sleep 99 & echo $$ > {0}; while :; do sleep 0.1; done"

@@ -315,7 +315,7 @@ def test_functions_of_the_users_script_work(tmp_path: Path) -> None:
         from pathlib import Path
         from sureline.peer.calls import dump_arguments, dump_function
         from sureline.peer.jobs import CallJob, JobEnded
-        from sureline.peer.runner import Runner
+        from sureline.peer.runner import SlotRunner
 
         class Pair:
             def __init__(self, a, b): self.a, self.b = a, b
@@ -326,8 +326,8 @@ def test_functions_of_the_users_script_work(tmp_path: Path) -> None:
 
         async def main():
             digest, data = dump_function(work)
-            runner = Runner(asyncio.get_running_loop(), root=Path(".sureline"), directory=Path("."),
-                            run="r1", functions={digest: data}, max_slots=1)
+            runner = SlotRunner(asyncio.get_running_loop(), root=Path(".sureline"),
+                            directory=Path("."), run="r1", functions={digest: data}, max_slots=1)
             done = asyncio.get_running_loop().create_future()
             job = CallJob("0.1", "t", 1, digest, dump_arguments((Pair(6, 7),), {})[0])
             runner.start(job, lambda e: done.set_result(e) if isinstance(e, JobEnded) else None)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_grid import ToyGrid
 
-from sureline.compose.run_copies import KeptJournals, Recorded, import_copy, in_a_thread
+from sureline.compose.run_copies import JournalRecorded, KeptJournals, import_copy, in_a_thread
 from sureline.journal.events import Opened, RunEnded, Submitted, TaskEnded, TaskReady, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Journal
@@ -618,7 +618,7 @@ def test_keepers_get_nothing_that_a_kill_of_the_writer_would_unsay(tmp_path):
     with Journal.open(tmp_path) as home:
         run = home.create_run("flow", b"graph", lambda run: Submitted(1.0, run, "flow", 2))
         writer = home.take(run, lambda epoch: Opened(2.0, epoch, "w", 1))
-        recorded = Recorded(home, run, writer.epoch)
+        recorded = JournalRecorded(home, run, writer.epoch)
         before = recorded.after(0)
         writer.record(TaskReady(3.0, "a"))
         assert recorded.after(0) == before
@@ -633,7 +633,7 @@ def test_a_copy_becomes_a_journal_that_can_be_read_and_taken(tmp_path):
         writer = home.take(run, lambda epoch: Opened(2.0, epoch, "w", 1))
         writer.record(TaskEnded(3.0, "a", "succeeded", 1))
         writer.flush()
-        recorded = Recorded(home, run, writer.epoch)
+        recorded = JournalRecorded(home, run, writer.epoch)
         assert recorded.line == (1,)
         events = recorded.after(0)
         assert len(events) == 3

@@ -11,15 +11,23 @@ import pytest
 from sureline.testing import StrategyConformance
 
 
+class SparingLife:
+    """What takes long in real time is for the heavy proofs."""
+
+    @pytest.mark.soak
+    def test_live_cut_off_and_back_with_a_deadline(self, live_grid, tmp_path):
+        super().test_live_cut_off_and_back_with_a_deadline(live_grid, tmp_path)
+
+
 class TestEmbedded(StrategyConformance):
     strategy = "embedded"
 
 
-class TestSpread(StrategyConformance):
+class TestSpread(SparingLife, StrategyConformance):
     strategy = "spread"
 
 
-class TestRandom(StrategyConformance):
+class TestRandom(SparingLife, StrategyConformance):
     strategy = "random"
 
     @pytest.mark.soak
@@ -27,7 +35,7 @@ class TestRandom(StrategyConformance):
         super().test_live(live_grid, tmp_path)
 
 
-class TestHeft(StrategyConformance):
+class TestHeft(SparingLife, StrategyConformance):
     strategy = "heft"
 
     @pytest.mark.soak
@@ -35,7 +43,7 @@ class TestHeft(StrategyConformance):
         super().test_live(live_grid, tmp_path)
 
 
-class TestSurety(StrategyConformance):
+class TestSurety(SparingLife, StrategyConformance):
     strategy = "surety"
 
 

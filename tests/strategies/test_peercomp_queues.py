@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sureline.overlay.tree.leaf import Ask
+from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.summary import limits_needed, limits_offered, usable
 from sureline.strategies.peercomp.lane import LEASE_S, Lane
@@ -76,14 +76,14 @@ def lane_of(power: float = 1.0, **more: object) -> Lane:
 def ask(
     number: int, works: tuple[float, ...], start: float, due: float, early: int | None = None,
     middle: float | None = None,
-) -> Ask:  # fmt: skip
+) -> HoleSought:  # fmt: skip
     """All tasks early, if nothing else is said; all due together at the end."""
     soon = len(works) if early is None else early
     if middle is None:
         middle = due if soon == len(works) else start
         if 0 < soon < len(works):
             middle = (start + due) / 2
-    return Ask(number, 0, works, (due,) * len(works), soon, start, middle)
+    return HoleSought(number, 0, works, (due,) * len(works), soon, start, middle)
 
 
 def test_early_tasks_are_due_soon_and_late_ones_late_with_room_between() -> None:

@@ -12,7 +12,7 @@ from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Finished, Refused
 from sureline.run.port import Bound, Over, Target
-from sureline.run.repair import Remedy, Running
+from sureline.run.repair import Remedy, RunningAttempt
 from sureline.strategies.surety.client import underway
 from sureline.strategies.surety.client.broker import ASKED_MAX, Broker
 from sureline.strategies.surety.client.client import _ending
@@ -21,7 +21,7 @@ from sureline.strategies.surety.client.repairer import MoneyRepairer
 from sureline.strategies.surety.client.services import Services
 from sureline.strategies.surety.client.trust import Trust
 from sureline.strategies.surety.contract import Bid
-from sureline.strategies.surety.invocation import Estimate, Offered
+from sureline.strategies.surety.invocation import EstimateCall, Offered
 from sureline.workflow.model import Command, Graph, Needs, Task
 from sureline.world.address import node_of
 
@@ -108,7 +108,7 @@ def test_a_repair_may_cost_all_that_is_left():
 
 @pytest.mark.parametrize(("left", "repaired"), [(1.9, 0), (2.0, 1), (3.9, 1), (4.0, 2), (9.0, 3)])
 def test_repairs_that_are_offered_together_cost_no_more_than_is_left(left, repaired):
-    late = [[Running(task, 1, "slow", 0.0)] for task in range(3)]
+    late = [[RunningAttempt(task, 1, "slow", 0.0)] for task in range(3)]
     found = Repairs(left, {"dear": 2.0}).repairer._spread(late, lambda o: (o.cost, o.took_s))
     assert len(found) == repaired
 
@@ -158,7 +158,7 @@ class Market:
                 self.placing.bound(Bound((peer + n) % len(self.graph), 1, f"p{peer}", 0.0))
 
     def hear(self, to, message):
-        if isinstance(message, Estimate):
+        if isinstance(message, EstimateCall):
             self.asked.append((node_of(to), message))
 
     def join(self, peer):

@@ -13,7 +13,7 @@ from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.planning import bounded, exact
 from sureline.strategies.surety.planning.bids import Listed, labelled
 from sureline.strategies.surety.planning.choices import Choices
-from sureline.strategies.surety.planning.front import Candidates, pareto
+from sureline.strategies.surety.planning.front import Schedules, pareto
 from sureline.strategies.surety.planning.judging import judge_for
 from sureline.strategies.surety.planning.plan import plan
 from sureline.workflow.composition import read_composition
@@ -45,7 +45,7 @@ def test_the_front_is_what_nothing_dominates(points: list[tuple[int, int, int]])
     cost, expected, surety = (np.array([float(p[k]) for p in points]) for k in range(3))
     rows = np.arange(len(points), dtype=np.int64).reshape(-1, 1)
     once = np.ones(len(points), dtype=np.int64)
-    found = pareto(Candidates(rows, cost, expected, surety, once), 1.0, 1.0)
+    found = pareto(Schedules(rows, cost, expected, surety, once), 1.0, 1.0)
     kept = {
         p
         for p in points

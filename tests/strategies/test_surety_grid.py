@@ -24,7 +24,7 @@ from sureline.strategies.surety.client.services import Services, took_before
 from sureline.strategies.surety.client.trust import Trust
 from sureline.strategies.surety.contract import Contracted, Settled
 from sureline.strategies.surety.invocation import Declined, Invoke, Invoked
-from sureline.strategies.surety.planning.assignment import Market, Terms, assign, plans
+from sureline.strategies.surety.planning.assignment import Market, TaskPrice, assign, plans
 from sureline.strategies.surety.pricing import Tariff
 from sureline.strategies.surety.provider.agent import PART, Provider
 from sureline.world.address import at, node_of
@@ -244,9 +244,9 @@ def test_plans_get_dearer_and_quicker():
     graph = fan(8)
     services = Services(graph, {})
     offered = [
-        Terms("free", 0.0, 90.0),
-        Terms("cheap", 1.0, 60.0),
-        Terms("quick", 4.0, 20.0),
+        TaskPrice("free", 0.0, 90.0),
+        TaskPrice("cheap", 1.0, 60.0),
+        TaskPrice("quick", 4.0, 20.0),
     ]
     market = Market([offered] * len(services), {"free": 1, "cheap": 2, "quick": 2}, [1.0, 1.0])
     found = plans(graph, list(range(len(graph))), services.of, market)
@@ -260,7 +260,9 @@ def test_a_chain_is_given_to_the_quickest_when_time_is_dear():
     graph = chain(4)
     services = Services(graph, {})
     market = Market(
-        [[Terms("free", 0.0, 60.0), Terms("quick", 2.0, 30.0)]], {"free": 2, "quick": 2}, [1.0]
+        [[TaskPrice("free", 0.0, 60.0), TaskPrice("quick", 2.0, 30.0)]],
+        {"free": 2, "quick": 2},
+        [1.0],
     )
     dear = assign(graph, range(4), services.of, market, 1.0)
     cheap = assign(graph, range(4), services.of, market, 0.01)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sureline.journal.events import Unknown, decode
 from sureline.journal.views import RunView
-from sureline.strategies.surety.client.ledger import Ledger, exact
+from sureline.strategies.surety.client.ledger import Spending, exact
 from sureline.strategies.surety.contract import Bid, Contract, Contracted, Settled, entries_of
 from sureline.strategies.surety.pricing import (
     Tariff,
@@ -138,7 +138,7 @@ steps = st.lists(
 @given(budget=money, steps=steps)
 def test_the_budget_holds_whatever_happens(budget, steps):
     """Against a book kept by hand: exactly, at every step."""
-    ledger, events = Ledger(budget), []
+    ledger, events = Spending(budget), []
     aside: list[float] = []
     bound: dict[str, Contract] = {}
     over: list[Contract] = []
@@ -173,7 +173,7 @@ def test_the_budget_holds_whatever_happens(budget, steps):
         assert ledger.spent == float(spent)
         assert ledger.committed == float(exact_committed(aside, bound))
         assert ledger.available == float(exact(budget) - spent - exact_committed(aside, bound))
-    again = Ledger.of(budget, events)
+    again = Spending.of(budget, events)
     assert again.spent == ledger.spent and again.refunded == ledger.refunded
     assert [c.number for c in again.open] == [c.number for c in ledger.open]
 
@@ -183,19 +183,19 @@ def exact_committed(aside, bound) -> Fraction:
 
 
 def test_sums_are_those_of_the_decimal_numbers():
-    ledger = Ledger(65.0)
+    ledger = Spending(65.0)
     assert all(ledger.reserve(0.1) for _ in range(650))
     assert not ledger.reserve(0.000001)
     assert ledger.available == 0.0
 
 
 def test_a_budget_of_nothing_takes_what_is_free():
-    ledger = Ledger(0.0)
+    ledger = Spending(0.0)
     assert ledger.reserve(0.0) and not ledger.reserve(0.01)
 
 
 def test_without_a_budget_everything_is_counted():
-    ledger = Ledger(None)
+    ledger = Spending(None)
     assert ledger.reserve(1e9) and ledger.available is None
     contract = Contract("1", Bid("s", "p", 1e9, 1, 1, 1), 0.0)
     ledger.sign(contract)
@@ -204,7 +204,7 @@ def test_without_a_budget_everything_is_counted():
 
 
 def test_a_reservation_binds_its_fee_too():
-    ledger = Ledger(11.0)
+    ledger = Spending(11.0)
     contract = Contract("1", HELD, 0.0, reserved=True)
     assert ledger.reserve(contract.bid.price) and ledger.available == 0.0
     ledger.sign(contract)
@@ -223,5 +223,5 @@ def test_the_book_of_a_journal_from_before_there_were_notes_is_read():
     ]
     assert [type(event) for event in events] == [Unknown, Unknown]
     assert entries_of(events) == [made, over]
-    assert Ledger.of(10.0, entries_of(events)).spent == 3.0
+    assert Spending.of(10.0, entries_of(events)).spent == 3.0
     assert RunView.of(events).spent == 3.0

@@ -21,11 +21,11 @@ from sureline.peer.messages import (
     Started,
     Withdraw,
 )
-from sureline.strategies.surety.client.ledger import Ledger
+from sureline.strategies.surety.client.ledger import Spending
 from sureline.strategies.surety.contract import Bid, Contract
 from sureline.strategies.surety.invocation import (
     Declined,
-    Estimate,
+    EstimateCall,
     Examine,
     Examined,
     Extract,
@@ -91,7 +91,7 @@ class Client(Agent):
         assert isinstance(self.ask(Setup, service, deal=deal), Ready)
         parameters = Parameters(Needs(**needs), takes=takes)
         assert isinstance(self.ask(SetParam, parameters, deal=deal), Ready)
-        return self.ask(Estimate, deal=deal)
+        return self.ask(EstimateCall, deal=deal)
 
     def attach(self):
         self.say(Attach(self.run, 1, 1))
@@ -174,10 +174,10 @@ def test_what_it_has_done_itself_counts_for_more_than_what_it_is_told():
     client = shop.client()
     assert client.deal().bid.time == 5.0
     for attempt in (1, 2, 3):
-        bid = client.ask(Estimate).bid
+        bid = client.ask(EstimateCall).bid
         client.bind("t", client.ask(Invoke, bid, "t", attempt).contract, attempt)
     shop.grid.run(lambda: len(client.of(Finished)) >= 3)
-    learned = client.ask(Estimate).bid
+    learned = client.ask(EstimateCall).bid
     assert learned.time == pytest.approx(20.0, rel=0.02)
     assert learned.early < learned.time < learned.late < 40.0
     # Of another kind it only knows what it is told, and that such tellings are too good here.
@@ -201,10 +201,10 @@ def test_no_place_is_promised_twice():
     assert isinstance(theirs.ask(Invoke, other, "a", 1), Invoked)
     declined = ours.ask(Invoke, bid, "b", 1)
     assert isinstance(declined, Declined) and "full" in declined.reason
-    full = theirs.ask(Estimate)
+    full = theirs.ask(EstimateCall)
     assert full.slots == 0 and 0 < full.wait_s <= promises.BIND_WITHIN_S + 5.0
     shop.wait(promises.BIND_WITHIN_S + 1.0)  # no Bind came
-    assert theirs.ask(Estimate).slots == 2
+    assert theirs.ask(EstimateCall).slots == 2
     assert shop.provider.earned == 0.0
 
 
@@ -266,11 +266,11 @@ def test_asked_twice_answered_alike():
     first = client.ask(Invoke, bid, "t", 1, serial=70)
     assert client.ask(Invoke, bid, "t", 1, serial=70) == first
     assert client.ask(Invoke, bid, "t", 1, serial=71).contract == first.contract
-    assert client.ask(Estimate).slots == 1
+    assert client.ask(EstimateCall).slots == 1
     gone = client.ask(Terminate, first.contract, serial=80)
     assert gone.refund == 5.0
     assert client.ask(Terminate, first.contract, serial=80).refund == 0.0  # nothing more comes
-    assert client.ask(Estimate).slots == 2
+    assert client.ask(EstimateCall).slots == 2
 
 
 def test_only_bids_that_stand_can_be_accepted():
@@ -287,9 +287,9 @@ def test_only_bids_that_stand_can_be_accepted():
 
 def test_calls_out_of_order_are_declined():
     client = Shop().client()
-    assert "SETUP" in client.ask(Estimate).reason
+    assert "SETUP" in client.ask(EstimateCall).reason
     client.ask(Setup, "k")
-    assert "SETPARAM" in client.ask(Estimate).reason
+    assert "SETPARAM" in client.ask(EstimateCall).reason
     assert "too small" in client.ask(SetParam, Parameters(Needs(cores=3))).reason
     assert isinstance(client.ask(Invoke, Bid("k", "p", 1, 1, 1, 1), "t", 1), Declined)
 
@@ -318,14 +318,14 @@ def test_a_provider_changes_holds_or_withdraws_its_bid():
     shop = Shop()
     client = shop.client()
     own = client.deal().bid
-    held = client.ask(Estimate, wish(3.0))
+    held = client.ask(EstimateCall, wish(3.0))
     assert held.held and held.bid == own
-    changed = client.ask(Estimate, wish(4.5))
+    changed = client.ask(EstimateCall, wish(4.5))
     assert not changed.held and (changed.bid.cost, changed.bid.time) == (4.5, own.time)
     first = client.ask(Invoke, changed.bid, "a", 1)
     assert first.bid.cost == 4.5
     client.ask(Invoke, own, "b", 1)  # the dearer one stands too
-    withdrawn = client.ask(Estimate, wish(4.5))
+    withdrawn = client.ask(EstimateCall, wish(4.5))
     assert isinstance(withdrawn, Declined) and "full" in withdrawn.reason
     client.ask(Terminate, first.contract)
     assert isinstance(client.ask(Invoke, changed.bid, "c", 1), Declined)  # it was withdrawn
@@ -335,8 +335,8 @@ def test_haggling_has_an_end():
     client = Shop().client()
     own = client.deal().bid
     for _ in range(HAGGLES_MAX):
-        assert client.ask(Estimate, wish(1.0)).held
-    assert client.ask(Estimate, wish(4.9)).bid == own
+        assert client.ask(EstimateCall, wish(1.0)).held
+    assert client.ask(EstimateCall, wish(4.9)).bid == own
 
 
 def test_a_reservation_holds_a_place_and_is_paid_for():
@@ -361,7 +361,7 @@ def test_a_reservation_that_is_not_used_lapses_and_stays_paid():
     bid = client.deal().bid
     assert isinstance(client.ask(Invoke, bid), Invoked)
     shop.wait(TARIFF.hold_s + 1.0)
-    assert client.ask(Estimate).slots == 1
+    assert client.ask(EstimateCall).slots == 1
     assert shop.provider.earned == bid.reserve_fee
 
 
@@ -457,7 +457,7 @@ def test_both_sides_come_to_the_same_sums(actions, took_s):
     shop = Shop(cores=2, took_s=took_s)
     clients = [shop.client("c", "r"), shop.client("d", "s")]
     bids = [client.deal().bid for client in clients]
-    books = [Ledger(1000.0), Ledger(1000.0)]
+    books = [Spending(1000.0), Spending(1000.0)]
     signed: list[dict[str, Contract]] = [{}, {}]
     bound: list[dict[str, float]] = [{}, {}]
     used: list[set[str]] = [set(), set()]
@@ -496,7 +496,7 @@ def test_both_sides_come_to_the_same_sums(actions, took_s):
         elif action == "wait":
             shop.wait(3.0)
         elif action == "estimate":
-            answer = client.ask(Estimate)
+            answer = client.ask(EstimateCall)
             bids[who] = answer.bid if isinstance(answer, Offered) else bids[who]
         assert shop.peer.cores_in_use <= 2
         settle(who)
@@ -553,7 +553,7 @@ def test_one_client_cannot_spoil_the_bids_of_another():
 def test_absurd_calls_raise_nothing_and_promise_nothing_twice():
     shop, absurd = Shop(cores=2), Absurd(7)
     clients = [shop.client("c", "run-1"), shop.client("d", "run-1")]
-    kinds = [Setup, SetParam, Estimate, Invoke, Examine, Extract, Terminate, Bind]
+    kinds = [Setup, SetParam, EstimateCall, Invoke, Examine, Extract, Terminate, Bind]
     contracts = 0
     for step in range(1500):
         client = clients[step % 2]

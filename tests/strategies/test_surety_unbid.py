@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sureline.forecast.machines import Part
+from sureline.forecast.machines import MachinePart
 from sureline.strategies.surety.planning.unbid import Peer, plan_on
 from sureline.workflow.model import Command, Graph, Task
 from sureline.workflow.quantities import parse_takes
@@ -17,7 +17,7 @@ WIDE = Graph(
 
 
 def peer(name: str, cores: float, price: float) -> Peer:
-    return Peer(name, Part(name, cores, 2**33, 0, {}), price)
+    return Peer(name, MachinePart(name, cores, 2**33, 0, {}), price)
 
 
 def test_more_peers_cost_more_and_are_quicker() -> None:

@@ -25,7 +25,7 @@ from sureline.compose.run_copies import KeptJournals
 from sureline.journal import events
 from sureline.overlay.kademlia.messages import Find
 from sureline.overlay.membership import Offer
-from sureline.overlay.membership.messages import Join, Record
+from sureline.overlay.membership.messages import Join, MemberRecord
 from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.marks import CacheMarks
@@ -351,7 +351,7 @@ class AbsurdGrid(ToyGrid):
     def _introduce(self) -> None:
         """Mallory is a member like any other, and is spoken to."""
         offer = Offer(2.0, 1000, roles=("run", "submit"))
-        record = Record(MALLORY, int(self.time * 1000), 0, "alive", offer)
+        record = MemberRecord(MALLORY, int(self.time * 1000), 0, "alive", offer)
         for agent in self.agents():
             if agent.hears(Join):
                 agent.receive(at(MALLORY, "membership"), Join(0, record))

@@ -17,7 +17,7 @@ import uvloop
 from sureline.world.identity import certificates
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import Message
 
 ROLES = frozenset({"run", "submit"})
@@ -114,7 +114,7 @@ _started: list[LabNode] = []
 class LabNode:
     """A transport and what it has brought."""
 
-    transport: Transport
+    transport: NetTransport
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str, Message]] = []
@@ -123,7 +123,7 @@ class LabNode:
     @classmethod
     async def start(cls, credentials, *, limits: Limits | None = None, **options) -> LabNode:
         self = cls()
-        self.transport = await Transport.listen(
+        self.transport = await NetTransport.listen(
             asyncio.get_running_loop(),
             "127.0.0.1",
             options.pop("port", 0),

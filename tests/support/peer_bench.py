@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sureline.peer.confine.rules import Rules
 from sureline.peer.jobs import JobEnded, UserFile
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
 from sureline.world.protocol import Fetched, Job, JobEvent, JobHandle
 
@@ -60,8 +60,8 @@ class Bench:
 
     def new_runner(
         self, max_slots: int = 2, grace_s: float = 5.0, env: Mapping[str, str] | None = None
-    ) -> Runner:
-        return Runner(
+    ) -> SlotRunner:
+        return SlotRunner(
             self.loop,
             root=self.root,
             directory=self.directory,

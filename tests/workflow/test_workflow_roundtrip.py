@@ -143,7 +143,7 @@ instances = st.builds(
     description=maybe_text,
     author=st.none() | st.builds(wfformat.Author, name=lines, email=lines, country=maybe_text),
     workflow=st.builds(
-        wfformat.Description,
+        wfformat.InstanceWorkflow,
         specification=st.builds(
             wfformat.Specification,
             tasks=st.lists(
@@ -173,7 +173,8 @@ instances = st.builds(
                     wfformat.ExecutedTask,
                     id=lines,
                     runtime_in_seconds=numbers,
-                    command=st.none() | st.builds(wfformat.Program, maybe_text, st.none() | ids),
+                    command=st.none()
+                    | st.builds(wfformat.InstanceProgram, maybe_text, st.none() | ids),
                     core_count=maybe_number,
                     avg_cpu=maybe_number,
                     memory_in_bytes=maybe_number,
@@ -184,7 +185,7 @@ instances = st.builds(
             machines=st.none()
             | st.lists(
                 st.builds(
-                    wfformat.Machine,
+                    wfformat.InstanceMachine,
                     node_name=lines,
                     cpu=st.none() | st.builds(wfformat.Cpu, core_count=maybe_number),
                 ),

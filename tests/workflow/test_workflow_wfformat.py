@@ -237,9 +237,9 @@ def test_a_graph_becomes_an_instance_that_runs_the_same() -> None:
     made = wfformat.from_graph(graph, {"a": 1.5}, file_sizes={"o": 7})
     assert made.workflow.execution is not None
     first, second = made.workflow.execution.tasks
-    assert first.command == wfformat.Program("echo", ("x y",))
+    assert first.command == wfformat.InstanceProgram("echo", ("x y",))
     assert (first.runtime_in_seconds, second.runtime_in_seconds) == (1.5, 2)
-    assert second.command == wfformat.Program("/bin/sh", ("-c", "cat o | wc"))
+    assert second.command == wfformat.InstanceProgram("/bin/sh", ("-c", "cat o | wc"))
     assert made.workflow.specification.tasks[0].children == ("b",)
     assert made.workflow.specification.files == (wfformat.File("o", 7),)
     draft = wfformat.to_draft(made, pretend=False, speed=1, found=Collector(None))

@@ -9,7 +9,7 @@ from net_lab import LabNode, close_all, lab_grid, run, until
 
 from sureline.world.net.bulk_wire import BulkError
 from sureline.world.net.limits import Limits
-from sureline.world.net.route import Counts, Route
+from sureline.world.net.route import Route, UndeliveredCounts
 
 GRID = lab_grid()
 FRAME = bytearray(100)
@@ -24,7 +24,7 @@ class Owner:
     def __init__(self, loop, limits):
         self.loop = loop
         self.limits = limits
-        self.counts = Counts()
+        self.counts = UndeliveredCounts()
 
     def dial(self, route):
         route.dialling = True

@@ -11,7 +11,7 @@ from sureline.world.agent import Agent, handles
 from sureline.world.live import MAIL_MAX, LiveWorld
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import Unreachable
 
 GRID = lab_grid()
@@ -61,7 +61,7 @@ async def world_of(
     name: str, limits: Limits | None = None, recorder=None, crashes=None
 ) -> LiveWorld:
     loop = asyncio.get_running_loop()
-    transport = await Transport.listen(
+    transport = await NetTransport.listen(
         loop, "127.0.0.1", 0, GRID.credentials(name), Codec([Note]), limits=limits
     )
 

@@ -12,7 +12,7 @@ from net_lab import TYPES, LabNode, Note, close_all, free_port, lab_grid, run, u
 from sureline.world.address import node_of
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import Message
 
 GRID = lab_grid()
@@ -285,7 +285,7 @@ def test_listening_everywhere_needs_an_address_for_the_others():
     async def test():
         loop = asyncio.get_running_loop()
         with pytest.raises(ValueError, match="needs a host to advertise"):
-            await Transport.listen(loop, "0.0.0.0", 0, GRID.credentials("a"), Codec(TYPES))
+            await NetTransport.listen(loop, "0.0.0.0", 0, GRID.credentials("a"), Codec(TYPES))
 
     run(test())
 

@@ -18,9 +18,9 @@ from sureline.world.agent import Agent, handles
 from sureline.world.protocol import Message
 from sureline.world.simulated import (
     Exponential,
-    Faults,
     Link,
     Network,
+    RandomFaults,
     Rates,
     Simulation,
     SimulationError,
@@ -216,7 +216,7 @@ def story(seed, detail):
         one.world.after(0.1, lambda: pass_on(0))
     for name in names:
         sim.boot(name, lambda name=name: start(name))
-    faults = Faults(sim, names)
+    faults = RandomFaults(sim, names)
     faults.begin(Rates(crashes_per_s=0.5, kills_per_s=0.2, freezes_per_s=0.5, down_s=1.0,
                        slow_downs_per_s=0.2, partitions_per_s=0.2, parted_s=1.0))
     faults.churn(30.0, 2.0)
@@ -304,7 +304,7 @@ def test_faults_strike_at_their_rates_and_end():
     boots = []
     for node in nodes:
         sim.boot(node, lambda node=node: boots.append(node))
-    faults = Faults(sim, nodes)
+    faults = RandomFaults(sim, nodes)
     rates = Rates(
         crashes_per_s=0.2,
         kills_per_s=0.1,
@@ -334,7 +334,7 @@ def test_churn_gives_sessions_of_the_length_asked_for():
     nodes = [f"n{number}" for number in range(50)]
     for node in nodes:
         sim.machine(node)
-    faults = Faults(sim, nodes, seed=9)
+    faults = RandomFaults(sim, nodes, seed=9)
     faults.churn(session_s=30.0, pause_s=10.0)
     up = 0
     for second in range(1, 1001):

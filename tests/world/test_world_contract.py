@@ -16,7 +16,7 @@ from sureline.world.address import at, part_of
 from sureline.world.agent import Agent, handles
 from sureline.world.live import LiveWorld
 from sureline.world.net.codec import Codec
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import Job, JobEvent, Message, Recordable
 from sureline.world.simulated import MachineParts, Simulation, SimulationError
 
@@ -174,7 +174,7 @@ class Networked(Live):
         self.worlds: dict[str, LiveWorld] = {}
         codec = Codec([Note, Other])
         for name in ("a", "b"):
-            listening = Transport.listen(
+            listening = NetTransport.listen(
                 self.loop, "127.0.0.1", 0, lab_grid().credentials(name), codec
             )
             transport = self.loop.run_until_complete(listening)

@@ -74,7 +74,7 @@ class GridNode:
             met.append(others)
             joined("membership")
 
-        self.membership.join(contacts, members)
+        self.membership.join([at(node, "membership") for node in contacts], members)
         at_kademlia = [at(node, "kademlia") for node in contacts]
         self.kademlia.join(at_kademlia, lambda known: joined("kademlia"))
 
@@ -123,6 +123,6 @@ class GridNode:
 
         def heard(values: Sequence[bytes]) -> None:
             told = [value.decode(errors="replace") for value in values]
-            on_done([node for node in told if self.ground.is_node(node)])
+            on_done([Node(text) for text in told if self.ground.is_node(text)])
 
         self.kademlia.find(key_of(digest), heard)

@@ -6,7 +6,7 @@
 runs a program brings the random numbers. This room imports no other; every other may import it.
 """
 
-from sureline.chemistry.mistakes import ChemistryError, Place
+from sureline.chemistry.mistakes import ChemistryError, TextPlace
 from sureline.chemistry.molecules import Molecule, Rule, Solution, Symbol
 from sureline.chemistry.parser import (
     Program,
@@ -22,7 +22,7 @@ __all__ = [
     "Bounds",
     "ChemistryError",
     "Molecule",
-    "Place",
+    "TextPlace",
     "Program",
     "Reaction",
     "Reactor",

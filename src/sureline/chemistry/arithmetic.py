@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
-from sureline.chemistry.mistakes import Place
+from sureline.chemistry.mistakes import TextPlace
 from sureline.chemistry.molecules import (
     NOWHERE,
     Expression,
@@ -39,7 +39,7 @@ WHOLE_MAX = 1 << 4096
 
 
 class NoSenseError(Exception):
-    def __init__(self, what: str, place: Place = NOWHERE) -> None:
+    def __init__(self, what: str, place: TextPlace = NOWHERE) -> None:
         super().__init__(what)
         self.what, self.place = what, place
 
@@ -123,7 +123,7 @@ _COMPARING: Mapping[str, Callable[..., bool]] = {
 
 
 def _compile_comparison(
-    compare: Callable[..., bool], left: Value, right: Value, place: Place
+    compare: Callable[..., bool], left: Value, right: Value, place: TextPlace
 ) -> Value:
     def value(held: Held) -> Molecule:
         one, other = left(held), right(held)
@@ -152,7 +152,9 @@ _CALCULATING: Mapping[str, Callable[..., float]] = {
 }
 
 
-def _compile_sum(calculate: Callable[..., float], left: Value, right: Value, place: Place) -> Value:
+def _compile_sum(
+    calculate: Callable[..., float], left: Value, right: Value, place: TextPlace
+) -> Value:
     def value(held: Held) -> Molecule:
         one, other = _number(left(held), place), _number(right(held), place)
         try:
@@ -171,14 +173,14 @@ def _compile_sum(calculate: Callable[..., float], left: Value, right: Value, pla
     return value
 
 
-def _number(molecule: Molecule, place: Place) -> float:
+def _number(molecule: Molecule, place: TextPlace) -> float:
     kind = type(molecule)
     if kind is int or kind is float:
         return molecule  # type: ignore[return-value]  # `kind is` narrows nothing
     raise NoSenseError("only numbers can be calculated with, and put in order", place)
 
 
-def _truth(molecule: Molecule, place: Place) -> bool:
+def _truth(molecule: Molecule, place: TextPlace) -> bool:
     if isinstance(molecule, bool):
         return molecule
     raise NoSenseError("this is neither true nor false", place)

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from functools import cached_property
 from typing import NamedTuple
 
-from sureline.chemistry.mistakes import ChemistryError, Place
+from sureline.chemistry.mistakes import ChemistryError, TextPlace
 
 NUMBER_CHARS_MAX = 1000
 
@@ -60,9 +60,9 @@ class Tokens:
     def _line_ends(self) -> list[int]:
         return [match.start() for match in re.finditer("\n", self._text)]
 
-    def place(self, at: int) -> Place:
+    def place(self, at: int) -> TextPlace:
         line = bisect_left(self._line_ends, at)
-        return Place(line + 1, at - (self._line_ends[line - 1] if line else -1))
+        return TextPlace(line + 1, at - (self._line_ends[line - 1] if line else -1))
 
     def _refuse(self, text: str, at: int) -> None:
         if text == '"':

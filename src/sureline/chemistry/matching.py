@@ -17,8 +17,8 @@ from typing import NamedTuple
 from sureline.chemistry.arithmetic import Held, NoSenseError, Slots, compile_expression
 from sureline.chemistry.molecules import (
     NAMELESS,
+    BoundName,
     Expression,
-    Known,
     Literal,
     Molecule,
     Name,
@@ -268,7 +268,7 @@ def _never(molecule: Molecule, held: Held) -> bool:
 
 def _variables(pattern: Pattern) -> list[str]:
     """The names that it binds, in order; a solution's rest as well."""
-    assert not isinstance(pattern, Known), "a rule within a rule is filled in before it acts"
+    assert not isinstance(pattern, BoundName), "a rule within a rule is filled in before it acts"
     if isinstance(pattern, Variable):
         return [] if pattern.name == NAMELESS else [pattern.name]
     if isinstance(pattern, Literal):

@@ -13,12 +13,12 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from sureline.chemistry.mistakes import Place
+from sureline.chemistry.mistakes import TextPlace
 
 Molecule: TypeAlias = "int | float | str | Symbol | tuple[Molecule, ...] | Solution | Rule"
 """A bool is an int for the type checker only."""
 
-NOWHERE = Place(0, 0)
+NOWHERE = TextPlace(0, 0)
 NAMELESS = "_"
 """A variable of this name binds nothing."""
 
@@ -110,7 +110,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class BoundName:
     """In a rule within a rule: takes what the outer rule has bound to this name."""
 
     name: str
@@ -130,13 +130,13 @@ class SolutionPattern:
     rest: str | None = None
 
 
-Pattern: TypeAlias = Literal | Variable | Known | TuplePattern | SolutionPattern
+Pattern: TypeAlias = Literal | Variable | BoundName | TuplePattern | SolutionPattern
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
     name: str
-    place: Place = field(default=NOWHERE, compare=False)
+    place: TextPlace = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Operation:
 
     sign: str
     operands: tuple[Expression, ...]
-    place: Place = field(default=NOWHERE, compare=False)
+    place: TextPlace = field(default=NOWHERE, compare=False)
 
 
 Expression: TypeAlias = Literal | Name | Rest | TupleOf | SolutionOf | RuleOf | Operation
@@ -195,7 +195,7 @@ def filled(rule: Rule, bound: Bound, rests: dict[str, tuple[Molecule, ...]]) -> 
     """The rule with the outer rule's variables replaced by what they hold."""
 
     def pattern(of: Pattern) -> Pattern:
-        if isinstance(of, Known):
+        if isinstance(of, BoundName):
             return Literal(bound[of.name]) if of.name in bound else of
         if isinstance(of, TuplePattern):
             return TuplePattern(tuple(map(pattern, of.parts)))

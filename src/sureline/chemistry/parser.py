@@ -19,11 +19,11 @@ from typing import NamedTuple, TypeVar
 
 from sureline.chemistry.arithmetic import NoSenseError, value_of
 from sureline.chemistry.lexer import NUMBER_CHARS_MAX, Token, Tokens
-from sureline.chemistry.mistakes import ChemistryError, Place
+from sureline.chemistry.mistakes import ChemistryError, TextPlace
 from sureline.chemistry.molecules import (
     NAMELESS,
+    BoundName,
     Expression,
-    Known,
     Literal,
     Molecule,
     Name,
@@ -75,7 +75,7 @@ def parse_molecules(text: str, names: Mapping[str, Molecule]) -> list[Molecule]:
     return _guarded(text, lambda parser: parser.molecules(), names)
 
 
-def parse_placed(text: str) -> list[tuple[Place, Molecule]]:
+def parse_placed(text: str) -> list[tuple[TextPlace, Molecule]]:
     """The molecules of a solution without rules, and where each stands. Raises ChemistryError."""
     return _guarded(text, lambda parser: parser.placed())
 
@@ -190,8 +190,8 @@ class _Parser:
             self._refuse("a comma should stand", "write molecules with commas between them")
         return found
 
-    def placed(self) -> list[tuple[Place, Molecule]]:
-        found: list[tuple[Place, Molecule]] = []
+    def placed(self) -> list[tuple[TextPlace, Molecule]]:
+        found: list[tuple[TextPlace, Molecule]] = []
         self._expect("<", "write molecules between < and >")
         while not self._take(">"):
             if found:
@@ -282,7 +282,7 @@ class _Parser:
         if name in self._names:
             return Literal(self._names[name])
         if name in scope.outer and scope.outer[name] == "one":
-            return Known(name)
+            return BoundName(name)
         if name != NAMELESS:
             self._bind(name, "one", token, scope)
         return Variable(name)

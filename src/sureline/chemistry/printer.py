@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sureline.chemistry.molecules import (
+    BoundName,
     Expression,
-    Known,
     Literal,
     Molecule,
     Name,
@@ -103,7 +103,7 @@ def _pattern(pattern: Pattern) -> str:
         return show(pattern.value)
     if isinstance(pattern, Variable):
         return f"{pattern.name}::{pattern.sort}" if pattern.sort else pattern.name
-    if isinstance(pattern, Known):
+    if isinstance(pattern, BoundName):
         return pattern.name
     if isinstance(pattern, TuplePattern):
         nested = (TuplePattern, tuple)

@@ -1,6 +1,6 @@
 """A solution at work.
 
-Every rule in the solution has a `Watch`: molecules it has not looked at yet (*fresh*), and those
+Every rule in the solution has a `_Watch`: molecules it has not looked at yet (*fresh*), and those
 it has (*tried*), among which it can do nothing. A fresh molecule is tried in each of the rule's
 patterns against what was tried before; if nothing comes of it, it joins them. When no rule has
 anything fresh the solution is inert, and a molecule that is added wakes only rules that may take
@@ -75,7 +75,7 @@ class Cell:
     def __init__(self, molecule: Molecule) -> None:
         self.molecule = molecule
         self.alive = True
-        self.watch: Watch | None = None
+        self.watch: _Watch | None = None
 
 
 class Tried:
@@ -110,7 +110,7 @@ class Tried:
             self._by_path[path] = by_value
 
 
-class Watch:
+class _Watch:
     """One rule at work. `cell` is where the rule itself floats; None if it is in no solution."""
 
     __slots__ = (
@@ -291,10 +291,10 @@ class Reactor:
         self._bounds = bounds or Bounds()
         self._cells: dict[Cell, None] = {}
         self._boiling: list[Boiling] = []
-        self._watches: list[Watch] = []
-        self._routes: dict[Shape, list[tuple[Watch, tuple[int, ...]]]] = {}
+        self._watches: list[_Watch] = []
+        self._routes: dict[Shape, list[tuple[_Watch, tuple[int, ...]]]] = {}
         """By shape: who may take a molecule of it, and where."""
-        self._hungry: list[Watch] = []
+        self._hungry: list[_Watch] = []
         self.reactions = 0
         self.stopped = ""
         """Why it went no further although it is not inert; empty if it may go on."""
@@ -370,7 +370,7 @@ class Reactor:
             raise BoundError("there were too many reactions")
         return self._happen(watch) if watch.look() else None
 
-    def _happen(self, watch: Watch) -> Reaction:
+    def _happen(self, watch: _Watch) -> Reaction:
         """Make first, then take: a product that makes no sense leaves everything as it was."""
         try:
             made = tuple(watch.made())
@@ -402,14 +402,14 @@ class Reactor:
         if isinstance(molecule, Rule):
             cell.watch = self._watch(molecule, cell)
 
-    def _feed(self, watch: Watch, cell: Cell, places: tuple[int, ...]) -> None:
+    def _feed(self, watch: _Watch, cell: Cell, places: tuple[int, ...]) -> None:
         watch.fresh.append((cell, places))
         if not watch.hungry:
             watch.hungry = True
             self._hungry.append(watch)
 
-    def _watch(self, rule: Rule, cell: Cell | None) -> Watch:
-        watch = Watch(rule, cell, self._random, self._bounds)
+    def _watch(self, rule: Rule, cell: Cell | None) -> _Watch:
+        watch = _Watch(rule, cell, self._random, self._bounds)
         self._watches.append(watch)
         self._routes.clear()
         for other in self._cells:
@@ -424,7 +424,7 @@ class Reactor:
         if cell.watch is not None:
             self._dismiss(cell.watch)
 
-    def _dismiss(self, watch: Watch) -> None:
+    def _dismiss(self, watch: _Watch) -> None:
         watch.fresh.clear()
         if watch in self._watches:
             self._watches.remove(watch)

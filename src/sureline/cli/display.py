@@ -27,7 +27,7 @@ LINE_LENGTH_MAX = 500
 ToldKind = Literal["notice", "start", "failure", "tail", "retry", "again", "repair", "stop"]
 
 
-class Told(NamedTuple):
+class Sentence(NamedTuple):
     """A sentence said once, in the order in which things happened."""
 
     kind: ToldKind
@@ -56,13 +56,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     running: int = 0
     longest: tuple[RunningTask, ...] = ()
     """Those that run longest, in the order in which they started; not all if there are many."""
-    told: tuple[Told, ...] = ()
+    told: tuple[Sentence, ...] = ()
     """Everything said so far; it only grows, and is bounded."""
     stopping: Literal["", "drain", "stop"] = ""
     over: bool = False
 
 
-class Outlook(Protocol):
+class DisplayOutlook(Protocol):
     """What can be said about the time to come. Called in the display's thread."""
 
     def words(self, now: float) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from sureline.cli.display import Outlook, Sink, Snapshot, ToldKind
+from sureline.cli.display import DisplayOutlook, Sink, Snapshot, ToldKind
 
 EVERY_S = 2.0
 SILENCE_S = 60.0
@@ -21,7 +21,7 @@ QUIET: frozenset[ToldKind] = frozenset({"notice", "failure", "tail", "again", "r
 class Lines:
     """A face for logs, pipes and poor terminals."""
 
-    def __init__(self, sink: Sink, outlook: Outlook, *, quiet: bool) -> None:
+    def __init__(self, sink: Sink, outlook: DisplayOutlook, *, quiet: bool) -> None:
         self._sink = sink
         self._outlook = outlook
         self._quiet = quiet

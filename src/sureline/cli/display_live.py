@@ -17,7 +17,14 @@ from rich.console import Console
 from rich.text import Text
 
 from sureline.cli import console
-from sureline.cli.display import LINE_LENGTH_MAX, Outlook, Sink, Snapshot, Told, printable
+from sureline.cli.display import (
+    LINE_LENGTH_MAX,
+    DisplayOutlook,
+    Sentence,
+    Sink,
+    Snapshot,
+    printable,
+)
 from sureline.cli.display_lines import stopping
 
 RUNNING_ROWS_MAX = 12
@@ -50,7 +57,7 @@ ASCII = Signs("=", "x", "-", "..", "-")
 
 
 def frame(
-    s: Snapshot, outlook: Outlook, now: float, width: int, rows: int, signs: Signs = UNICODE
+    s: Snapshot, outlook: DisplayOutlook, now: float, width: int, rows: int, signs: Signs = UNICODE
 ) -> list[Text]:
     """The lines for a screen of `width` columns and at most `rows` rows; none is wider."""
     head = [_head(s, width, signs), _counts(s, now, signs)]
@@ -135,7 +142,7 @@ def _stopping(s: Snapshot, width: int) -> list[Text]:
 
 
 def _running(
-    s: Snapshot, outlook: Outlook, now: float, width: int, rows: int, signs: Signs
+    s: Snapshot, outlook: DisplayOutlook, now: float, width: int, rows: int, signs: Signs
 ) -> list[Text]:
     if rows < 2 or not s.longest:
         return []
@@ -190,7 +197,7 @@ class Painter:
 class Live:
     """A face for a terminal."""
 
-    def __init__(self, sink: Sink, outlook: Outlook) -> None:
+    def __init__(self, sink: Sink, outlook: DisplayOutlook) -> None:
         self._sink = sink
         self._outlook = outlook
         self._signs = UNICODE if sink.speaks_unicode else ASCII
@@ -209,7 +216,7 @@ class Live:
         self._sink.write(self._painter.painted(lines, width, [told_line(one) for one in news]))
 
 
-def told_line(told: Told) -> Text:
+def told_line(told: Sentence) -> Text:
     return Text(told.text, style=STYLES.get(told.kind, ""))
 
 

@@ -1,6 +1,6 @@
 """How a run stands at one moment, as another process reads it from the journal.
 
-`Standing` follows a run: each `refresh` takes in what was recorded since the last one. It is the
+`RunStatus` follows a run: each `refresh` takes in what was recorded since the last one. It is the
 same picture as the live display's, made of the same snapshot, with who runs it and what failed.
 """
 
@@ -30,8 +30,8 @@ from sureline.journal.words import counted
 FAILURES_SHOWN = 5
 
 
-class Standing:
-    """One run, as of the last `refresh`. An `Outlook` for the frame."""
+class RunStatus:
+    """One run, as of the last `refresh`. A `DisplayOutlook` for the frame."""
 
     def __init__(
         self, journal: Journal, run: str, update: Callable[[], None] = lambda: None

@@ -21,8 +21,8 @@ from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
-    from sureline.peer.files.cache import FileCache, Held
-    from sureline.peer.files.service import Fetched, FileService
+    from sureline.peer.files.cache import CachedFile, FileCache
+    from sureline.peer.files.service import FetchedFile, FileService
 
 T = TypeVar("T")
 
@@ -131,14 +131,16 @@ def files_get(
     return 0
 
 
-async def _over_the_grid(grid: str | None, record: FileRecord, quiet: bool) -> Fetched:
+async def _over_the_grid(grid: str | None, record: FileRecord, quiet: bool) -> FetchedFile:
     from sureline.compose.node import open_node
 
     async with open_node(grid) as node:
-        return await fetch(node.files, record, None if quiet else Progress())
+        return await fetch(node.files, record, None if quiet else FetchProgress())
 
 
-async def fetch(service: FileService, record: FileRecord, progress: Progress | None) -> Fetched:
+async def fetch(
+    service: FileService, record: FileRecord, progress: FetchProgress | None
+) -> FetchedFile:
     try:
         return await service.fetch(record, (), progress)
     finally:
@@ -253,7 +255,7 @@ files.command(files_ls, name="ls")
 files.command(files_rm, name="rm")
 
 
-class Progress:
+class FetchProgress:
     """Tells on stderr how far a fetch is: one line that changes on a terminal, else a line now and
     then."""
 
@@ -316,11 +318,11 @@ def _as_data(path: Path, record: FileRecord) -> dict[str, Any]:
     }
 
 
-def _reasons(one: Held) -> list[str]:
+def _reasons(one: CachedFile) -> list[str]:
     return list(dict.fromkeys(claim.why for claim in one.claims))
 
 
-def _row(one: Held) -> dict[str, Any]:
+def _row(one: CachedFile) -> dict[str, Any]:
     return {
         "digest": one.digest,
         "size": one.size,

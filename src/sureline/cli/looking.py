@@ -20,7 +20,7 @@ from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.cli.display_live import Signs
-    from sureline.cli.display_status import Standing
+    from sureline.cli.display_status import RunStatus
     from sureline.journal.explain_reuse import Made
     from sureline.journal.store import Journal
     from sureline.workflow.model import Graph
@@ -188,11 +188,11 @@ def status(
 
     Example: sureline status --watch
     """
-    from sureline.cli.display_status import Standing
+    from sureline.cli.display_status import RunStatus
     from sureline.journal.select import select
 
     with run_journal(directory, grid, run) as (journal, update):
-        standing = Standing(journal, select(run, journal.runs()).run, update)
+        standing = RunStatus(journal, select(run, journal.runs()).run, update)
         standing.refresh()
         if not watch and json:
             console.print_json(standing.data())
@@ -205,7 +205,7 @@ def status(
     return 0
 
 
-def _watch(standing: Standing, show: Callable[[], None], *, always: bool) -> None:
+def _watch(standing: RunStatus, show: Callable[[], None], *, always: bool) -> None:
     """Show it, and again every REFRESH_S (unless `always`: if something happened), to its end."""
     show()
     console.flush()
@@ -216,7 +216,7 @@ def _watch(standing: Standing, show: Callable[[], None], *, always: bool) -> Non
             console.flush()
 
 
-def _say_standing(standing: Standing) -> None:
+def _say_standing(standing: RunStatus) -> None:
     sink = Sink(sys.stdout)
     if sink.is_terminal:
         _repainting(standing)()
@@ -225,7 +225,7 @@ def _say_standing(standing: Standing) -> None:
         console.say(line.plain.rstrip())
 
 
-def _repainting(standing: Standing) -> Callable[[], None]:
+def _repainting(standing: RunStatus) -> Callable[[], None]:
     """Something that puts the standing on the terminal, over where it put it before."""
     from sureline.cli.display_live import Painter
 

@@ -53,8 +53,8 @@ def expected_s(
     return described.takes.likely_s if described.takes is not None else None
 
 
-class Following:
-    """The outlook of a run that goes on in this process; an `Outlook` for faces."""
+class LiveOutlook:
+    """The outlook of a run that goes on in this process; a `DisplayOutlook`."""
 
     def __init__(self, home: Path, machine: Offers) -> None:
         self._home = home

@@ -18,7 +18,7 @@ from sureline.cli.wanted import Gpus, Memory, Tags
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
-    from sureline.compose.node import Listen, Node
+    from sureline.compose.node import Listen, LiveNode
     from sureline.overlay.membership import Member
     from sureline.peer.capacity import Capacity
     from sureline.peer.confine.rules import Rules
@@ -272,7 +272,7 @@ def _first_free(ports: list[int]) -> int:
     return 0
 
 
-def _ready(node: Node, settings: Any, as_json: bool, quiet: bool) -> None:
+def _ready(node: LiveNode, settings: Any, as_json: bool, quiet: bool) -> None:
     capacity = settings.capacity
     if as_json:
         console.print_json_line(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sureline.cli.console import counted, duration
 
 if TYPE_CHECKING:
-    from sureline.strategies.surety.planning.plan import Plan, Point
+    from sureline.strategies.surety.planning.plan import FrontPoint, Plan
 
 WIDTH = 60
 HEIGHT = 12
@@ -149,11 +149,11 @@ def _front(made: Plan) -> Iterator[str]:
         yield from _scatter(made, chosen)
 
 
-def _chosen_point(made: Plan) -> Point | None:
+def _chosen_point(made: Plan) -> FrontPoint | None:
     return next((point for point in made.front if made.chose(point)), None)
 
 
-def _spread(front: Sequence[Point], chosen: Point | None) -> list[Point]:
+def _spread(front: Sequence[FrontPoint], chosen: FrontPoint | None) -> list[FrontPoint]:
     """Few enough to read, the ends and the chosen one among them."""
     if len(front) <= FRONT_SHOWN:
         return list(front)
@@ -162,7 +162,7 @@ def _spread(front: Sequence[Point], chosen: Point | None) -> list[Point]:
     return [p for row, p in enumerate(front) if row in rows or p is chosen]
 
 
-def _scatter(made: Plan, chosen: Point | None) -> Iterator[str]:
+def _scatter(made: Plan, chosen: FrontPoint | None) -> Iterator[str]:
     """Expected time to the right, cost upwards."""
     times = [p.expected for p in made.front]
     costs = [p.cost for p in made.front]

@@ -1,8 +1,8 @@
 """Following a run that goes on in this process, for a display.
 
-`Progress` hears every event in the run's own thread, so it does next to nothing there: it counts,
-and at most five times a second, if anything happened, it posts a snapshot to the display (which
-has a thread of its own: see `display`). What it costs does not depend on the number of tasks.
+`ProgressWatcher` hears every event in the run's own thread, so it does next to nothing there: it
+counts, and at most five times a second, if anything happened, it posts a snapshot to the display
+(which has a thread of its own: see `display`). Its cost does not depend on the number of tasks.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sureline.cli import console
 from sureline.cli.display import (
     LAST_WORDS_S,
     Display,
+    DisplayOutlook,
     Face,
-    Outlook,
     RunningTask,
+    Sentence,
     Sink,
     Snapshot,
-    Told,
     ToldKind,
     printable,
 )
-from sureline.cli.outlook import Following
+from sureline.cli.outlook import LiveOutlook
 from sureline.compose import Watcher
 from sureline.forecast.result import Forecast
 from sureline.journal.events import (
@@ -59,10 +59,10 @@ LONGEST_MAX = 40
 Mode = Literal["auto", "live", "lines", "none"]
 
 
-class Progress(Watcher):
+class ProgressWatcher(Watcher):
     """Counts what happens and posts it."""
 
-    def __init__(self, display: Display, following: Following | None) -> None:
+    def __init__(self, display: Display, following: LiveOutlook | None) -> None:
         self._display = display
         self._following = following
         self._run = ""
@@ -74,7 +74,7 @@ class Progress(Watcher):
         self._retrying: set[str] = set()
         self._running: dict[str, RunningTask] = {}
         self._failures = 0
-        self._told: list[Told] = []
+        self._told: list[Sentence] = []
         self._stopping: Literal["", "drain", "stop"] = ""
         self._next_post_at = 0.0
         self._post_due = False
@@ -155,7 +155,7 @@ class Progress(Watcher):
 
     def _tell(self, kind: ToldKind, text: str) -> None:
         if len(self._told) < (TOLD_MAX if kind != "stop" else 2 * TOLD_MAX):
-            self._told.append(Told(kind, printable(text)))
+            self._told.append(Sentence(kind, printable(text)))
 
     def _post_soon(self) -> None:
         """Post now, or when the last post is old enough: the last of many changes shows too."""
@@ -208,9 +208,9 @@ def watching(
         return
     sink = Sink(sys.stderr)
     quiet = quiet or (as_json and mode == "auto")
-    following = Following(home, machine)
+    following = LiveOutlook(home, machine)
     display = Display(_face(mode, sink, following, quiet))
-    progress = Progress(display, None if quiet else following)
+    progress = ProgressWatcher(display, None if quiet else following)
     try:
         yield progress
     finally:
@@ -220,7 +220,7 @@ def watching(
         following.close(max(0.0, waits_until - time.monotonic()))
 
 
-def _face(mode: Mode, sink: Sink, outlook: Outlook, quiet: bool) -> Face:
+def _face(mode: Mode, sink: Sink, outlook: DisplayOutlook, quiet: bool) -> Face:
     if not quiet and (mode == "live" or (mode == "auto" and _can_live(sink))):
         from sureline.cli.display_live import Live
 

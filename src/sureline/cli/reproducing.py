@@ -15,7 +15,7 @@ from sureline.cli.options import Json
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
-    from sureline.experiments.surety_paper import Compared, Reproduced
+    from sureline.experiments.surety_paper import SuretyCompared, SuretyReproduced
 
 
 def reproduce(
@@ -104,7 +104,7 @@ class _Progress:
 PROGRESS_EVERY_S = 2.0
 
 
-def _say(made: Reproduced) -> None:
+def _say(made: SuretyReproduced) -> None:
     console.say(f"{made.paper}: the example, recomputed")
     for number in made.numbers:
         for line in _compared(number):
@@ -123,7 +123,7 @@ def _say(made: Reproduced) -> None:
         )
 
 
-def _compared(number: Compared) -> list[str]:
+def _compared(number: SuretyCompared) -> list[str]:
     verdict = "follows" if number.follows else "DOES NOT FOLLOW"
     first = f"  {number.what}: paper {number.paper}, ours {number.ours}: {verdict}"
     return [

@@ -12,7 +12,7 @@ from sureline.cli.entry import is_own_process
 from sureline.cli.options import Directory, Flow, Json, RunSelector, machine, working_directory
 from sureline.cli.reading import OnGrid
 from sureline.cli.terms import REFUSED
-from sureline.cli.wanted import Cores, Gpus, Memory, Tags, Wanted
+from sureline.cli.wanted import Cores, Gpus, Memory, RunSettings, Tags
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(
     quiet: Quiet = False,
     json: Json = False,
     directory: Directory = Path("."),
-    wanted: Wanted = Wanted(),  # noqa: B008 - it is immutable
+    wanted: RunSettings = RunSettings(),  # noqa: B008 - it is immutable
 ) -> int:
     """Run a workflow to its end: on this machine, or on the peers of a grid.
 

@@ -17,7 +17,7 @@ from sureline.cli.running import Quiet
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
-    from sureline.experiments.outcome import Outcome
+    from sureline.experiments.outcome import ScenarioOutcome
     from sureline.experiments.scenario import Scenario
 
 SEEDS_MAX = 100_000
@@ -116,7 +116,7 @@ def _seeds(usual: int, seed: int | None, seeds: str | None) -> list[int]:
     return list(range(int(first), int(last) + 1))
 
 
-def _run(scenario: Scenario, seed: int, quiet: bool) -> Outcome:
+def _run(scenario: Scenario, seed: int, quiet: bool) -> ScenarioOutcome:
     from sureline.experiments.drive import run_scenario
 
     return run_scenario(scenario, seed, None if quiet else _Progress(scenario.duration_s).tell)
@@ -140,7 +140,7 @@ class _Progress:
         console.note(f"simulated {at} of at most {end}; {events:,} events, {rate:,.0f} a second")
 
 
-def _keep(outcome: Outcome, journal: Path | None, into: Path | None) -> None:
+def _keep(outcome: ScenarioOutcome, journal: Path | None, into: Path | None) -> None:
     if (journal is not None or into is not None) and not outcome.journals:
         raise UserError(f"{outcome.scenario} runs no workflow, so there is no journal to keep")
     if journal is not None:
@@ -174,7 +174,7 @@ def _write(path: Path, text: str) -> None:
         raise UserError(f"{path} cannot be written ({reason}); name another file") from None
 
 
-def _say(outcome: Outcome, *, brief: bool, quiet: bool) -> None:
+def _say(outcome: ScenarioOutcome, *, brief: bool, quiet: bool) -> None:
     if quiet and outcome.good:
         return
     held = sum(check.held for check in outcome.checks)
@@ -192,7 +192,7 @@ def _say(outcome: Outcome, *, brief: bool, quiet: bool) -> None:
             console.say(f"  {check.what}: {problem}")
 
 
-def _details(outcome: Outcome) -> list[str]:
+def _details(outcome: ScenarioOutcome) -> list[str]:
     lines = [f"simulated  {console.duration(outcome.virtual_s)}, {outcome.events:,} events"]
     for run in outcome.runs:
         done = run.tasks.succeeded + run.tasks.reused
@@ -226,7 +226,7 @@ def _details(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _fault_lines(outcome: Outcome) -> list[str]:
+def _fault_lines(outcome: ScenarioOutcome) -> list[str]:
     if not outcome.faults:
         return ["faults     none"]
     counts = ", ".join(f"{count} {what}" for what, count in outcome.faults.items())
@@ -237,13 +237,13 @@ def _fault_lines(outcome: Outcome) -> list[str]:
     return [*lines, f"           and {left} more"] if left > 0 else lines
 
 
-def _say_again(outcome: Outcome, written: str) -> None:
+def _say_again(outcome: ScenarioOutcome, written: str) -> None:
     if not outcome.good:
         again = f"sureline simulate {shlex.quote(written)} --seed {outcome.seed}"
         console.say(f"run it again: {again}")
 
 
-def _print_json(outcomes: list[Outcome], one: bool) -> None:
+def _print_json(outcomes: list[ScenarioOutcome], one: bool) -> None:
     import msgspec
 
     found = []

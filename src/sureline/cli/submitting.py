@@ -14,7 +14,7 @@ from sureline.cli import console
 from sureline.cli.options import Directory, Flow, Json, RunSelector, working_directory
 from sureline.cli.running import report
 from sureline.cli.terms import REFUSED
-from sureline.cli.wanted import Wanted
+from sureline.cli.wanted import RunSettings
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def submit(
     *,
     json: Json = False,
     directory: Directory = Path("."),
-    wanted: Wanted = Wanted(),  # noqa: B008 - it is immutable
+    wanted: RunSettings = RunSettings(),  # noqa: B008 - it is immutable
 ) -> int:
     """Start a run in the background and return at once; follow it with status, wait or cancel.
 

@@ -43,7 +43,7 @@ Tags = Annotated[
 
 
 @dataclass(frozen=True)
-class Ready:
+class _Ready:
     """A workflow that may be run, and how. `refused`: its terms cannot be met, and were told so."""
 
     graph: Graph
@@ -55,7 +55,7 @@ class Ready:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class RunSettings:
     """All that says how a workflow is to be run."""
 
     set_: Settings = None
@@ -108,7 +108,7 @@ class Wanted:
         pretend: bool = False,
         speed: float = 1.0,
         as_json: bool,
-    ) -> Ready:
+    ) -> _Ready:
         """Read the workflow and check that it can be run as is wanted. Raises UserError."""
         from sureline.compose import HOME
 
@@ -138,7 +138,7 @@ class Wanted:
             anyway=self.anyway,
             as_json=as_json,
         )
-        return Ready(reading.graph, capacity, options, given, is_refused)
+        return _Ready(reading.graph, capacity, options, given, is_refused)
 
     def _options(self, deadline_at: float | None, surety: float, delay_s: float) -> Options:
         from sureline.run.options import Options

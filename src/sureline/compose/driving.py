@@ -15,14 +15,13 @@ from pathlib import Path
 
 from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
-from sureline.compose.node import Node, grid_loop, guest_suffix, open_node
-from sureline.compose.parts import Fetcher
-from sureline.compose.parts import Recorder as JournalRecorder
+from sureline.compose.node import LiveNode, grid_loop, guest_suffix, open_node
+from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.compose.reuse import reusable
-from sureline.compose.run_copies import Recorded
+from sureline.compose.run_copies import JournalRecorded
 from sureline.compose.session import Outcome, Session, Watcher
 from sureline.compose.terms import Before, TermsRefusedError, verdict
-from sureline.forecast.machines import Part, together
+from sureline.forecast.machines import MachinePart, together
 from sureline.journal.events import Event, FileFetched
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
@@ -30,7 +29,7 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
 from sureline.peer.travelling import store_calls
 from sureline.run.copies import next_epoch
@@ -38,8 +37,9 @@ from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
+from sureline.world.address import Node
 from sureline.world.identity.home import GridHome
-from sureline.world.protocol import AgentId, Fetched, Wanted
+from sureline.world.protocol import Fetched, Wanted
 
 HELPERS = 3
 """Slot processes for the user's files: hashing what goes out, putting in place what comes back."""
@@ -71,7 +71,7 @@ class InputsElsewhere:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        here: Fetcher,
+        here: EmbeddedFetcher,
         directory: Path,
         journal: Journal,
         run: str,
@@ -86,7 +86,7 @@ class InputsElsewhere:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         record = None
         if isinstance(wanted, UserFile) and not os.path.lexists(self._directory / wanted.path):
@@ -158,7 +158,7 @@ class GridSession(Session):
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         root = self._journal.directory
-        runner = Runner(
+        runner = SlotRunner(
             loop,
             root=root,
             directory=self._directory,
@@ -171,10 +171,12 @@ class GridSession(Session):
         store = BlobStore(root, self._directory)
         store_calls(self._graph, store)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
-        here = Fetcher(loop, self._directory, self._journal, writer, store, runner, foresight)
+        here = EmbeddedFetcher(
+            loop, self._directory, self._journal, writer, store, runner, foresight
+        )
         inputs = InputsElsewhere(loop, here, self._directory, self._journal, self._run)
         try:
-            node = await Node.open(
+            node = await LiveNode.open(
                 self._home,
                 cache,
                 runner=runner,
@@ -193,10 +195,10 @@ class GridSession(Session):
             await runner.close()
             cache.close()
 
-    async def _drive_on(self, node: Node, writer: RunWriter) -> None:
+    async def _drive_on(self, node: LiveNode, writer: RunWriter) -> None:
         loop = asyncio.get_running_loop()
         self._world = node.world
-        recorded = Recorded(self._journal, self._run, writer.epoch)
+        recorded = JournalRecorded(self._journal, self._run, writer.epoch)
         charge = Charge(
             self._run,
             self._graph,
@@ -259,7 +261,7 @@ class GridSession(Session):
         if not judged or options.anyway or self._view.epoch > 1 or not present:
             return ""
         machine = together(
-            Part(target.name, c.cores, c.memory_bytes, c.gpus, c.tags)
+            MachinePart(target.name, c.cores, c.memory_bytes, c.gpus, c.tags)
             for target in present
             for c in (target.capacity,)
         )

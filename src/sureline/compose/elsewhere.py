@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from sureline.assembly.driver import run_part
-from sureline.compose.node import Node, grid_loop, open_node
+from sureline.compose.node import LiveNode, grid_loop, open_node
 from sureline.journal.events import decode
 from sureline.journal.locks import LOCK, Holder, RunLock
 from sureline.journal.store import Entry, Journal
@@ -34,7 +34,7 @@ CANDIDATES_MAX = 5
 T = TypeVar("T")
 
 
-def reader_on(node: Node) -> CopyReader:
+def reader_on(node: LiveNode) -> CopyReader:
     me = at(node.id, PART)
     reader = CopyReader(
         me, node.place(me), node.kademlia, lambda start: ask(node.credentials, node.id, start)
@@ -43,7 +43,7 @@ def reader_on(node: Node) -> CopyReader:
     return reader
 
 
-async def find_copies(node: Node, reader: CopyReader, start: str) -> list[Copy]:
+async def find_copies(node: LiveNode, reader: CopyReader, start: str) -> list[Copy]:
     """All copies of runs whose names begin so, best first within a run, the newest run last."""
     roles = node.credentials.identity.roles
     if ROLE not in roles:
@@ -81,7 +81,7 @@ class RunElsewhere:
 
     def __init__(
         self,
-        node: Node,
+        node: LiveNode,
         loop: asyncio.Runner,
         reader: CopyReader,
         copies: Sequence[Copy],
@@ -203,7 +203,7 @@ class RunElsewhere:
 
 
 @contextmanager
-def visiting(grid: str | None) -> Iterator[tuple[Node, asyncio.Runner]]:
+def visiting(grid: str | None) -> Iterator[tuple[LiveNode, asyncio.Runner]]:
     """A guest of the grid, for a command, and what runs its coroutines."""
     with grid_loop() as loop:
         opened = open_node(grid)

@@ -31,8 +31,7 @@ from sureline.peer.files.fetcher import BlobFetcher
 from sureline.peer.files.service import FileService
 from sureline.strategies import known
 from sureline.workflow.mistakes import SurelineError
-from sureline.world.address import Node as NodeId
-from sureline.world.address import endpoint_of
+from sureline.world.address import Node, PeerName, endpoint_of
 from sureline.world.agent import Agent
 from sureline.world.identity.certificates import Identity
 from sureline.world.identity.credentials import Credentials
@@ -42,7 +41,7 @@ from sureline.world.identity.whereabouts import default_host
 from sureline.world.live import Fetcher, LiveWorld, Recorder, Runner
 from sureline.world.net.codec import Codec
 from sureline.world.net.interfaces import BulkBody, StrangerHandler
-from sureline.world.net.transport import Transport
+from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import (
     Action,
     AgentId,
@@ -105,14 +104,14 @@ class Forgetful:
         return self._kept.get(key)
 
 
-class Node:
-    """Made by `Node.open`; `async with` closes it. A `Ground` of real things."""
+class LiveNode:
+    """Made by `LiveNode.open`; `async with` closes it. A `Ground` of real things."""
 
-    def __init__(self, home: GridHome, credentials: Credentials, transport: Transport) -> None:
+    def __init__(self, home: GridHome, credentials: Credentials, transport: NetTransport) -> None:
         self.home = home
         self.credentials = credentials
         self.transport = transport
-        self.id: NodeId = transport.node
+        self.id: Node = transport.node
         self.world: LiveWorld
         self.grid: GridNode
         self.files: FileService
@@ -135,7 +134,7 @@ class Node:
         on_stranger: StrangerHandler | None = None,
         on_crash: Callable[[BaseException], None],
         on_refused: Callable[[str], None] = lambda reason: None,
-    ) -> Node:
+    ) -> LiveNode:
         """Listen, and put the agents together; nobody is spoken to before `join`.
 
         `guest` is the suffix of a process that does not serve. `on_crash` hears of a mistake in
@@ -147,12 +146,12 @@ class Node:
         if refused is not None:
             raise SurelineError(f"{refused}; ask for a new invitation, and join again")
         where = listen or Listen(LOOPBACK if _is_local(home) else "0.0.0.0")
-        late: list[Node] = []
+        late: list[LiveNode] = []
 
         async def answer(identity: Identity, request: bytes) -> tuple[bytes, BulkBody]:
-            return await late[0].files.answer(identity.name, request)
+            return await late[0].files.answer(PeerName(identity.name), request)
 
-        transport = await Transport.listen(
+        transport = await NetTransport.listen(
             loop,
             where.host,
             where.port,
@@ -214,7 +213,7 @@ class Node:
 
     # -- being there ----------------------------------------------------------------------------
 
-    def contacts(self) -> list[NodeId]:
+    def contacts(self) -> list[Node]:
         """Nodes to knock at: whoever serves from this home, those seen last, and the issuer."""
         known = _known_nodes(self.home)
         return [node for node in known if node != self.id]
@@ -265,7 +264,7 @@ class Node:
         await self.files.close()
         await self.transport.close()
 
-    async def __aenter__(self) -> Node:
+    async def __aenter__(self) -> LiveNode:
         return self
 
     async def __aexit__(
@@ -284,7 +283,7 @@ class Node:
     def withdraw(self, digest: str) -> None:
         self.grid.withdraw(digest)
 
-    def locate(self, digest: str, on_done: Callable[[Sequence[NodeId]], None]) -> None:
+    def locate(self, digest: str, on_done: Callable[[Sequence[Node]], None]) -> None:
         self.grid.locate(digest, on_done)
 
     # -- who is out -----------------------------------------------------------------------------
@@ -317,14 +316,16 @@ def open_cache(home: GridHome, size_bytes: int = 1 << 62) -> FileCache:
 
 
 @asynccontextmanager
-async def open_node(grid: str | None = None, cache: FileCache | None = None) -> AsyncIterator[Node]:
+async def open_node(
+    grid: str | None = None, cache: FileCache | None = None
+) -> AsyncIterator[LiveNode]:
     """A guest of the grid that has met it, for a command; what it fetches goes into the `cache`, by
     default the home's. Raises NobodyAnswersError."""
     home = GridHome.open(grid)
     crashes: list[BaseException] = []
     cache = open_cache(home) if cache is None else cache
     try:
-        node = await Node.open(home, cache, guest=guest_suffix(), on_crash=crashes.append)
+        node = await LiveNode.open(home, cache, guest=guest_suffix(), on_crash=crashes.append)
         async with node:
             await node.meet()
             yield node
@@ -352,10 +353,11 @@ def is_node(text: str) -> bool:
         return False
 
 
-def _known_nodes(home: GridHome) -> list[NodeId]:
+def _known_nodes(home: GridHome) -> list[Node]:
     serving = home.serving()
     known = [serving.node] if serving is not None else []
-    return [node for node in dict.fromkeys([*known, *home.doors()]) if is_node(node)]
+    told = dict.fromkeys([*known, *home.doors()])
+    return [Node(text) for text in told if is_node(text)]
 
 
 def _is_local(home: GridHome) -> bool:

@@ -14,20 +14,21 @@ from sureline.journal.events import Event
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.peer.jobs import FileReady, JobEnded, UserFile, VerifyJob
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
 from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
-from sureline.world.protocol import Action, AgentId, Fetched, JobEvent, Recordable, Wanted
+from sureline.world.address import Node
+from sureline.world.protocol import Action, Fetched, JobEvent, Recordable, Wanted
 
 SYNC_S = 0.05
 SETTLED_NS = 2_000_000_000
 """A file whose time is more recent than this may still change without its time changing."""
 
 
-class Recorder:
+class JournalRecorder:
     """The journal as the world's recorder: events in order, flushed by the world, synced in groups.
 
     A sync follows the flushes at most SYNC_S later, so that a committed result survives a power
@@ -79,7 +80,7 @@ class Recorder:
         self._writer.close()
 
 
-class Fetcher:
+class EmbeddedFetcher:
     """What an embedded world can fetch: the user's files, results of earlier runs, forecasts."""
 
     def __init__(
@@ -89,7 +90,7 @@ class Fetcher:
         journal: Journal,
         writer: RunWriter,
         store: BlobStore,
-        runner: Runner,
+        runner: SlotRunner,
         foresight: Foresight,
     ) -> None:
         self._loop = loop
@@ -101,7 +102,7 @@ class Fetcher:
         self._runner = runner
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         match wanted:
             case UserFile():

@@ -323,7 +323,7 @@ def import_copy(journal: Journal, run: str, graph: bytes, events: Sequence[Numbe
     journal.merge(run, graph, [Entry(position, decode(body)) for position, body in events])
 
 
-class Recorded:
+class JournalRecorded:
     """A run's journal, for `run.mirror`."""
 
     def __init__(self, journal: Journal, run: str, epoch: int) -> None:

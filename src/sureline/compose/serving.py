@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.assembly.peer import Certificates, GridPeer, Workplace
-from sureline.compose.node import Listen, Node, open_cache, peer_directory
+from sureline.compose.node import Listen, LiveNode, open_cache, peer_directory
 from sureline.compose.peer_memory import Keep
 from sureline.compose.run_copies import KeptJournals, in_a_thread
 from sureline.overlay.membership import Offer
@@ -39,18 +39,17 @@ from sureline.peer.files.scrubbing import Scrub
 from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.peer.travelling import python_tag
 from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
-from sureline.world.address import Node as NodeId
-from sureline.world.address import endpoint_of
+from sureline.world.address import Node, endpoint_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
-from sureline.world.identity.home import Claim, GridHome
+from sureline.world.identity.home import GridHome, HomeClaim
 from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.protocol import Job, JobEvent, JobHandle
@@ -94,7 +93,7 @@ class PeerRunner:
     node of the grid."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, runner: Runner, cache: FileCache, root: Path
+        self, loop: asyncio.AbstractEventLoop, runner: SlotRunner, cache: FileCache, root: Path
     ) -> None:
         self._loop = loop
         self._runner = runner
@@ -159,7 +158,7 @@ class ServingPeer:
         self,
         home: GridHome,
         settings: PeerSettings,
-        on_ready: Callable[[Node], None],
+        on_ready: Callable[[LiveNode], None],
         tell: Callable[[str], None],
     ) -> None:
         self._home = home
@@ -188,7 +187,7 @@ class ServingPeer:
         finally:
             claim.release()
 
-    async def _serve_alone(self, claim: Claim) -> None:
+    async def _serve_alone(self, claim: HomeClaim) -> None:
         loop = asyncio.get_running_loop()
         self._going = loop.create_future()
         self._hurry = asyncio.Event()
@@ -196,7 +195,7 @@ class ServingPeer:
         for left in orphans.left_aside(self._root):
             self._tell(f"a task's working files could not be removed: {left}")
         capacity = self._settings.capacity
-        runner = Runner(
+        runner = SlotRunner(
             loop,
             root=self._root,
             directory=self._root,
@@ -218,7 +217,7 @@ class ServingPeer:
             keep.close()
             cache.close()
 
-    async def _open(self, runner: PeerRunner, cache: FileCache, keep: Keep) -> Node:
+    async def _open(self, runner: PeerRunner, cache: FileCache, keep: Keep) -> LiveNode:
         desk = None
         if self._home.holds_authority:
             desk = EnrolmentDesk(
@@ -226,7 +225,7 @@ class ServingPeer:
                 Credentials.load(self._home),
                 contacts=lambda: [node.id, *self._home.contacts()],
             )
-        node = await Node.open(
+        node = await LiveNode.open(
             self._home,
             cache,
             runner=runner,
@@ -269,7 +268,7 @@ class ServingPeer:
     # -- at work --------------------------------------------------------------------------------
 
     async def _at_work(
-        self, node: Node, runner: PeerRunner, kept: KeptJournals, claim: Claim
+        self, node: LiveNode, runner: PeerRunner, kept: KeptJournals, claim: HomeClaim
     ) -> None:
         runner.files = node.files
         peer = self._make_peer(node, kept)
@@ -289,7 +288,7 @@ class ServingPeer:
         if going.error is not None:
             raise going.error
 
-    def _make_peer(self, node: Node, kept: KeptJournals) -> GridPeer:
+    def _make_peer(self, node: LiveNode, kept: KeptJournals) -> GridPeer:
         home, credentials, settings = self._home, node.credentials, self._settings
         workplace = None
         if "run" in credentials.identity.roles and settings.capacity.cores:
@@ -305,7 +304,7 @@ class ServingPeer:
         )
         return GridPeer(node.grid, kept, workplace, certificates)
 
-    async def _look_after(self, node: Node) -> Going:
+    async def _look_after(self, node: LiveNode) -> Going:
         """Until it is to go: hear of revocations made in this home, remember contacts."""
         loop = asyncio.get_running_loop()
         next_contacts_at = loop.time() + LOOK_EVERY_S
@@ -318,7 +317,7 @@ class ServingPeer:
                 node.remember_contacts()
                 next_contacts_at = loop.time() + CONTACTS_EVERY_S
 
-    async def _leave(self, node: Node, agent: GridPeerAgent | None, going: Going) -> None:
+    async def _leave(self, node: LiveNode, agent: GridPeerAgent | None, going: Going) -> None:
         """Give back or finish the tasks, let others fetch what only this peer has, say goodbye."""
         node.remember_contacts()
         if agent is not None and going.error is None:
@@ -328,7 +327,7 @@ class ServingPeer:
                 await _done(node.kademlia.leave)
                 await _done(node.membership.leave)
 
-    async def _clear(self, node: Node, agent: GridPeerAgent, going: Going) -> None:
+    async def _clear(self, node: LiveNode, agent: GridPeerAgent, going: Going) -> None:
         if going.drain and agent.busy:
             self._tell(f"lets {agent.busy} tasks finish; again to stop them")
         agent.leave(stop=not going.drain)
@@ -361,7 +360,7 @@ async def _done(action: Callable[[Callable[[], None]], None]) -> None:
     await done.wait()
 
 
-def remember_port(home: GridHome, node: NodeId) -> None:
+def remember_port(home: GridHome, node: Node) -> None:
     """So that the next process of this home listens where others look for it."""
     path = peer_directory(home) / "port"
     path.with_suffix(".new").write_text(str(endpoint_of(node).port))

@@ -17,7 +17,7 @@ import msgspec
 
 from sureline.assembly.writer import make_writer
 from sureline.compose.foresight import Foresight, History
-from sureline.compose.parts import Fetcher, Recorder
+from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
@@ -31,7 +31,7 @@ from sureline.peer import orphans
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.removing import clear_away
-from sureline.peer.runner import Runner
+from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
 from sureline.run.engine import Hearers
 from sureline.run.options import CancelRun, Options, Past
@@ -39,9 +39,11 @@ from sureline.run.port import Target
 from sureline.strategies import resolved
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
+from sureline.world.address import Node, PeerName
 from sureline.world.live import LiveWorld
+from sureline.world.protocol import AgentId
 
-WRITER = "writer"
+WRITER = AgentId("writer")
 REQUEST_POLL_S = 0.5
 SLOTS_MAX = 1024
 NEW_S = 60.0
@@ -211,7 +213,7 @@ class Session:
     async def _serve(self, writer: RunWriter) -> None:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
-        runner = Runner(
+        runner = SlotRunner(
             loop,
             root=self._journal.directory,
             directory=self._directory,
@@ -219,15 +221,18 @@ class Session:
             functions=self._graph.functions,
             max_slots=_slots(self._machine, self._graph),
         )
-        recorder = Recorder(loop, writer, self._heard, self._crashed)
+        recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         store = BlobStore(self._journal.directory, self._directory)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
-        fetcher = Fetcher(loop, self._directory, self._journal, writer, store, runner, foresight)
+        fetcher = EmbeddedFetcher(
+            loop, self._directory, self._journal, writer, store, runner, foresight
+        )
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
-        here = platform.node() or "here"
+        name = platform.node() or "here"
+        here = AgentId(name)
         self._world.join(PeerAgent(here, self._world.place(here), self._machine))
         engine, agents = make_writer(
-            here,
+            Node(name),
             WRITER,
             self._world.place,
             self._run,
@@ -242,7 +247,7 @@ class Session:
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
-            self._world.guard(engine.start, [Target(here, here, self._machine)])
+            self._world.guard(engine.start, [Target(PeerName(name), here, self._machine)])
             await self._over
             if self._error is None:
                 recorder.close()
@@ -293,7 +298,7 @@ class Session:
         drain, force = self._interrupts == 1, self._interrupts >= 3
         under_way = self._view.by_state.get("running", 0) + self._view.by_state.get("bound", 0)
         self._watcher.interrupted(drain, under_way)
-        self._world.post("console", self._me, CancelRun(drain, force, reason))
+        self._world.post(AgentId("console"), self._me, CancelRun(drain, force, reason))
 
     def _watch_requests(self, loop: asyncio.AbstractEventLoop) -> None:
         """Other processes ask through the journal: that works across machines too."""

@@ -20,14 +20,14 @@ from zlib import crc32
 import numpy as np
 
 from sureline.experiments.calibration_cases import (
-    Case,
+    CalibrationCase,
     generated_cases,
     learned_from,
     recorded_s,
     trace_cases,
     unseen_cases,
 )
-from sureline.experiments.calibration_kernel import Layout, run_times
+from sureline.experiments.calibration_kernel import KernelGraph, run_times
 from sureline.experiments.calibration_result import PROMISES, Calibration, Point, gathered
 from sureline.experiments.calibration_truth import History
 from sureline.experiments.processes import in_processes
@@ -73,9 +73,9 @@ def calibrate(
         assert traces is not None, "the command saw to it"
         return _unseen(learned_from(learn), traces, settings, progress)
     cases = [*(trace_cases(traces) if traces else ()), *generated_cases(settings.seed)]
-    asked = [Asked(case, settings) for case in cases]
+    asked = [_Asked(case, settings) for case in cases]
     asked += [
-        Asked(case, settings, learn=False) for case in cases if case.name == "wrong-estimates"
+        _Asked(case, settings, learn=False) for case in cases if case.name == "wrong-estimates"
     ]
     found = _measured(asked, progress)
     return gathered(
@@ -86,13 +86,13 @@ def calibrate(
     )
 
 
-class Asked(NamedTuple):
-    case: Case
+class _Asked(NamedTuple):
+    case: CalibrationCase
     settings: Settings
     learn: bool = True
 
 
-def _measured(asked: Sequence[Asked], progress: Progress) -> list[list[Point]]:
+def _measured(asked: Sequence[_Asked], progress: Progress) -> list[list[Point]]:
     """The points of each. The slowest are begun first, so that no processor is idle at the end."""
     order = sorted(range(len(asked)), key=lambda place: -len(asked[place].case.graph))
     begun = [asked[place] for place in order]
@@ -111,13 +111,15 @@ def _tell(progress: Progress, count: int, done: int) -> None:
     progress("promises", done, count)
 
 
-def _points(asked: Asked) -> list[Point]:
+def _points(asked: _Asked) -> list[Point]:
     return same_distribution(asked.case, asked.settings, learn=asked.learn)
 
 
-def same_distribution(case: Case, settings: Settings, *, learn: bool = True) -> list[Point]:
+def same_distribution(
+    case: CalibrationCase, settings: Settings, *, learn: bool = True
+) -> list[Point]:
     """The points of one case: history and runs are of one truth."""
-    shape, layout = Shape(case.graph), Layout(case.graph)
+    shape, layout = Shape(case.graph), KernelGraph(case.graph)
     on_time = {slots: np.zeros((2, len(PROMISES))) for slots in settings.slots}
     of_history = max(RUNS_OF_HISTORY, -(-settings.runs // HISTORIES_MAX))
     done = 0
@@ -175,9 +177,11 @@ def _unseen(history: History, traces: Path, settings: Settings, progress: Progre
     return gathered(points, unseen=True, earlier_runs=len(runs))
 
 
-def never_seen(case: Case, history: History, recorded: Floats, settings: Settings) -> list[Point]:
+def never_seen(
+    case: CalibrationCase, history: History, recorded: Floats, settings: Settings
+) -> list[Point]:
     """The points of one trace, given what other traces tell of its kinds."""
-    shape, layout = Shape(case.graph), Layout(case.graph)
+    shape, layout = Shape(case.graph), KernelGraph(case.graph)
     durations = durations_of(shape, history, {})
     drawn_s = case.truth.draw(settings.runs, np.random.default_rng([settings.seed, 1]))
     pert_s = pert_deadlines_s(shape, durations)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from sureline.experiments.calibration import EARLIER_RUNS, SAMPLES, deadlines_s
-from sureline.experiments.calibration_cases import Case, small_cases
+from sureline.experiments.calibration_cases import CalibrationCase, small_cases
 from sureline.experiments.calibration_result import PROMISES, Agents
 from sureline.experiments.calibration_truth import History
 from sureline.experiments.driver import Driver
@@ -39,7 +39,7 @@ PROMISED = 0.9
 Progress = Callable[[str, int, int], None]
 
 
-class Stage(NamedTuple):
+class _Stage(NamedTuple):
     """A made-up workflow on the machines of a shipped scenario."""
 
     case: str
@@ -47,9 +47,9 @@ class Stage(NamedTuple):
 
 
 STAGES = (
-    Stage("stages", "one-machine"),
-    Stage("random-graph", "one-machine"),
-    Stage("mosaic", "quiet-lab"),
+    _Stage("stages", "one-machine"),
+    _Stage("random-graph", "one-machine"),
+    _Stage("mosaic", "quiet-lab"),
 )
 
 
@@ -57,7 +57,7 @@ RUNS_OF_CHUNK = 20
 """What one process does at a time."""
 
 
-class Ran(NamedTuple):
+class _Ran(NamedTuple):
     took_s: float
     repairs: int
 
@@ -65,13 +65,13 @@ class Ran(NamedTuple):
 class Chunk(NamedTuple):
     """Some of the runs of a stage."""
 
-    stage: Stage
-    case: Case
+    stage: _Stage
+    case: CalibrationCase
     numbers: range
     seed: int
 
 
-class Kept(NamedTuple):
+class _Kept(NamedTuple):
     """How many runs of a chunk were on time, without and with terms, and how many repairs."""
 
     plain: int
@@ -96,13 +96,13 @@ def agents_keep_promises(runs: int, seed: int, progress: Progress) -> list[Agent
     ]
 
 
-def _gathered(stage: Stage, runs: int, kept: Sequence[Kept]) -> Agents:
+def _gathered(stage: _Stage, runs: int, kept: Sequence[_Kept]) -> Agents:
     plain, repaired, repairs = (sum(counts) for counts in zip(*kept, strict=True))
     name = f"{stage.case} on {stage.scenario}"
     return Agents(name, PROMISED, runs, plain / runs, repaired / runs, repairs)
 
 
-def _kept(chunk: Chunk) -> Kept:
+def _kept(chunk: Chunk) -> _Kept:
     case, scenario = chunk.case, _calm(find_scenario(chunk.stage.scenario))
     shape = Shape(case.graph)
     slots = round(sum(site.machines * site.cores.arguments[0] for site in scenario.sites))
@@ -120,7 +120,7 @@ def _kept(chunk: Chunk) -> Kept:
         plain += without.took_s <= within_s
         repaired += with_terms.took_s <= within_s
         repairs += with_terms.repairs
-    return Kept(plain, repaired, repairs)
+    return _Kept(plain, repaired, repairs)
 
 
 def _calm(scenario: Scenario) -> Scenario:
@@ -136,7 +136,7 @@ def run_agents(
     history: History,
     seed: int,
     within_s: float | None = None,
-) -> Ran:
+) -> _Ran:
     """Simulate one run of a graph whose tasks take `took_s`; with terms, if `within_s` is given."""
     work = Work(_exact(graph, took_s), seed, history=history)
     grid = SimulatedGrid(scenario, seed, work)
@@ -155,7 +155,7 @@ def run_agents(
         grid.boot_peers()
     grid.at(workload.begin_s, partial(grid.boot, driver.node, driver.boot))
     grid.sim.run(scenario.duration_s, lambda: driver.over)
-    return Ran(driver.result().makespan_s, sum(1 for _ in _repairs(driver)))
+    return _Ran(driver.result().makespan_s, sum(1 for _ in _repairs(driver)))
 
 
 def _repairs(driver: Driver) -> Iterator[Repaired]:

@@ -34,25 +34,27 @@ WRONG_BY = 4.0
 """The user of `wrong-estimates` says a quarter, or four times, of what a kind takes."""
 
 
-class Case(NamedTuple):
+class CalibrationCase(NamedTuple):
     name: str
     graph: Graph
     """As a user would give it: without what its tasks took."""
     truth: Truth
 
 
-def trace_cases(directory: Path) -> list[Case]:
+def trace_cases(directory: Path) -> list[CalibrationCase]:
     """Every trace of a folder: its durations by kind, with shifts between runs."""
     return [
-        Case(name, _untold(graph), Truth(_untold(graph), trace_bases_s(graph)))
+        CalibrationCase(name, _untold(graph), Truth(_untold(graph), trace_bases_s(graph)))
         for name, graph in _traces(directory)
     ]
 
 
-def unseen_cases(directory: Path) -> list[Case]:
+def unseen_cases(directory: Path) -> list[CalibrationCase]:
     """Every trace of a folder as a run that happened: its durations by kind and nothing else."""
     return [
-        Case(name, _untold(graph), Truth(_untold(graph), trace_bases_s(graph), NO_SHIFTS))
+        CalibrationCase(
+            name, _untold(graph), Truth(_untold(graph), trace_bases_s(graph), NO_SHIFTS)
+        )
         for name, graph in _traces(directory)
     ]
 
@@ -96,7 +98,7 @@ def _untold(graph: Graph) -> Graph:
     return Graph(graph.name, tasks, file_sizes=graph.file_sizes, source=graph.source)
 
 
-def generated_cases(seed: int) -> list[Case]:
+def generated_cases(seed: int) -> list[CalibrationCase]:
     """Random graphs with ordinary, heavy-tailed and two-peaked durations; wrong estimates."""
     random = np.random.default_rng([seed, 77])
     shapes = {
@@ -110,7 +112,7 @@ def generated_cases(seed: int) -> list[Case]:
     return [_generated(name, shape, seed, random) for name, shape in shapes.items()]
 
 
-def small_cases(seed: int) -> list[Case]:
+def small_cases(seed: int) -> list[CalibrationCase]:
     """Workflows small and short enough to be run thousands of times by the real agents: what
     a simulated grid costs grows with the time that its peers must stay in touch."""
     random = np.random.default_rng([seed, 78])
@@ -124,7 +126,7 @@ def small_cases(seed: int) -> list[Case]:
 
 def _generated(
     name: str, shape: Workload, seed: int, random: np.random.Generator, scale: float = 1.0
-) -> Case:
+) -> CalibrationCase:
     graph = workload_graph(msgspec.structs.replace(shape, work_s=constant(1.0)), seed)
     # names such as level3:7 are of one kind; here every level has one of its own
     tasks = [
@@ -138,7 +140,7 @@ def _generated(
         said = _wrong(bases_s)
         tasks = [msgspec.structs.replace(task, takes=said[task.kind_name]) for task in tasks]
     made = Graph(name, tasks, file_sizes=graph.file_sizes)
-    return Case(name, made, Truth(made, bases_s))
+    return CalibrationCase(name, made, Truth(made, bases_s))
 
 
 def _ordinary(random: np.random.Generator) -> Floats:

@@ -15,7 +15,7 @@ from sureline.workflow.model import Graph
 from sureline.workflow.shapes import urgencies
 
 
-class Layout:
+class KernelGraph:
     """A graph for `run_times`: its tasks are numbered by urgency, so that a number is a rank."""
 
     def __init__(self, graph: Graph) -> None:
@@ -31,7 +31,7 @@ class Layout:
         """How many each has."""
 
 
-def run_times(layout: Layout, durations_s: Floats, slots: int) -> Floats:
+def run_times(layout: KernelGraph, durations_s: Floats, slots: int) -> Floats:
     """How long each run takes. A row of `durations_s` is a run, a column a task of the graph."""
     ranked = np.ascontiguousarray(durations_s[:, layout.order])
     return _run_times(ranked, layout.first_child, layout.children, layout.parents, slots)

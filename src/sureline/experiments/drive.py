@@ -13,9 +13,9 @@ from sureline.experiments import invariants
 from sureline.experiments.driver import Driver
 from sureline.experiments.faults import Faults
 from sureline.experiments.grid import SimulatedGrid
-from sureline.experiments.machine_files import Store
+from sureline.experiments.machine_files import SimulatedStore
 from sureline.experiments.machines import EPOCH_S
-from sureline.experiments.outcome import Checked, Outcome, Traffic
+from sureline.experiments.outcome import Checked, ScenarioOutcome, ScenarioTraffic
 from sureline.experiments.protocols import ProtocolRun
 from sureline.experiments.scenario import PROTOCOLS, Scenario
 from sureline.experiments.work import Work
@@ -34,14 +34,16 @@ Progress = Callable[[float, int], None]
 """Hears the virtual time and the number of events, now and then."""
 
 
-def run_scenario(scenario: Scenario, seed: int, progress: Progress | None = None) -> Outcome:
+def run_scenario(
+    scenario: Scenario, seed: int, progress: Progress | None = None
+) -> ScenarioOutcome:
     """Simulate until everything is over, or the scenario's duration has passed."""
     if scenario.workload.kind in PROTOCOLS:
         return _run_protocol(scenario, seed, progress)
     return _run_workflows(scenario, seed, progress)
 
 
-def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> Outcome:
+def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> ScenarioOutcome:
     workload = scenario.workload
     graph = workload_graph(workload, seed)
     work = Work(graph, seed, fail=workload.fail, fail_kinds=workload.fail_kinds)
@@ -67,7 +69,7 @@ def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> 
     checks = [sound]
     checks += [check for driver in drivers for check in _check_run(scenario, grid, driver)]
     checks += _check_grid(scenario, grid)
-    return Outcome(
+    return ScenarioOutcome(
         scenario.name,
         seed,
         round(grid.sim.time, 6),
@@ -156,7 +158,9 @@ def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Itera
         yield _checked("fast enough", [problem] if late else [])
 
 
-def _check_journal(graph: Graph, events: Sequence[AnyEvent], store: Store) -> Iterator[Checked]:
+def _check_journal(
+    graph: Graph, events: Sequence[AnyEvent], store: SimulatedStore
+) -> Iterator[Checked]:
     """What must hold of each machine's journal by itself."""
     yield _checked("each task committed once", invariants.commits_once(events))
     yield _checked("order respected", invariants.order_respected(graph, events))
@@ -187,7 +191,7 @@ def _joined(checks: Sequence[Checked]) -> Iterator[Checked]:
         yield Checked(what, tuple(found[: invariants.PROBLEMS_MAX]))
 
 
-def traffic_of(grid: SimulatedGrid, tasks: int) -> Traffic:
+def traffic_of(grid: SimulatedGrid, tasks: int) -> ScenarioTraffic:
     counters = grid.sim.counters
     kinds = sorted(counters.by_type().items(), key=lambda item: (-item[1].sent, item[0]))
     total = sum(kind.sent for _, kind in kinds)
@@ -195,7 +199,7 @@ def traffic_of(grid: SimulatedGrid, tasks: int) -> Traffic:
     busiest = max(sent, key=lambda node: (sent[node], node), default="")
     peaks = {node: peak.messages for node, peak in counters.peaks().items()}
     peak = max(peaks, key=lambda node: (peaks[node], node), default="")
-    return Traffic(
+    return ScenarioTraffic(
         total,
         sum(kind.sent_bytes for _, kind in kinds),
         sum(bulk.sent_bytes for bulk in counters.bulk_by_node().values()),
@@ -208,7 +212,7 @@ def traffic_of(grid: SimulatedGrid, tasks: int) -> Traffic:
     )
 
 
-def _run_protocol(scenario: Scenario, seed: int, progress: Progress | None) -> Outcome:
+def _run_protocol(scenario: Scenario, seed: int, progress: Progress | None) -> ScenarioOutcome:
     grid = SimulatedGrid(scenario, seed, None)
     faults = Faults(scenario, seed, grid)
     asked = ProtocolRun(scenario, seed, grid)
@@ -226,7 +230,7 @@ def _run_protocol(scenario: Scenario, seed: int, progress: Progress | None) -> O
     if result.answered < result.asked:
         problem = f"{result.asked - result.answered} of {result.asked} were never answered"
         checks.append(_checked("everything answered", [problem]))
-    return Outcome(
+    return ScenarioOutcome(
         scenario.name,
         seed,
         round(grid.sim.time, 6),

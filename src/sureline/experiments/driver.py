@@ -38,6 +38,7 @@ from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat
 from sureline.run.presence import DriverHere
 from sureline.workflow.model import Graph
+from sureline.world.address import NO_NODE, Node
 from sureline.world.simulated.disk import Disk
 from sureline.world.simulated.simulation import Simulation
 
@@ -51,7 +52,7 @@ it."""
 class Sitting(NamedTuple):
     """One process's work on a run."""
 
-    node: str
+    node: Node
     run: str
     graph: Graph
     options: Options
@@ -66,7 +67,7 @@ class Sitting(NamedTuple):
 
 Drive = Callable[[Sitting], None]
 """Makes and joins the agents that drive a run."""
-Visit = Callable[[str, Callable[[GridNode, CopyReader], None]], None]
+Visit = Callable[[Node, Callable[[GridNode, CopyReader], None]], None]
 """Makes a machine's process a guest of the grid that can read copies; calls back when it has met
 the grid."""
 
@@ -77,7 +78,7 @@ class Driver:
     def __init__(
         self,
         sim: Simulation,
-        node: str,
+        node: Node,
         run: str,
         graph: Graph,
         drive: Drive,
@@ -96,7 +97,7 @@ class Driver:
         self._look_s: Distribution | None = None
         self.machines = [node]
         """All on which the run is or may be driven."""
-        self._fenced: set[str] = set()
+        self._fenced: set[Node] = set()
         """Machines whose last process heard that another has taken the run over."""
         self.submitted_s = 0.0
         self.ended_s: float | None = None
@@ -104,12 +105,12 @@ class Driver:
         self.problems: list[str] = []
         """What must not happen to a driver."""
 
-    def look_after(self, standbys: Sequence[str], visit: Visit, look_s: Distribution) -> None:
+    def look_after(self, standbys: Sequence[Node], visit: Visit, look_s: Distribution) -> None:
         """Have people at these machines, too, see to it that the run is driven."""
         self.machines += standbys
         self._visit, self._look_s = visit, look_s
 
-    def boot(self, node: str = "") -> None:
+    def boot(self, node: Node = NO_NODE) -> None:
         """A process starts on one of its machines: it submits the run, goes on with it, or, with
         nothing of it on the disk, looks after it."""
         node = node or self.node
@@ -120,10 +121,12 @@ class Driver:
         else:
             self._sit_down(node)
 
-    def _is_ended(self, node: str) -> bool:
+    def _is_ended(self, node: Node) -> bool:
         return any(isinstance(event, RunEnded) for event in self.events(node)[-1:])
 
-    def _sit_down(self, node: str, graph: Graph | None = None, met: GridNode | None = None) -> None:
+    def _sit_down(
+        self, node: Node, graph: Graph | None = None, met: GridNode | None = None
+    ) -> None:
         machine = self.sim.machine(node)
         found = self.events(node)
         if not found:
@@ -151,11 +154,11 @@ class Driver:
         graph = self.graph
         return Submitted(at, self.run, graph.name, len(graph), graph.source, {}, options)
 
-    def _end(self, node: str) -> None:
+    def _end(self, node: Node) -> None:
         if self.ended_s is None:
             self.ended_s, self.ended_on = self.sim.time, node
 
-    def _taken_over(self, node: str, reason: str) -> None:
+    def _taken_over(self, node: Node, reason: str) -> None:
         if self._visit is None:
             self.problems.append(reason)
             return
@@ -171,7 +174,7 @@ class Driver:
 
     # -- looking after it ----------------------------------------------------------------------
 
-    def _look_after_from(self, node: str) -> None:
+    def _look_after_from(self, node: Node) -> None:
         if self._visit is not None:
             self._visit(node, lambda met, reader: _Standby(self, node, met, reader).later())
 
@@ -179,7 +182,7 @@ class Driver:
         assert self._look_s is not None
         return self._look_s.draw(random)
 
-    def take_over(self, node: str, copy: Sequence[Entry], graph: Graph, met: GridNode) -> None:
+    def take_over(self, node: Node, copy: Sequence[Entry], graph: Graph, met: GridNode) -> None:
         """Go on from what keepers had; what the machine itself had of the run is of an old line."""
         self.sim.machine(node).disk.replace([entry.event for entry in copy])
         self._sit_down(node, graph, met)
@@ -192,13 +195,13 @@ class Driver:
             return False
         return self._visit is None or self.sim.time >= self.ended_s + LINGER_S
 
-    def disk(self, node: str) -> Disk:
+    def disk(self, node: Node) -> Disk:
         return self.sim.machine(node).disk
 
-    def events(self, node: str = "") -> list[AnyEvent]:
+    def events(self, node: Node = NO_NODE) -> list[AnyEvent]:
         return [entry.event for entry in self.entries(node)]
 
-    def entries(self, node: str = "") -> list[Entry]:
+    def entries(self, node: Node = NO_NODE) -> list[Entry]:
         return entries(self.disk(node or self.ended_on))
 
     def lines(self) -> tuple[str, ...]:
@@ -231,7 +234,7 @@ class Driver:
 class _Standby:
     """Somebody at a machine who looks at the run now and then, in one life of that machine."""
 
-    def __init__(self, driver: Driver, node: str, met: GridNode, reader: CopyReader) -> None:
+    def __init__(self, driver: Driver, node: Node, met: GridNode, reader: CopyReader) -> None:
         self._driver = driver
         self._node = node
         self._met = met

@@ -17,7 +17,7 @@ from sureline.assembly.writer import make_writer
 from sureline.experiments.distributions import constant
 from sureline.experiments.driver import Sitting
 from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
-from sureline.experiments.machines import EPOCH_S, Box, make_machines, make_network
+from sureline.experiments.machines import EPOCH_S, SimulatedPeer, make_machines, make_network
 from sureline.experiments.scenario import Scenario
 from sureline.experiments.work import Work
 from sureline.journal.events import RunEnded
@@ -30,7 +30,7 @@ from sureline.run.engine import Hearers
 from sureline.run.options import CancelRun
 from sureline.run.port import Strategy, Target
 from sureline.strategies import known, strategy
-from sureline.world.address import at
+from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import AgentId, World
 from sureline.world.simulated.counters import Detail
@@ -47,7 +47,7 @@ class SimulatedGround(NamedTuple):
     `unknown` to it reach nobody there: it is of another version."""
 
     sim: Simulation
-    id: str
+    id: Node
     unknown: frozenset[str] = frozenset()
 
     def place(self, me: AgentId) -> World:
@@ -76,9 +76,9 @@ class SimulatedGrid:
         self.boxes = make_machines(scenario, seed, self.sim, work)
         self._history = {} if work is None else work.history
         self._peers = scenario.machine_names()
-        self._known: list[str] = []
+        self._known: list[Node] = []
         """The nodes that have ever been up, in the order in which they first were."""
-        self._started: set[str] = set()
+        self._started: set[Node] = set()
         """The same, to look one up."""
         self._random = Random(f"{seed}/grid")
         self._starts_within_s = scenario.starts_within_s
@@ -89,26 +89,26 @@ class SimulatedGrid:
     def boot_peers(self) -> None:
         self.boot_each(lambda node: self._boot_peer(self.boxes[node]))
 
-    def boot_each(self, start: Callable[[str], None]) -> None:
+    def boot_each(self, start: Callable[[Node], None]) -> None:
         """Have every machine run `start` when it starts, for the first time and ever after."""
         for number, node in enumerate(self._peers):
             at_s = self._starts_within_s * number / len(self._peers)
             self.at(at_s, partial(self.boot, node, partial(self._start, node, start)))
 
-    def boot(self, node: str, start: Callable[[], None]) -> None:
+    def boot(self, node: Node, start: Callable[[], None]) -> None:
         """Start it now, and whenever it comes back; only then, if a fault has it down already."""
         if self.state(node) == "down":
             self.sim.machine(node).boot = start
         else:
             self.sim.boot(node, start)
 
-    def _start(self, node: str, start: Callable[[str], None]) -> None:
+    def _start(self, node: Node, start: Callable[[Node], None]) -> None:
         start(node)
         if node not in self._started:
             self._started.add(node)
             self._known.append(node)
 
-    def _boot_peer(self, box: Box) -> None:
+    def _boot_peer(self, box: SimulatedPeer) -> None:
         node = self._node(box.node, offer_of(box, self.sim.machine(box.node).clock()))
         halves = [box.seller.half(strategy) for strategy in self._strategies]
         peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
@@ -118,14 +118,14 @@ class SimulatedGrid:
         assert life is not None, "it has just booted"
         box.store.serve(life)
 
-    def boot_kademlia(self, node: str) -> Kademlia:
+    def boot_kademlia(self, node: Node) -> Kademlia:
         me = at(node, "kademlia")
         made = Kademlia(me, self.sim.place(me))
         self.sim.join(made)
         made.join([at(other, "kademlia") for other in self._contacts(node)], lambda contacts: None)
         return made
 
-    def _contacts(self, node: str) -> list[str]:
+    def _contacts(self, node: Node) -> list[Node]:
         """Some who are up; if hardly anybody is, some who may come back. The first node of all
         knows nobody."""
         tries = 4 * CONTACTS if self._known else 0
@@ -168,14 +168,14 @@ class SimulatedGrid:
         else:
             made.begin()
 
-    def _node(self, node: str, offer: Offer | None) -> GridNode:
+    def _node(self, node: Node, offer: Offer | None) -> GridNode:
         box = self.boxes[node]
         ground = SimulatedGround(self.sim, node, frozenset(box.unknown))
         made = GridNode(ground, offer, strategies=self._strategies)
         box.store.places = made
         return made
 
-    def visit(self, node: str, on_met: Callable[[GridNode, CopyReader], None]) -> None:
+    def visit(self, node: Node, on_met: Callable[[GridNode, CopyReader], None]) -> None:
         """Make the process on a machine a guest that can read copies of runs."""
         guest, me = self._node(node, None), at(node, READER)
         reader = CopyReader(me, self.sim.place(me), guest.kademlia)
@@ -200,11 +200,11 @@ class SimulatedGrid:
         )
         for agent in agents:
             sim.join(agent)
-        engine.start([Target(node, here, capacity)])
+        engine.start([Target(name_of(node), here, capacity)])
 
     # -- what users do -------------------------------------------------------------------------
 
-    def cancel(self, node: str, run: str) -> None:
+    def cancel(self, node: Node, run: str) -> None:
         """Somebody at this machine cancels the run that is driven there."""
         if self.state(node) == "up":
             asked = CancelRun(reason="cancelled by its user")
@@ -215,47 +215,47 @@ class SimulatedGrid:
     def at(self, time_s: float, action: Callable[[], None]) -> None:
         self.sim.at(time_s, action)
 
-    def state(self, node: str) -> str:
+    def state(self, node: Node) -> str:
         machine = self.sim.machine(node)
         if machine.life is None:
             return "down"
         return "frozen" if machine.frozen else "up"
 
-    def crash(self, node: str) -> None:
+    def crash(self, node: Node) -> None:
         self.sim.crash(node)
 
-    def kill(self, node: str) -> None:
+    def kill(self, node: Node) -> None:
         self.sim.kill(node)
 
-    def restart(self, node: str) -> None:
+    def restart(self, node: Node) -> None:
         self.sim.restart(node)
 
-    def freeze(self, node: str) -> None:
+    def freeze(self, node: Node) -> None:
         self.sim.freeze(node)
 
-    def thaw(self, node: str) -> None:
+    def thaw(self, node: Node) -> None:
         self.sim.thaw(node)
 
-    def slow(self, node: str, factor: float) -> None:
+    def slow(self, node: Node, factor: float) -> None:
         self.sim.slow(node, 1.0 / factor)
 
-    def step_clock(self, node: str, by_s: float) -> None:
+    def step_clock(self, node: Node, by_s: float) -> None:
         self.sim.step_clock(node, by_s)
 
-    def slow_disk(self, node: str, factor: float) -> None:
+    def slow_disk(self, node: Node, factor: float) -> None:
         self.sim.machine(node).disk.slowness = 1.0 / factor
 
-    def fill_disk(self, node: str, full: bool) -> None:
+    def fill_disk(self, node: Node, full: bool) -> None:
         self.sim.machine(node).disk.full = full
 
-    def partition(self, groups: Sequence[Sequence[str]]) -> None:
+    def partition(self, groups: Sequence[Sequence[Node]]) -> None:
         self.sim.partition(groups)
 
     def heal(self) -> None:
         self.sim.heal()
 
 
-def offer_of(box: Box, started_at: float) -> Offer:
+def offer_of(box: SimulatedPeer, started_at: float) -> Offer:
     c = box.claimed
     return Offer(
         c.cores,

@@ -31,6 +31,7 @@ from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
 from sureline.workflow.model import Command, Graph
 from sureline.workflow.shapes import topological_order
+from sureline.world.address import Node
 
 PROBLEMS_MAX = 10
 
@@ -68,7 +69,7 @@ def commits_once(events: Sequence[Event]) -> Problems:
     return _first(problems())
 
 
-def one_line(journals: Mapping[str, Sequence[Entry]]) -> Problems:
+def one_line(journals: Mapping[Node, Sequence[Entry]]) -> Problems:
     """Of the journals that machines have of one run, over all who drove it: no epoch was opened on
     two machines, and where two journals go back to the same writer, they say the same.
 
@@ -89,7 +90,7 @@ def one_line(journals: Mapping[str, Sequence[Entry]]) -> Problems:
 
 
 def copies_true(
-    journals: Mapping[str, Sequence[Entry]], copies: Iterable[Sequence[tuple[int, bytes]]]
+    journals: Mapping[Node, Sequence[Entry]], copies: Iterable[Sequence[tuple[int, bytes]]]
 ) -> Problems:
     """What keepers have of a run is what its writers recorded, in order. A writer's own machine may
     have lost some of it since."""
@@ -112,7 +113,7 @@ def copies_true(
 def resumable(
     graph: Graph,
     run: str,
-    journals: Mapping[str, Sequence[Entry]],
+    journals: Mapping[Node, Sequence[Entry]],
     copies: Iterable[Sequence[tuple[int, bytes]]],
 ) -> Problems:
     """The run has ended somewhere, or somebody could go on with it: a journal or a copy begins with
@@ -277,7 +278,7 @@ def failed_for_good(graph: Graph, events: Sequence[Event]) -> list[str]:
     ]
 
 
-def never_overcommitted(node: str, cores: float, log: Sequence[Ran]) -> Problems:
+def never_overcommitted(node: Node, cores: float, log: Sequence[Ran]) -> Problems:
     """At no time did more cores' worth of jobs run on a machine than it has."""
     changes: list[tuple[float, int, int]] = []
     for ran in log:

@@ -17,21 +17,21 @@ from sureline.peer.files.finding import (
     FRESH_S,
     NOWHERE,
     Announcer,
+    ContentPlaces,
     FetchError,
     Finder,
     Hunt,
     Landed,
     OnLanded,
-    Places,
 )
 from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnded, UserFile
 from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook, OutlookFound, Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
-from sureline.world.address import Node, node_of
-from sureline.world.protocol import AgentId, Fetched, Wanted
-from sureline.world.simulated.flows import Transfer
+from sureline.world.address import Node
+from sureline.world.protocol import Fetched, Wanted
+from sureline.world.simulated.flows import Flow
 from sureline.world.simulated.machine import Life
 
 HASH_BYTES_S = 1e9
@@ -43,7 +43,7 @@ STALLED_S = 10.0
 """A source that sends nothing for so long is given up."""
 
 
-class Store:
+class SimulatedStore:
     """Contents by digest, least recently used first; also what `peer.grid_agent.Marks` asks for."""
 
     def __init__(self, node: Node, bound_bytes: float, keeps: bool) -> None:
@@ -60,7 +60,7 @@ class Store:
         self.used_bytes = 0
         self.published: dict[str, str] = {}
         """The user's directory: path -> digest."""
-        self.places: Places = NOWHERE
+        self.places: ContentPlaces = NOWHERE
         """The hash table, while the machine's process is on a grid."""
         self._announcer: Announcer | None = None
 
@@ -197,7 +197,9 @@ class Store:
 
 
 class SimulatedFetcher:
-    def __init__(self, life: Life, work: Work, store: Store, stores: Mapping[Node, Store]) -> None:
+    def __init__(
+        self, life: Life, work: Work, store: SimulatedStore, stores: Mapping[Node, SimulatedStore]
+    ) -> None:
         self.life = life
         self.node = life.machine.node
         self.store = store
@@ -207,7 +209,7 @@ class SimulatedFetcher:
         self._seers: dict[str, Seer] = {}
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         match wanted:
             case UserFile(path=path):
@@ -216,7 +218,7 @@ class SimulatedFetcher:
                 self.store.use(file.digest)
                 self.life.after(LOOK_S, lambda: on_done(FileReady(file)))
             case Blob(file=file):
-                self._bring(file, [node_of(source) for source in sources], on_done)
+                self._bring(file, list(sources), on_done)
             case PastResult():
                 self.life.after(LOOK_S, lambda: on_done(PastUnknown()))
             case KeptFiles(files=files, by_content=by_content):
@@ -274,7 +276,7 @@ class _Move:
         self._file = file
         self._hunt = hunt
         self._on_landed = on_landed
-        self._transfer: Transfer | None = None
+        self._transfer: Flow | None = None
         """The one that counts: what an earlier one brings, given up on a machine that was frozen
         meanwhile, comes too late."""
 
@@ -300,7 +302,7 @@ class _Move:
         )
         self._see_to(transfer, 0)
 
-    def _see_to(self, transfer: Transfer, arrived_before: int) -> None:
+    def _see_to(self, transfer: Flow, arrived_before: int) -> None:
         """Give up a source from which nothing comes any more."""
 
         def look() -> None:

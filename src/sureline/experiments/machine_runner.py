@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sureline.experiments.invariants import Ran
-from sureline.experiments.machine_files import Store
+from sureline.experiments.machine_files import SimulatedStore
 from sureline.experiments.work import TaskJob, Work
 from sureline.peer.jobs import (
     CallJob,
@@ -53,7 +53,7 @@ class RunningJob:
 class SimulatedRunner:
     """Of one life of a machine. `log` is the machine's own, over all its lives."""
 
-    def __init__(self, life: Life, work: Work, store: Store, log: list[Ran]) -> None:
+    def __init__(self, life: Life, work: Work, store: SimulatedStore, log: list[Ran]) -> None:
         self._life = life
         self._work = work
         self._store = store

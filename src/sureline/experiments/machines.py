@@ -9,7 +9,7 @@ import msgspec
 
 from sureline.experiments.distributions import Distribution
 from sureline.experiments.invariants import Ran
-from sureline.experiments.machine_files import SimulatedFetcher, Store
+from sureline.experiments.machine_files import SimulatedFetcher, SimulatedStore
 from sureline.experiments.machine_journal import SimulatedRecorder
 from sureline.experiments.machine_kept import KeptOnDisk
 from sureline.experiments.machine_runner import SimulatedRunner
@@ -18,6 +18,7 @@ from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
 from sureline.strategies import strategy
+from sureline.world.address import Node
 from sureline.world.simulated.delays import (
     Constant,
     Delay,
@@ -35,13 +36,13 @@ EPOCH_S = 1_700_000_000.0
 """What an exact clock says when a simulation begins: journals should look like real ones."""
 
 
-class Box(msgspec.Struct):
+class SimulatedPeer(msgspec.Struct):
     """A simulated machine with its contents, over all its lives."""
 
-    node: str
+    node: Node
     site: str
     capacity: Capacity
-    store: Store
+    store: SimulatedStore
     log: list[Ran]
     kept: KeptOnDisk
     """Copies of runs that others drive."""
@@ -91,11 +92,11 @@ def _delay(drawn: Distribution) -> Delay:
 
 def make_machines(
     scenario: Scenario, seed: int, sim: Simulation, work: Work | None
-) -> dict[str, Box]:
+) -> dict[Node, SimulatedPeer]:
     """Describe every machine of the scenario to the simulation, submitters last; by node."""
     random, prices = Random(f"{seed}/machines"), Random(f"{seed}/prices")
-    boxes: dict[str, Box] = {}
-    stores: dict[str, Store] = {}
+    boxes: dict[Node, SimulatedPeer] = {}
+    stores: dict[Node, SimulatedStore] = {}
     bandwidth = scenario.network.link.bandwidth_bytes_s
     for node, site, is_peer in _described(scenario):
         spec = MachineSpec(
@@ -112,7 +113,9 @@ def make_machines(
         # Whoever submits keeps everything; so does a machine whose agent marks nothing.
         bounded = is_peer and strategy(scenario.workload.strategy).where != "here"
         bound_bytes = min(site.cache_bytes, site.disk_bytes) if bounded else float("inf")
-        store = stores[node] = Store(node, bound_bytes, keeps=site.keeps_cache or not bounded)
+        store = stores[node] = SimulatedStore(
+            node, bound_bytes, keeps=site.keeps_cache or not bounded
+        )
         seller = seller_of(
             site.dealing,
             site.dealing.price.draw(prices),
@@ -121,12 +124,14 @@ def make_machines(
         )
         kept = KeptOnDisk(sim, node)
         unknown = site.unknown if is_peer else ()
-        box = boxes[node] = Box(node, site.name, capacity, store, [], kept, unknown, seller)
+        box = boxes[node] = SimulatedPeer(
+            node, site.name, capacity, store, [], kept, unknown, seller
+        )
         sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
     return boxes
 
 
-def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
+def _described(scenario: Scenario) -> Iterator[tuple[Node, Site, bool]]:
     for site in scenario.sites:
         for node in site.names():
             yield node, site, True
@@ -137,7 +142,7 @@ def _described(scenario: Scenario) -> Iterator[tuple[str, Site, bool]]:
             yield node, home, False
 
 
-def make_parts(box: Box, stores: dict[str, Store], work: Work) -> MachineParts:
+def make_parts(box: SimulatedPeer, stores: dict[Node, SimulatedStore], work: Work) -> MachineParts:
     def runner(life: Life) -> SimulatedRunner:
         life.on_end(ended)
         return box.seller.runner(life, work, box.store, box.log)

@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 
 from sureline.experiments.invariants import Ran
-from sureline.experiments.machine_files import Store
+from sureline.experiments.machine_files import SimulatedStore
 from sureline.experiments.machine_runner import RunningJob, SimulatedRunner, Working
 from sureline.experiments.scenario import GREEDY, HONEST, STALLING, Dealing
 from sureline.experiments.work import Work
@@ -32,7 +32,7 @@ from sureline.workflow.model import Takes
 from sureline.world.address import at, node_of
 from sureline.world.protocol import Action, AgentId, World
 from sureline.world.simulated.machine import Life
-from sureline.world.simulated.work import Work as Underway
+from sureline.world.simulated.work import SlotWork
 
 
 class Seller(msgspec.Struct):
@@ -73,7 +73,9 @@ class Seller(msgspec.Struct):
             return Stalling(me, world, machine, self.tariff, self.speed, self.pays)
         return Provider(me, world, machine, self.tariff, self.speed)
 
-    def runner(self, life: Life, work: Work, store: Store, log: list[Ran]) -> SimulatedRunner:
+    def runner(
+        self, life: Life, work: Work, store: SimulatedStore, log: list[Ran]
+    ) -> SimulatedRunner:
         if self.behaviour == STALLING:
             return StallingRunner(life, work, store, log, self)
         return SimulatedRunner(life, work, store, log)
@@ -140,7 +142,7 @@ class _Share:
         self.left_s = left_s
         """Work still to do, as of when it last stood still."""
         self.done = done
-        self.work: Underway | None = None
+        self.work: SlotWork | None = None
         self.hangs = False
 
     def cancel(self) -> None:
@@ -152,7 +154,7 @@ class StallingRunner(SimulatedRunner):
     """Gives the cores to those who pay most; of equals, to those who came first."""
 
     def __init__(
-        self, life: Life, work: Work, store: Store, log: list[Ran], seller: Seller
+        self, life: Life, work: Work, store: SimulatedStore, log: list[Ran], seller: Seller
     ) -> None:
         super().__init__(life, work, store, log)
         self._seller = seller

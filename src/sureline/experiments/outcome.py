@@ -24,7 +24,7 @@ class RunResult(msgspec.Struct, frozen=True):
     """Whether it ended by its deadline; None if it had none."""
 
 
-class Traffic(msgspec.Struct, frozen=True):
+class ScenarioTraffic(msgspec.Struct, frozen=True):
     messages: int
     bytes: int
     bulk_bytes: int
@@ -59,14 +59,14 @@ class Protocol(msgspec.Struct, frozen=True):
     """Of keys found, or of live nodes reached, on average."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ScenarioOutcome(msgspec.Struct, frozen=True):
     scenario: str
     seed: int
     virtual_s: float
     events: int
     runs: tuple[RunResult, ...]
     protocol: Protocol | None
-    traffic: Traffic
+    traffic: ScenarioTraffic
     faults: dict[str, int]
     fault_list: tuple[Happened, ...]
     checks: tuple[Checked, ...]

@@ -18,18 +18,18 @@ from statistics import fmean, median
 
 import numpy as np
 
-from sureline.experiments.peercomp_grid import Finished, Grid
+from sureline.experiments.peercomp_grid import BookingEnded, Grid
 from sureline.experiments.peercomp_load import PRIORITIES, SIZES, model_of
 from sureline.experiments.peercomp_result import (
     TITLE,
     Allocation,
-    Compared,
     Level,
+    PeercompCompared,
+    PeercompReproduced,
+    PeercompTraffic,
     Points,
     Rejected,
-    Reproduced,
     SpeedUp,
-    Traffic,
 )
 from sureline.experiments.peercomp_warm import DONORS, alike, drawn, settled, state_of
 from sureline.overlay.tree.points import reference_points
@@ -50,7 +50,7 @@ TABLE_2 = {"laplace": (2.05, 2.09, 2.18, 2.22), "fork-join": (2.12, 2.85, 2.90, 
 Tell = Callable[[str], None]
 
 
-def reproduce(nodes: int, minutes: float, seed: int, tell: Tell) -> Reproduced:
+def reproduce(nodes: int, minutes: float, seed: int, tell: Tell) -> PeercompReproduced:
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     tell(f"simulating {min(nodes, DONORS):,} peers into a steady state")
     small = settled(LOAD, seed, min(nodes, DONORS))
@@ -67,7 +67,7 @@ def reproduce(nodes: int, minutes: float, seed: int, tell: Tell) -> Reproduced:
     busy = float((grid.queues.busy[:, 0] > grid.now_s).mean())
     finished = grid.finished or small.finished
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Reproduced(
+    return PeercompReproduced(
         TITLE,
         nodes,
         minutes,
@@ -106,7 +106,7 @@ def _clock(time_s: int) -> str:
 # Table II.
 
 
-def table_2(small: Grid, large: Sequence[Finished]) -> list[SpeedUp]:
+def table_2(small: Grid, large: Sequence[BookingEnded]) -> list[SpeedUp]:
     """Executed in the settled grid, of workflows that came when it was loaded and have ended."""
     ends_s = small.ends_s()
     loaded_s = small.sim.epoch_s + small.sim.time / 4
@@ -145,7 +145,7 @@ def table_2(small: Grid, large: Sequence[Finished]) -> list[SpeedUp]:
     return found
 
 
-def _is(finished: Finished, name: str, size: int, priority: float) -> bool:
+def _is(finished: BookingEnded, name: str, size: int, priority: float) -> bool:
     return (finished.model, finished.size, finished.priority) == (name, size, priority)
 
 
@@ -160,7 +160,7 @@ def _close(paper: float, ours: float | None) -> str:
 # Fig. 6.
 
 
-def curves(finished: Sequence[Finished]) -> list[Allocation]:
+def curves(finished: Sequence[BookingEnded]) -> list[Allocation]:
     found = []
     for name, sizes in SIZES.items():
         for size in sizes:
@@ -191,7 +191,7 @@ def curves(finished: Sequence[Finished]) -> list[Allocation]:
 # Messages.
 
 
-def traffic(grid: Grid, seconds: float) -> Traffic:
+def traffic(grid: Grid, seconds: float) -> PeercompTraffic:
     tally = grid.tally
     placed = [f.booked for f in grid.finished if not f.booked.reason]
     updates = grid.sweeps.updates if grid.sweeps is not None else 0
@@ -224,7 +224,7 @@ def traffic(grid: Grid, seconds: float) -> Traffic:
         ),
         _below("received in the busiest second, most, B/s", "29000", float(received.max()), 29000),
     ]
-    return Traffic(
+    return PeercompTraffic(
         messages,
         updates,
         other / max(1, len(grid.finished)),
@@ -259,14 +259,16 @@ def _quantile(values: np.ndarray[tuple[int, ...], np.dtype[np.int32]], share: fl
     return float(np.quantile(values, share))
 
 
-def _below(what: str, paper: str, ours: float, bound: float) -> Compared:
-    return Compared(what, paper, ours, "agrees" if ours <= bound * (1 + CLOSE) else "higher")
+def _below(what: str, paper: str, ours: float, bound: float) -> PeercompCompared:
+    return PeercompCompared(
+        what, paper, ours, "agrees" if ours <= bound * (1 + CLOSE) else "higher"
+    )
 
 
 # Statements.
 
 
-def claims(small: Grid, finished: Sequence[Finished]) -> list[Compared]:
+def claims(small: Grid, finished: Sequence[BookingEnded]) -> list[PeercompCompared]:
     medians = {
         name: [
             median([f.booked.took_s for f in finished if _placed(f, name, size)] or [0.0])
@@ -282,21 +284,21 @@ def claims(small: Grid, finished: Sequence[Finished]) -> list[Compared]:
         values = [cell.executed or 0.0 for cell in tables if cell.model == name]
         rising[name] = values[-1] / max(values[0], 1e-9)
     return [
-        Compared(
+        PeercompCompared(
             "fork-join: allocation time varies very little with size (largest by smallest median)",
             "near 1", growth["fork-join"], "agrees" if growth["fork-join"] < 2 else "disagrees",
         ),
-        Compared(
+        PeercompCompared(
             "laplace: allocation time grows with size (largest by smallest median)",
             "above 1", growth["laplace"],
             "agrees" if growth["laplace"] > max(1.5, growth["fork-join"]) else "disagrees",
         ),
-        Compared(
+        PeercompCompared(
             "allocation takes just a few seconds (the largest median)",
             "a few", max(fork + grid), "agrees" if max(fork + grid) < 10 else "disagrees",
         ),
         *[
-            Compared(
+            PeercompCompared(
                 f"{name}: speed-up grows with priority (at 1.4 by that at 1.1)",
                 "above 1", ratio, "agrees" if ratio > 1 else "disagrees",
             )
@@ -305,11 +307,11 @@ def claims(small: Grid, finished: Sequence[Finished]) -> list[Compared]:
     ]  # fmt: skip
 
 
-def _placed(finished: Finished, name: str, size: int) -> bool:
+def _placed(finished: BookingEnded, name: str, size: int) -> bool:
     return (finished.model, finished.size) == (name, size) and not finished.booked.reason
 
 
-def rejections(finished: Sequence[Finished]) -> Rejected:
+def rejections(finished: Sequence[BookingEnded]) -> Rejected:
     reasons = Counter(f.booked.reason for f in finished if f.booked.reason)
     placed = [f.booked for f in finished if not f.booked.reason]
     return Rejected(

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sureline.experiments.peercomp_load import POWERS, Drawn, Load
+from sureline.experiments.peercomp_load import POWERS, Drawn, WorkflowLoad
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.messages import (
@@ -23,18 +23,19 @@ from sureline.overlay.tree.messages import (
     Committed,
     Nowhere,
     Ref,
-    Release,
     Released,
-    Request,
     Reserved,
+    RollBack,
+    TimeRequest,
     Update,
 )
 from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shape import ROOT, balanced
-from sureline.overlay.tree.summary import Limits
+from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.lane import Lane
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.strategies.peercomp.queues import Queues
+from sureline.world.address import NO_AGENT
 from sureline.world.protocol import AgentId, Message, World
 from sureline.world.simulated import Empirical, Link, Network, Simulation
 
@@ -64,7 +65,7 @@ def delays(values: int = 1000) -> Empirical:
     return Empirical(tuple(draws(least).tolist()))
 
 
-class Finished(msgspec.Struct, frozen=True):
+class BookingEnded(msgspec.Struct, frozen=True):
     """How the booking of one workflow went."""
 
     model: str
@@ -79,7 +80,7 @@ class Finished(msgspec.Struct, frozen=True):
     """The number and position of its last task, to find its end in a log."""
 
 
-class Tally:
+class _Tally:
     """Bytes and messages by peer, and in the busiest second of each."""
 
     def __init__(self, peers: int) -> None:
@@ -116,7 +117,7 @@ class Tally:
 
 def size_of(message: Message) -> int:
     """Header and body, as the paper counts them."""
-    if type(message) is Request:
+    if type(message) is TimeRequest:
         return 90 + 56 + 16 * len(message.ask.works)
     if isinstance(message, Reserved | Committed):
         return 90 + 24 + 16 * len(message.slots)
@@ -124,7 +125,7 @@ def size_of(message: Message) -> int:
         return 90 + 16 + 8 * len(message.startlines_s)
     if isinstance(message, Update):
         return 90 + 16 + len(message.cells)
-    assert isinstance(message, Nowhere | Release | Released)
+    assert isinstance(message, Nowhere | RollBack | Released)
     return 90 + 24
 
 
@@ -133,7 +134,7 @@ class Counted:
 
     __slots__ = ("_row", "_tally", "_world", "after", "now")
 
-    def __init__(self, world: World, row: int, tally: Tally) -> None:
+    def __init__(self, world: World, row: int, tally: _Tally) -> None:
         self._world = world
         self._row = row
         self._tally = tally
@@ -169,17 +170,17 @@ class Grid:
         network = Network(Link(delays()))
         self.sim = Simulation(seed, network, detail="light", epoch_s=epoch_s)
         self.peers = peers
-        self.load = Load(seed)
+        self.load = WorkflowLoad(seed)
         self.shape = balanced(peers)
         draw = np.random.RandomState(seed)
         self.queues = state or Queues(draw.choice(POWERS, peers), DEPTH, logged)
-        self.tally = Tally(peers)
+        self.tally = _Tally(peers)
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
         base = settings or TreeSettings()
         self.settings = msgspec.structs.replace(base, swept=swept)
-        self.finished: list[Finished] = []
+        self.finished: list[BookingEnded] = []
         self.submitted = 0
         self.under_way = 0
         self._owner_settings = OwnerSettings()
@@ -187,7 +188,7 @@ class Grid:
         self.agents = [self._agent(row, shortfall) for row in range(peers)]
 
     def _agent(self, row: int, shortfall: float) -> Tree:
-        name = f"n{row}"
+        name = _name(row)
         world: Any = Counted(self.sim.place(name), row, self.tally)
         lane = Lane(self.queues, row, LIMITS, shortfall=shortfall)
         agent = Tree(name, world, lane, self.settings, self.sweeps, row)
@@ -202,7 +203,7 @@ class Grid:
 
     def _ref(self, child: int) -> Ref:
         peers = self.peers
-        return Ref(f"n{child}", True) if child < peers else Ref(f"n{child - peers}", False)
+        return Ref(_name(child), True) if child < peers else Ref(_name(child - peers), False)
 
     @property
     def now_s(self) -> float:
@@ -270,7 +271,7 @@ class Grid:
             self.under_way -= 1
             model = drawn.model
             self.finished.append(
-                Finished(
+                BookingEnded(
                     model.name,
                     model.size,
                     drawn.priority,
@@ -310,8 +311,8 @@ class Grid:
         return int(self.queues.busy[:, 3].sum())
 
 
-LIMITS = Limits(30, 30, 30)
+LIMITS = Amounts(30, 30, 30)
 
 
 def _name(row: int) -> AgentId:
-    return "" if row == ROOT else f"n{row}"
+    return NO_AGENT if row == ROOT else AgentId(f"n{row}")

@@ -62,7 +62,7 @@ def _laplace(side: int) -> list[list[int]]:
     ]
 
 
-class Load:
+class WorkflowLoad:
     """Draws workflows; the same seed gives the same ones."""
 
     def __init__(self, seed: int, *, base_share: float = BASE_SHARE) -> None:

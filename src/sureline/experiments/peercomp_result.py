@@ -49,7 +49,7 @@ class Allocation(msgspec.Struct, frozen=True):
     """(seconds, share of workflows placed by then)."""
 
 
-class Compared(msgspec.Struct, frozen=True):
+class PeercompCompared(msgspec.Struct, frozen=True):
     """A number or a statement of the paper beside ours."""
 
     what: str
@@ -68,12 +68,12 @@ class Level(msgspec.Struct, frozen=True):
     busiest_bytes_per_s: float
 
 
-class Traffic(msgspec.Struct, frozen=True):
+class PeercompTraffic(msgspec.Struct, frozen=True):
     messages: int
     updates: int
     messages_per_allocation: float
     hops_per_request: float
-    numbers: list[Compared]
+    numbers: list[PeercompCompared]
     levels: list[Level]
 
 
@@ -85,7 +85,7 @@ class Rejected(msgspec.Struct, frozen=True):
     """The share of sequences that were placed in several pieces."""
 
 
-class Reproduced(msgspec.Struct, frozen=True):
+class PeercompReproduced(msgspec.Struct, frozen=True):
     paper: str
     nodes: int
     minutes: float
@@ -96,8 +96,8 @@ class Reproduced(msgspec.Struct, frozen=True):
     table1: list[Points]
     table2: list[SpeedUp]
     allocation: list[Allocation]
-    traffic: Traffic
-    claims: list[Compared]
+    traffic: PeercompTraffic
+    claims: list[PeercompCompared]
     rejected: Rejected
     missed: int
     warm: list[Alike]

@@ -12,15 +12,15 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from sureline.overlay.tree.leaf import Ask
+from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import bounds_of, slot_of
-from sureline.overlay.tree.shape import Shape
+from sureline.overlay.tree.shape import TreeShape
 from sureline.overlay.tree.shelf import Piece, fit_in
 from sureline.overlay.tree.summary import (
+    Amounts,
     Counts,
     Ints,
     Keys,
-    Limits,
     Summary,
     cells_of_rows,
     merge_rows,
@@ -57,7 +57,7 @@ class Sweeps:
     """A `Shelf` for all branches of a tree; row i is the branch of peer i."""
 
     def __init__(
-        self, shape: Shape, queues: Queues, limits: Limits, settings: SweepSettings
+        self, shape: TreeShape, queues: Queues, limits: Amounts, settings: SweepSettings
     ) -> None:
         self.shape = shape
         self.settings = settings
@@ -84,7 +84,7 @@ class Sweeps:
 
     # A shelf.
 
-    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: HoleSought, now_s: float, without: int) -> list[Piece]:
         left, right = self._children[row]
         depth = self._depth[row]
         parts = (self._cells(left, depth), self._cells(right, depth))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sureline.experiments.peercomp_result import Compared, Reproduced
+from sureline.experiments.peercomp_result import PeercompCompared, PeercompReproduced
 
 
-def lines(made: Reproduced) -> Iterator[str]:
+def lines(made: PeercompReproduced) -> Iterator[str]:
     yield f"{made.paper}: {made.nodes:,} peers, {made.minutes:g} minutes under full load"
     right = sum(
         ours == paper
@@ -75,7 +75,7 @@ def lines(made: Reproduced) -> Iterator[str]:
     )
 
 
-def _compared(numbers: list[Compared]) -> Iterator[str]:
+def _compared(numbers: list[PeercompCompared]) -> Iterator[str]:
     for one in numbers:
         yield f"    {one.what}: paper {one.paper}, ours {one.ours:.4g}: {one.verdict}"
 

@@ -15,6 +15,7 @@ from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.outcome import Protocol
 from sureline.experiments.scenario import Scenario
 from sureline.overlay.kademlia import Aggregate, Kademlia, key_of
+from sureline.world.address import Node
 
 SETTLE_S = 30.0
 """After the last scripted fault, before keys are looked up."""
@@ -31,14 +32,14 @@ class ProtocolRun:
         self._grid = grid
         self._random = Random(f"{seed}/protocol")
         self._names = scenario.machine_names()
-        self._nodes: dict[str, Kademlia] = {}
+        self._nodes: dict[Node, Kademlia] = {}
         self.keys = [f"key {number}" for number in range(scenario.workload.count)]
         self.found: dict[str, bool] = {}
-        self.held: dict[str, list[str]] = {}
+        self.held: dict[str, list[Node]] = {}
         """Which nodes held a key when the looking up began and are still up at its end."""
         self._took_s: list[float] = []
         self._shares: list[float] = []
-        self._holders: dict[bytes, list[str]] = {}
+        self._holders: dict[bytes, list[Node]] = {}
 
     def schedule(self) -> None:
         self._grid.boot_each(self._boot)
@@ -50,7 +51,7 @@ class ProtocolRun:
         faults = [fault.at_s for fault in self._scenario.faults if fault.every_s is None]
         self._each(max([stored_s, *faults]) + SETTLE_S, len(self.keys), self._find)
 
-    def _boot(self, node: str) -> None:
+    def _boot(self, node: Node) -> None:
         made = self._nodes[node] = self._grid.boot_kademlia(node)
         made.on_broadcast(TOPIC, lambda origin, payload: None, lambda replies: b"")
 
@@ -62,7 +63,7 @@ class ProtocolRun:
             at_s += self._scenario.workload.every_s.draw(self._random)
         return at_s
 
-    def _someone(self) -> str | None:
+    def _someone(self) -> Node | None:
         """A live node; None if hardly any is."""
         for _ in range(TRIES_MAX):
             node = self._random.choice(self._names)
@@ -91,9 +92,9 @@ class ProtocolRun:
 
         self._nodes[node].find(key_of(key), done)
 
-    def _who_holds(self) -> dict[bytes, list[str]]:
+    def _who_holds(self) -> dict[bytes, list[Node]]:
         """All live holders of every key, right now."""
-        found: dict[bytes, list[str]] = {}
+        found: dict[bytes, list[Node]] = {}
         for node, kademlia in self._nodes.items():
             if self._grid.state(node) == "up":
                 for key in kademlia.base.storage:

@@ -39,6 +39,7 @@ from sureline.journal.store import slug
 from sureline.run.options import Options
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph, Takes
+from sureline.world.address import Node
 
 SCENARIOS = ("repair-stragglers", "repair-failures", "repair-overbooked", "repair-stalling")
 REPAIR, NO_REPAIR, DUPLICATE_ALL, FASTEST_ONLY = WAYS = (
@@ -192,7 +193,7 @@ def run_once(scenario: Scenario, seed: int, way: str) -> Once:
     )
     driver = Driver(
         grid.sim,
-        SUBMITTER,
+        Node(SUBMITTER),
         f"{slug(scenario.name)}-s{seed}",
         estimated,
         grid.drive,

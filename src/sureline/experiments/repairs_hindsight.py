@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sureline.experiments.machines import Box
+from sureline.experiments.machines import SimulatedPeer
 from sureline.experiments.scenario import Scenario
-from sureline.strategies.surety.planning.assignment import Market, Terms, assign, prices_of_time
+from sureline.strategies.surety.planning.assignment import Market, TaskPrice, assign, prices_of_time
 from sureline.strategies.surety.pricing import bid_for
 from sureline.strategies.surety.provider.experience import scaled
 from sureline.workflow.model import Graph
 from sureline.workflow.shapes import topological_order, upward_ranks
+from sureline.world.address import Node, name_of
 
 ASIDE_S = 10.0
 
@@ -29,7 +30,7 @@ def least_in_hindsight(
     scenario: Scenario,
     estimated: Graph,
     seconds: Sequence[float],
-    boxes: Mapping[str, Box],
+    boxes: Mapping[Node, SimulatedPeer],
 ) -> float | None:
     """The money that the cheapest schedule costs which is in time; None if none is. `estimated` is
     the workflow as providers are told of it, and `seconds` is what its tasks really take."""
@@ -53,18 +54,18 @@ def least_in_hindsight(
     return min(found, default=None)
 
 
-def _market(graph: Graph, seconds: Sequence[float], boxes: Sequence[Box]) -> Market:
+def _market(graph: Graph, seconds: Sequence[float], boxes: Sequence[SimulatedPeer]) -> Market:
     """Each task is a service of its own here: its true duration is known."""
     terms = [
         [_terms(graph, task, took_s, box) for box in boxes] for task, took_s in enumerate(seconds)
     ]
-    lanes = {box.node: max(1, int(box.capacity.cores)) for box in boxes}
+    lanes = {name_of(box.node): max(1, int(box.capacity.cores)) for box in boxes}
     return Market(terms, lanes, [task.needs.cores for task in graph.tasks])
 
 
-def _terms(graph: Graph, task: int, took_s: float, box: Box) -> Terms:
+def _terms(graph: Graph, task: int, took_s: float, box: SimulatedPeer) -> TaskPrice:
     said = graph.tasks[task].takes
     assert said is not None, "every task of the experiment has an estimate"
     takes, tariff, speed = scaled(said, box.seller.speed), box.seller.tariff, box.seller.speed
-    bid = bid_for("", box.node, graph.tasks[task].needs, takes, tariff, 0.0)
-    return Terms(box.node, bid.cost, took_s / speed)
+    bid = bid_for("", name_of(box.node), graph.tasks[task].needs, takes, tariff, 0.0)
+    return TaskPrice(name_of(box.node), bid.cost, took_s / speed)

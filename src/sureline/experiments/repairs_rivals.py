@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sureline.run.port import Action, Engine, Noted, Seat, Unknown
 from sureline.run.repair import Applied, Remedy, Repairer
 from sureline.strategies.surety.client.client import Client
+from sureline.world.address import PeerName
 
 LOOK_S = 1.0
 
@@ -33,7 +34,7 @@ class Duplicating(Client):
     def _double_one(self) -> None:
         """The first task that runs only once; the next one when its contract is agreed on."""
         assert self._doubler is not None
-        attempts: dict[int, list[str]] = {}
+        attempts: dict[int, list[PeerName]] = {}
         for bound in self._engine.attempts():
             if not bound.withdrawn:
                 attempts.setdefault(bound.task, []).append(bound.target)

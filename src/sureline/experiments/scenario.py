@@ -12,6 +12,7 @@ import msgspec
 from sureline.experiments.distributions import Distribution, constant
 from sureline.strategies import strategy
 from sureline.workflow.terms import SURETY_WANTED
+from sureline.world.address import Node
 
 GENERATED = ("chain", "fork-join", "layered", "montage")
 PROTOCOLS = ("lookups", "broadcasts")
@@ -83,8 +84,8 @@ class Site(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     """Tags of messages that its machines do not know: they are of another version."""
 
-    def names(self) -> list[str]:
-        return [f"{self.name}{number}" for number in range(1, self.machines + 1)]
+    def names(self) -> list[Node]:
+        return [Node(f"{self.name}{number}") for number in range(1, self.machines + 1)]
 
 
 class LinkSettings(msgspec.Struct, frozen=True):
@@ -198,25 +199,25 @@ class Scenario(msgspec.Struct, frozen=True):
     written: str = ""
     """How the user named it: for the command that repeats it."""
 
-    def machine_names(self) -> list[str]:
+    def machine_names(self) -> list[Node]:
         return [name for site in self.sites for name in site.names()]
 
-    def submitter_names(self) -> list[str]:
+    def submitter_names(self) -> list[Node]:
         """The nodes that drive runs; the one machine itself in an embedded run."""
         if self.workload.kind in PROTOCOLS:
             return []
         if strategy(self.workload.strategy).where == "here":
             return self.machine_names()[:1]
         if self.workload.runs == 1:
-            return [SUBMITTER]
-        return [f"{SUBMITTER}{number}" for number in range(1, self.workload.runs + 1)]
+            return [Node(SUBMITTER)]
+        return [Node(f"{SUBMITTER}{number}") for number in range(1, self.workload.runs + 1)]
 
-    def standby_names(self) -> list[str]:
+    def standby_names(self) -> list[Node]:
         """The nodes at which runs are looked after, those of the first run first."""
         count = len(self.submitter_names()) * self.workload.standbys
-        return [f"{STANDBY}{number}" for number in range(1, count + 1)]
+        return [Node(f"{STANDBY}{number}") for number in range(1, count + 1)]
 
-    def meant(self, whom: str) -> list[str]:
+    def meant(self, whom: str) -> list[Node]:
         """The nodes that a word of `whom` stands for; none if it stands for nothing."""
         if whom == PEERS:
             return self.machine_names()
@@ -228,8 +229,8 @@ class Scenario(msgspec.Struct, frozen=True):
             if whom == site.name:
                 return site.names()
             if _is_machine_of(site, whom):
-                return [whom]
-        return [whom] if whom in (*self.submitter_names(), *self.standby_names()) else []
+                return [Node(whom)]
+        return [Node(whom)] if whom in (*self.submitter_names(), *self.standby_names()) else []
 
 
 def _is_machine_of(site: Site, name: str) -> bool:

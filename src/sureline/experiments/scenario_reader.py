@@ -33,12 +33,12 @@ from sureline.experiments.scenario import (
 )
 from sureline.experiments.toml_table import (
     ScenarioError,
-    Table,
+    TomlTable,
     load,
     parse_rate,
     parse_signed_duration,
 )
-from sureline.strategies import known, strategy
+from sureline.strategies import known, settings_of, strategy
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import parse_duration, parse_size
@@ -79,7 +79,7 @@ def read_scenario(data: bytes, *, file: str, beside: Path | None) -> Scenario:
     """Raises ScenarioError with all mistakes. Paths in it are relative to `beside`."""
     values, lines = load(data, file)
     found = Collector(file)
-    top = Table(values, (), lines, found)
+    top = TomlTable(values, (), lines, found)
     grid = top.table("grid")
     starts_within_s = grid.duration("starts_within", 0.0)
     sites = _sites(grid)
@@ -103,7 +103,7 @@ def read_scenario(data: bytes, *, file: str, beside: Path | None) -> Scenario:
     return scenario
 
 
-def _sites(grid: Table) -> tuple[Site, ...]:
+def _sites(grid: TomlTable) -> tuple[Site, ...]:
     tables = grid.tables("site")
     common = _site(grid, _USUAL, one=not tables)
     grid.done()
@@ -134,7 +134,7 @@ _USUAL = Site(
 )
 
 
-def _site(table: Table, base: Site, one: bool) -> Site:
+def _site(table: TomlTable, base: Site, one: bool) -> Site:
     """A site as its table changes `base`; only `one` whole site has a number of machines."""
     signed = parse_signed_duration
     machines = table.count("machines", base.machines, 1, MACHINES_MAX)
@@ -159,7 +159,7 @@ def _site(table: Table, base: Site, one: bool) -> Site:
     )
 
 
-def _unknown(table: Table) -> tuple[str, ...]:
+def _unknown(table: TomlTable) -> tuple[str, ...]:
     tags = table.texts("unknown")
     known = sorted(str(message.__struct_config__.tag) for message in messages())
     for tag in tags:
@@ -169,7 +169,7 @@ def _unknown(table: Table) -> tuple[str, ...]:
     return tags
 
 
-def _dealing(table: Table, base: Dealing) -> Dealing:
+def _dealing(table: TomlTable, base: Dealing) -> Dealing:
     return Dealing(
         price=table.distribution("price", base.price, most=1e12),
         late_fee=table.number("late_fee", base.late_fee, most=1e12),
@@ -182,7 +182,7 @@ def _dealing(table: Table, base: Dealing) -> Dealing:
     )
 
 
-def _network(table: Table, sites: Sequence[Site]) -> NetworkSettings:
+def _network(table: TomlTable, sites: Sequence[Site]) -> NetworkSettings:
     usual = LinkSettings(Distribution("lognormal", (0.0003, 0.3)), 125e6)
     link = _link(table, usual)
     between = []
@@ -199,14 +199,14 @@ def _network(table: Table, sites: Sequence[Site]) -> NetworkSettings:
     return NetworkSettings(link, tuple(between))
 
 
-def _check_site(table: Table, key: str, name: str, sites: Sequence[Site]) -> None:
+def _check_site(table: TomlTable, key: str, name: str, sites: Sequence[Site]) -> None:
     names = [site.name for site in sites]
     if name and name not in names:
         hint = did_you_mean(name, names, "known are " + ", ".join(names))
         table.wrong(key, f"'{name}' is not a site", hint)
 
 
-def _link(table: Table, base: LinkSettings) -> LinkSettings:
+def _link(table: TomlTable, base: LinkSettings) -> LinkSettings:
     return LinkSettings(
         delay_s=table.distribution("delay", base.delay_s, parse_duration, forms=DELAY_FORMS),
         bandwidth_bytes_s=table.read("bandwidth", base.bandwidth_bytes_s, parse_rate),
@@ -216,7 +216,7 @@ def _link(table: Table, base: LinkSettings) -> LinkSettings:
     )
 
 
-def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workload:
+def _workload(top: TomlTable, beside: Path | None, sites: Sequence[Site]) -> Workload:
     if "workload" not in top:
         top.missing("workload", "write [workload] and what is to be run below it")
         top.table("workload")
@@ -249,7 +249,7 @@ def _workload(top: Table, beside: Path | None, sites: Sequence[Site]) -> Workloa
     return workload
 
 
-def _check_paid(table: Table, workload: Workload, sites: Sequence[Site]) -> None:
+def _check_paid(table: TomlTable, workload: Workload, sites: Sequence[Site]) -> None:
     """Only one strategy pays; with another one, machines that ask a price would run nothing."""
     if strategy(workload.strategy).spends:
         return
@@ -265,7 +265,7 @@ def _check_paid(table: Table, workload: Workload, sites: Sequence[Site]) -> None
         table.wrong("strategy", f"'{workload.strategy}' makes no contracts to be broken", hint)
 
 
-def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
+def _runs(table: TomlTable, plain: Workload, beside: Path | None) -> Workload:
     """What all workloads that are workflows share, then what their kind adds."""
     retries = table.count("retries", -1, most=1000)
     workload = msgspec.structs.replace(
@@ -286,6 +286,8 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
         surety=table.number("surety", plain.surety, most=1.0),
         repair=table.flag("repair", plain.repair),
     )
+    if "settings" in table:
+        workload = _set(table, workload)
     if plain.kind in GENERATED:
         return _generated(table, workload)
     written = table.text("file")
@@ -301,17 +303,28 @@ def _runs(table: Table, plain: Workload, beside: Path | None) -> Workload:
     )
 
 
-def _work(table: Table, default: Distribution | None) -> Distribution | None:
+def _set(table: TomlTable, workload: Workload) -> Workload:
+    """The strategy's settings, as `--with` gives them."""
+    given = table.table("settings").taken()
+    try:
+        settings_of(strategy(workload.strategy), given)
+    except UserError as error:
+        table.wrong("settings", str(error))
+        return workload
+    return msgspec.structs.replace(workload, settings=given)
+
+
+def _work(table: TomlTable, default: Distribution | None) -> Distribution | None:
     if "work" not in table:
         return default
     return table.distribution("work", constant(1.0), parse_duration)
 
 
-def _fail_kinds(table: Table) -> dict[str, float]:
+def _fail_kinds(table: TomlTable) -> dict[str, float]:
     return {kind: table.number(kind, 0.0, most=1.0) for kind in table.keys_given}
 
 
-def _generated(table: Table, workload: Workload) -> Workload:
+def _generated(table: TomlTable, workload: Workload) -> Workload:
     usual = Distribution("lognormal", (30.0, 0.5))
     workload = msgspec.structs.replace(
         workload,
@@ -338,7 +351,7 @@ def _generated(table: Table, workload: Workload) -> Workload:
             return msgspec.structs.replace(workload, width=table.count("images", 16, 2, 10_000))
 
 
-def _faults(table: Table, scenario: Scenario) -> tuple[Fault, ...]:
+def _faults(table: TomlTable, scenario: Scenario) -> tuple[Fault, ...]:
     found = []
     for one in table.tables("script"):
         if "at" not in one:
@@ -365,7 +378,7 @@ def _faults(table: Table, scenario: Scenario) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-def _fault(table: Table, scenario: Scenario) -> Fault:
+def _fault(table: TomlTable, scenario: Scenario) -> Fault:
     what = table.text("what", "", WHATS)
     if "what" not in table:
         table.missing("what", "choose one of " + ", ".join(WHATS))
@@ -393,7 +406,7 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
     return Fault(what, whom, count=count, lasts_s=lasts, factor=factor, by_s=by_s, groups=groups)
 
 
-def _checks(table: Table) -> Checks:
+def _checks(table: TomlTable) -> Checks:
     usual = Checks()
     checks = Checks(
         finish=table.flag("finish", usual.finish),

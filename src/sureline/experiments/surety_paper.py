@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from sureline.strategies.surety.planning import exact, pert
-from sureline.strategies.surety.planning.bids import Listed, Table, read_bids
+from sureline.strategies.surety.planning.bids import BidTable, Listed, read_bids
 from sureline.strategies.surety.planning.choices import Choices, Timing, timing
 from sureline.strategies.surety.planning.judging import Sampling, judge_for
 from sureline.strategies.surety.planning.plan import plan_of
@@ -49,7 +49,7 @@ DEADLINE, BUDGET, SURETY = 20.0, 65.0, 0.9
 SAMPLES = 100_000
 
 
-class Compared(msgspec.Struct, frozen=True):
+class SuretyCompared(msgspec.Struct, frozen=True):
     """A number, or a statement, of the paper beside ours. `paper` is as printed."""
 
     what: str
@@ -74,21 +74,21 @@ class Scheduled(msgspec.Struct, frozen=True):
     on_front: bool
 
 
-class Reproduced(msgspec.Struct, frozen=True):
+class SuretyReproduced(msgspec.Struct, frozen=True):
     paper: str
     program: str
     terms: dict[str, float]
-    numbers: list[Compared]
+    numbers: list[SuretyCompared]
     schedules: list[Scheduled]
     front: list[Scheduled]
 
 
-def reproduce() -> Reproduced:
+def reproduce() -> SuretyReproduced:
     graph, table = example()
     choices = Choices(graph, table.bids)
     terms = Terms(DEADLINE, BUDGET, SURETY)
     schedules = _all(choices, terms)
-    return Reproduced(
+    return SuretyReproduced(
         TITLE,
         PROGRAM,
         {"within": DEADLINE, "budget": BUDGET, "surety": SURETY},
@@ -98,7 +98,7 @@ def reproduce() -> Reproduced:
     )
 
 
-def example() -> tuple[Graph, Table]:
+def example() -> tuple[Graph, BidTable]:
     """The program of Figure 2 and the bids of Table 1."""
     graph = read_composition(PROGRAM.encode(), file="paper.txt").graph
     return graph, read_bids(TABLE.encode(), file="bids.csv")
@@ -127,7 +127,9 @@ def _all(choices: Choices, terms: Terms) -> list[Scheduled]:
     return sorted(found, key=lambda s: (s.cost, s.expected, -s.surety))
 
 
-def _planning(choices: Choices, terms: Terms, schedules: Sequence[Scheduled]) -> list[Compared]:
+def _planning(
+    choices: Choices, terms: Terms, schedules: Sequence[Scheduled]
+) -> list[SuretyCompared]:
     made = plan_of(choices, terms, "pert")
     services = dict(zip(choices.graph.index, choices.services, strict=True))
     path = ", ".join(services[task] for task in made.critical_path)
@@ -135,7 +137,7 @@ def _planning(choices: Choices, terms: Terms, schedules: Sequence[Scheduled]) ->
     assert made.cost is not None and made.expected is not None and made.reserve is not None
     assert made.earliest is not None and made.latest is not None and made.surety is not None
     return [
-        Compared(
+        SuretyCompared(
             "critical path of the chosen schedule",
             "service1, service3, service4",
             path,
@@ -149,7 +151,7 @@ def _planning(choices: Choices, terms: Terms, schedules: Sequence[Scheduled]) ->
         _same("earliest finishing time", 14, made.earliest, "6 + 6 + 2"),
         _same("latest finishing time", 22, made.latest, "10 + 6 + 6"),
         _sure("surety", "98.31", made.surety, "Phi((20 - 18) / sqrt(4/9 + 4/9)) = Phi(2.121)"),
-        Compared(
+        SuretyCompared(
             "'alternative assignments would give a lower overall cost'",
             "lower than 38",
             f"least of {len(schedules)}: {cheapest:g}",
@@ -160,7 +162,7 @@ def _planning(choices: Choices, terms: Terms, schedules: Sequence[Scheduled]) ->
     ]
 
 
-def _monitoring(graph: Graph, table: Table) -> list[Compared]:
+def _monitoring(graph: Graph, table: BidTable) -> list[SuretyCompared]:
     progress = 4 / 5
     late, late_surety = _with(graph, table, ends={"service2": (11, 2)})
     twice, twice_surety = _with(graph, table, ends={"service2": (9, 2)})
@@ -170,7 +172,7 @@ def _monitoring(graph: Graph, table: Table) -> list[Compared]:
     both = _both_run(graph, table)
     return [
         _same("service2 at time 4, expected progress in %", 80, 100 * progress, "4 of 5"),
-        Compared(
+        SuretyCompared(
             "service2, half done at time 4, 'projects' to end at",
             "11",
             f"{4 / 0.5:g}",
@@ -197,7 +199,7 @@ def _monitoring(graph: Graph, table: Table) -> list[Compared]:
             f"two to end counts, and that service1 may be late too: {_percent(both)} by simulation",
         ),
         _same("reserve after repair 1", 17, BUDGET - 38 - 10, "27 - 10"),
-        Compared(
+        SuretyCompared(
             "surety after repair 2 (service4 by another provider, 3 +/- 2)",
             "95.83 %",
             _percent(swapped_surety),
@@ -210,7 +212,9 @@ def _monitoring(graph: Graph, table: Table) -> list[Compared]:
     ]
 
 
-def _with(graph: Graph, table: Table, ends: dict[str, tuple[float, float]]) -> tuple[Timing, float]:
+def _with(
+    graph: Graph, table: BidTable, ends: dict[str, tuple[float, float]]
+) -> tuple[Timing, float]:
     """The chosen schedule, but with these services ending (from time 0 for service2), or taking,
     so long, give or take so much."""
     bids = []
@@ -237,7 +241,7 @@ _CHOSEN = {
 }
 
 
-def _both_run(graph: Graph, table: Table) -> float:
+def _both_run(graph: Graph, table: BidTable) -> float:
     """Repair 1 by simulation: service2 ends when the first of its two instances does."""
     text = (
         "service,provider,cost,time,variance\n"
@@ -253,14 +257,14 @@ def _both_run(graph: Graph, table: Table) -> float:
     return float((np.maximum(begin + last, begin + side) <= DEADLINE).mean())
 
 
-def _same(what: str, paper: float, ours: float, why: str) -> Compared:
+def _same(what: str, paper: float, ours: float, why: str) -> SuretyCompared:
     follows = math.isclose(paper, ours, rel_tol=1e-9)
-    return Compared(what, f"{paper:g}", f"{ours:g}", ours, follows, why)
+    return SuretyCompared(what, f"{paper:g}", f"{ours:g}", ours, follows, why)
 
 
-def _sure(what: str, paper: str, ours: float, why: str) -> Compared:
+def _sure(what: str, paper: str, ours: float, why: str) -> SuretyCompared:
     shown = _percent(ours)
-    return Compared(what, f"{paper} %", shown, ours, shown == f"{paper} %", why)
+    return SuretyCompared(what, f"{paper} %", shown, ours, shown == f"{paper} %", why)
 
 
 def _percent(share: float) -> str:

@@ -1,8 +1,8 @@
 """Reading a TOML file so that every mistake in it is told at once, with its line and its key.
 
-`load` parses; a `Table` hands out the values of one table by kind of quantity, notes what is wrong
-with them in a `Collector`, and gives the default instead, so that reading goes on. `done` notes
-the keys that nobody asked for.
+`load` parses; a `TomlTable` hands out the values of one table by kind of quantity, notes what is
+wrong with them in a `Collector`, and gives the default instead, so that reading goes on. `done`
+notes the keys that nobody asked for.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def parse_signed_duration(text: str) -> float:
     return parse_duration(stripped)
 
 
-class Table:
+class TomlTable:
     """One table of the file. `path` leads to it; () is the top."""
 
     def __init__(
@@ -116,6 +116,11 @@ class Table:
     @property
     def keys_given(self) -> list[str]:
         return list(self._values)
+
+    def taken(self) -> dict[str, Any]:
+        """All of it, as it is written, for somebody else to check."""
+        self._asked.update(dict.fromkeys(self._values))
+        return dict(self._values)
 
     @property
     def line(self) -> int | None:
@@ -135,15 +140,15 @@ class Table:
     def _line_of(self, key: str) -> int | None:
         return self._lines.get((*self._path, key), self.line)
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> TomlTable:
         """The table under a key; an empty one if there is none."""
         value = self._take(key)
         if value is not None and not isinstance(value, dict):
             self.wrong(key, "not a table", f"write [{self._name(key)}] and keys below it")
             value = None
-        return Table(value or {}, (*self._path, key), self._lines, self._found)
+        return TomlTable(value or {}, (*self._path, key), self._lines, self._found)
 
-    def tables(self, key: str) -> list[Table]:
+    def tables(self, key: str) -> list[TomlTable]:
         """The tables of an array of tables."""
         value = self._take(key)
         if value is None:
@@ -152,7 +157,7 @@ class Table:
             self.wrong(key, "not a list of tables", f"write [[{self._name(key)}]] for each")
             return []
         return [
-            Table(one, (*self._path, key, place), self._lines, self._found)
+            TomlTable(one, (*self._path, key, place), self._lines, self._found)
             for place, one in enumerate(value)
         ]
 

@@ -23,10 +23,10 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Command, Graph, Needs, Takes, Task
 from sureline.workflow.read import read_bytes
 from sureline.workflow.wfformat import (
-    Description,
     ExecutedTask,
     Instance,
-    Program,
+    InstanceProgram,
+    InstanceWorkflow,
     Specification,
 )
 from sureline.workflow.wfformat_reader import read_instance
@@ -78,7 +78,7 @@ def _trace(instance: Instance, file: str, directory: Path, disk: RealDisk) -> Gr
     specification = _tidied(instance.workflow.specification)
     found = Collector(file)
     draft = wfformat.to_draft(
-        msgspec.structs.replace(instance, workflow=Description(specification, execution)),
+        msgspec.structs.replace(instance, workflow=InstanceWorkflow(specification, execution)),
         pretend=False,
         speed=1.0,
         found=found,
@@ -125,7 +125,7 @@ def _runnable(executed: ExecutedTask) -> ExecutedTask:
     """Published traces often leave out the program; nothing is really run here."""
     if executed.command is not None and executed.command.program:
         return executed
-    return msgspec.structs.replace(executed, command=Program(executed.id))
+    return msgspec.structs.replace(executed, command=InstanceProgram(executed.id))
 
 
 def _adjusted(graph: Graph, workload: Workload, random: Random) -> Graph:

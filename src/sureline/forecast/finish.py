@@ -15,7 +15,7 @@ from sureline.forecast.durations import BID, GUESS, HISTORY, TAKES, Durations
 from sureline.forecast.folding import Units, units_of
 from sureline.forecast.kernel import COUNTED_MAX
 from sureline.forecast.pools import Offers, pools_for
-from sureline.forecast.progress import DONE, FAILED, RUNNING, Attempt, Progress
+from sureline.forecast.progress import DONE, FAILED, RUNNING, HoldingAttempt, Progress
 from sureline.forecast.remaining import Projection, total_s
 from sureline.forecast.result import (
     CRITICAL_MAX,
@@ -26,7 +26,7 @@ from sureline.forecast.result import (
 )
 from sureline.forecast.rooms import Rooms, rooms_for
 from sureline.forecast.shape import Flags, Floats, Ints, Shape
-from sureline.forecast.simulate import Copy, Running, Simulated, simulated
+from sureline.forecast.simulate import KnownRunning, Simulated, SimulatedCopy, simulated
 
 SAMPLES = 1000
 SAMPLES_MIN = 200
@@ -147,24 +147,24 @@ def _simulated(
 
 def _running(
     progress: Progress, durations: Durations, is_open: Flags, rooms: Rooms, outside: Outside
-) -> tuple[dict[int, Running], list[Copy]]:
+) -> tuple[dict[int, KnownRunning], list[SimulatedCopy]]:
     """What runs, and the further attempts of it."""
 
-    def known(task: int, attempt: Attempt) -> Running:
+    def known(task: int, attempt: HoldingAttempt) -> KnownRunning:
         elapsed_s = max(0.0, progress.at - attempt.at)
         speed = outside.speeds.get(attempt.peer, 1.0)
         total = None
         if attempt.fraction is not None:
             total = total_s(durations, task, elapsed_s, attempt.fraction, speed, outside.projection)
-        return Running(elapsed_s, speed, rooms.group_of.get(attempt.peer, 0), total)
+        return KnownRunning(elapsed_s, speed, rooms.group_of.get(attempt.peer, 0), total)
 
     running = {}
     for task, at in sorted(progress.started.items()):
         if is_open[task]:
-            first = Attempt(at, progress.peers.get(task, ""), progress.fractions.get(task))
+            first = HoldingAttempt(at, progress.peers.get(task, ""), progress.fractions.get(task))
             running[task] = known(task, first)
     copies = [
-        Copy(task, known(task, attempt))
+        SimulatedCopy(task, known(task, attempt))
         for task, attempts in sorted(progress.copies.items())
         for attempt in attempts
         if task in running

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sureline.journal.events import Event, Opened, PeerJoined, PeerLeft
 
 
-class Part(NamedTuple):
+class MachinePart(NamedTuple):
     """One machine; an `Offers` for `pools`."""
 
     peer: str
@@ -29,11 +29,11 @@ class Together(NamedTuple):
     memory_bytes: int
     gpus: int
     tags: Mapping[str, int | None]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MachinePart, ...] = ()
     """The machines that it is made of, if it is known."""
 
 
-def together(parts: Iterable[Part]) -> Together:
+def together(parts: Iterable[MachinePart]) -> Together:
     """All of them as one."""
     known = tuple(parts)
     tags: dict[str, int | None] = {}
@@ -78,7 +78,7 @@ class Machines:
         if not machines:
             return None
         return together(
-            Part(
+            MachinePart(
                 one.peer,
                 one.cores,
                 one.memory_bytes,

@@ -32,7 +32,7 @@ from sureline.workflow.model import Graph
 OPEN, RUNNING, DONE, FAILED = range(4)
 
 
-class Attempt(NamedTuple):
+class HoldingAttempt(NamedTuple):
     """An attempt that holds its part of a machine."""
 
     at: float
@@ -61,7 +61,7 @@ class Progress(msgspec.Struct, frozen=True):
     """How much of the running tasks is done, of those that say so."""
     peers: Mapping[int, str] = {}
     """Who runs them."""
-    copies: Mapping[int, tuple[Attempt, ...]] = {}
+    copies: Mapping[int, tuple[HoldingAttempt, ...]] = {}
     """Further attempts of running tasks, begun while the first one ran on."""
 
 
@@ -76,7 +76,7 @@ class Tracker:
     def __init__(self, graph: Graph) -> None:
         self._index = graph.index
         self._states = bytearray(len(graph))
-        self._attempts: dict[int, dict[int, Attempt]] = {}
+        self._attempts: dict[int, dict[int, HoldingAttempt]] = {}
         """Of running tasks, by number, the oldest first."""
         self._retrying: dict[int, float] = {}
         self._observed_s: dict[str, deque[float]] = {}
@@ -158,7 +158,7 @@ class Tracker:
         counts too. One that never started does not run on when the next one is bound."""
         known = self._attempts.get(task, {})
         since = known[event.attempt].at if event.attempt in known else event.at
-        now = Attempt(since, event.peer, started=isinstance(event, TaskStarted))
+        now = HoldingAttempt(since, event.peer, started=isinstance(event, TaskStarted))
         going_on = {n: one for n, one in known.items() if one.started and n != event.attempt}
         self._attempts[task] = {**going_on, event.attempt: now}
         self._states[task] = RUNNING

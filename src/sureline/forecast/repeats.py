@@ -66,7 +66,7 @@ class Kind(NamedTuple):
 
     centre: float
     common: Floats
-    """How it moves with each of `Together.sources`."""
+    """How it moves with each of `NextRun.sources`."""
     alone: float
     """The standard deviation of its shift beside that."""
     own: Floats
@@ -75,7 +75,7 @@ class Kind(NamedTuple):
     """How many were seen; with fewer than ENOUGH an estimate of the user's is worth more."""
 
 
-class Together(NamedTuple):
+class NextRun(NamedTuple):
     """The next run: log duration = centre + stretch * sum(common * normals) + alone * normal + own.
 
     The normals of `common`, one for each of `sources`, are shared by all kinds of a simulated run,
@@ -110,7 +110,7 @@ def learn_together(
     history: Mapping[str, Sequence[Observed]],
     this_run_s: Mapping[str, Sequence[float]],
     run: str = "",
-) -> Together:
+) -> NextRun:
     """From earlier runs and the current one, called `run`. Kinds never seen are left out."""
     names = [kind for kind in dict.fromkeys([*history, *this_run_s]) if kind]
     order: dict[str, int] = {}
@@ -128,7 +128,7 @@ def learn_together(
         for place, (name, one) in enumerate(located.items())
     }
     kinds = _conditioned(kinds, located, seen, runs)
-    return Together(kinds, runs + 1, _freedom(runs))
+    return NextRun(kinds, runs + 1, _freedom(runs))
 
 
 def _freedom(runs: int) -> float:

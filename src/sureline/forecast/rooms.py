@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sureline.forecast.kernel import Room
-from sureline.forecast.machines import Part, Together, together
+from sureline.forecast.machines import MachinePart, Together, together
 from sureline.forecast.pools import Offers, Pools, pools_for
 from sureline.workflow.model import Needs
 
@@ -30,11 +30,11 @@ class Rooms(NamedTuple):
 def rooms_for(needs: Sequence[Needs], machine: Offers, speeds: Mapping[str, float]) -> Rooms:
     """`speeds` are by peer; whose is not known has 1."""
     parts = machine.parts if isinstance(machine, Together) else ()
-    steps: dict[int, list[Part]] = {}
+    steps: dict[int, list[MachinePart]] = {}
     for part in parts:
         step = round(math.log(max(1e-9, speeds.get(part.peer, 1.0)), STEP))
         steps.setdefault(max(-STEPS_MAX, min(STEPS_MAX, step)), []).append(part)
-    groups: list[Sequence[Part]] = [steps[step] for step in sorted(steps, reverse=True)]
+    groups: list[Sequence[MachinePart]] = [steps[step] for step in sorted(steps, reverse=True)]
     if len(groups) < 2:
         step = next(iter(steps), 0)
         room = _room([pools_for(needs, machine)], [STEP**step], len(needs))
@@ -49,7 +49,7 @@ def rooms_for(needs: Sequence[Needs], machine: Offers, speeds: Mapping[str, floa
     return Rooms(room, group_of, True)
 
 
-def _could_run(part: Part, need: Needs) -> bool:
+def _could_run(part: MachinePart, need: Needs) -> bool:
     return (
         need.cores <= part.cores
         and need.memory_bytes <= part.memory_bytes

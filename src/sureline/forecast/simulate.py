@@ -38,7 +38,7 @@ _TASKS, _KINDS, _RUNS, _COPIES = range(1, 5)
 """Salts: what a key is for."""
 
 
-class Running(NamedTuple):
+class KnownRunning(NamedTuple):
     """What is known of a running task."""
 
     elapsed_s: float
@@ -49,11 +49,11 @@ class Running(NamedTuple):
     """Quantiles of its whole duration, if more is known than how long it ran."""
 
 
-class Copy(NamedTuple):
+class SimulatedCopy(NamedTuple):
     """Another attempt of a task: one that runs, or one that would be made."""
 
     task: int
-    known: Running | None = None
+    known: KnownRunning | None = None
     change: Change | None = None
 
 
@@ -73,8 +73,8 @@ def simulated(
     durations: Durations,
     units: Units,
     room: Room,
-    running: Mapping[int, Running],
-    copies: Sequence[Copy],
+    running: Mapping[int, KnownRunning],
+    copies: Sequence[SimulatedCopy],
     extra_s: Floats,
     changes: Sequence[Change],
     samples: int,
@@ -82,7 +82,7 @@ def simulated(
 ) -> Simulated:
     """The tasks of `running`, `copies` and `changes` are open, and units of their own. `extra_s`
     is by task: what bringing in its files takes."""
-    copies = [*copies, *(Copy(c.task, change=c) for c in changes if c.how == "duplicate")]
+    copies = [*copies, *(SimulatedCopy(c.task, change=c) for c in changes if c.how == "duplicate")]
     replaced = {c.task: c for c in changes if c.how == "replace"}
     running = {task: known for task, known in running.items() if task not in replaced}
     scene = scene_of(shape, durations, units, running, copies, replaced, extra_s)
@@ -130,8 +130,8 @@ def scene_of(
     shape: Shape,
     durations: Durations,
     units: Units,
-    running: Mapping[int, Running],
-    copies: Sequence[Copy],
+    running: Mapping[int, KnownRunning],
+    copies: Sequence[SimulatedCopy],
     replaced: Mapping[int, Change],
     extra_s: Floats,
 ) -> Scene:
@@ -182,7 +182,7 @@ def _set_durations(own: Records, units: Units, durations: Durations, original: I
     own["shape"][gamma] = mean_s[gamma] ** 2 / variance_s2[gamma]
 
 
-def _set_running(running: Sequence[tuple[np.void, Running]], tables: Floats) -> Floats:
+def _set_running(running: Sequence[tuple[np.void, KnownRunning]], tables: Floats) -> Floats:
     """Set what runs. All tables: whatever tells its progress gets one of its own."""
     more: list[Floats] = []
     for unit, known in running:

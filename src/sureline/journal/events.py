@@ -16,6 +16,7 @@ import msgspec
 
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Graph
+from sureline.world.address import NO_NAME, NO_NODE, Node, PeerName
 from sureline.world.protocol import Recordable
 
 Outcome = Literal["succeeded", "reused", "failed", "timeout", "cancelled", "lost"]
@@ -58,19 +59,19 @@ class Grown(Event, frozen=True, tag="grown"):
 
 
 class PeerJoined(Event, frozen=True, tag="peer joined"):
-    peer: str
+    peer: PeerName
     cores: float
     memory_bytes: int
     disk_bytes: int = 0
     gpus: int = 0
     tags: dict[str, int] = {}  # noqa: RUF012 - msgspec copies an empty default
     site: str = ""
-    node: str = ""
+    node: Node = NO_NODE
     """Where it listens, on a grid."""
 
 
 class PeerLeft(Event, frozen=True, tag="peer left"):
-    peer: str
+    peer: PeerName
     reason: str = ""
 
 
@@ -84,14 +85,14 @@ class TaskReady(TaskEvent, frozen=True, tag="task ready"):
 
 class TaskBound(TaskEvent, frozen=True, tag="task bound"):
     attempt: int
-    peer: str
+    peer: PeerName
     ahead: bool = False
     """It holds nothing yet: it begins on that peer when one with equal needs ends."""
 
 
 class TaskStarted(TaskEvent, frozen=True, tag="task started"):
     attempt: int
-    peer: str
+    peer: PeerName
     pid: int | None = None
 
 
@@ -109,7 +110,7 @@ class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
 
     outcome: Outcome
     attempt: int = 0
-    peer: str = ""
+    peer: PeerName = NO_NAME
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
@@ -168,7 +169,7 @@ class FileFetched(Event, frozen=True, tag="file fetched"):
 
     file: FileRecord
     source: Literal["local", "peer", "storage"] = "local"
-    peer: str = ""
+    peer: PeerName = NO_NAME
 
 
 class Foreseen(Event, frozen=True, tag="foreseen"):
@@ -198,7 +199,7 @@ class Planned(Event, frozen=True, tag="planned"):
     middle_at: float = 0.0
     late_at: float = 0.0
     surety: float | None = None
-    providers: dict[str, int] = {}  # noqa: RUF012 - msgspec copies an empty default
+    providers: dict[PeerName, int] = {}  # noqa: RUF012 - msgspec copies an empty default
     """How many tasks each provider is to get."""
 
 
@@ -211,7 +212,7 @@ class Noted(Event, frozen=True, tag="noted"):
     said: str = ""
     task: str = ""
     attempt: int = 0
-    peer: str = ""
+    peer: PeerName = NO_NAME
     paid: float = 0.0
     """Money that was spent by it."""
     body: bytes = b""
@@ -231,8 +232,8 @@ class Repaired(Event, frozen=True, tag="repaired"):
     surety_after: float
     task: str = ""
     attempt: int = 0
-    from_peer: str = ""
-    to_peer: str = ""
+    from_peer: PeerName = NO_NAME
+    to_peer: PeerName = NO_NAME
     cost: float = 0.0
 
 

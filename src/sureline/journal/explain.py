@@ -14,7 +14,7 @@ import msgspec
 from sureline.journal.events import Event
 from sureline.journal.explain_case import AttemptTold, Case
 from sureline.journal.explain_needs import Shortage
-from sureline.journal.explain_reuse import Change, Made, changes
+from sureline.journal.explain_reuse import Difference, Made, changes
 from sureline.journal.explain_waits import (
     Ahead,
     Blocker,
@@ -38,7 +38,7 @@ class NotReused(msgspec.Struct, frozen=True):
     changed since; nothing changed means that its stored files were gone."""
 
     run: str
-    changes: list[Change]
+    changes: list[Difference]
 
 
 class Explanation(msgspec.Struct):

@@ -21,7 +21,7 @@ from sureline.journal.events import (
     TaskRevoked,
     TaskStarted,
 )
-from sureline.journal.explain_needs import Books, Shortage
+from sureline.journal.explain_needs import MachineBooks, Shortage
 from sureline.journal.explain_reuse import Files
 from sureline.journal.views import RunView
 from sureline.workflow.model import Graph
@@ -50,7 +50,7 @@ class Case:
         self.task = task
         self.described = graph.tasks[graph.index[task]]
         self.view = RunView.of((), graph.index)
-        self.books = Books(lambda name: graph.tasks[graph.index[name]].needs)
+        self.books = MachineBooks(lambda name: graph.tasks[graph.index[name]].needs)
         self.files = Files()
         self.attempts: list[AttemptTold] = []
         self.repairs: list[Repaired] = []

@@ -78,7 +78,7 @@ def _amount(resource: str, amount: float) -> str:
     return f"{amount:g} {noun}"
 
 
-class Books:
+class MachineBooks:
     """Who holds what of which machine, followed event by event."""
 
     def __init__(self, needs_of: Callable[[str], Needs]) -> None:

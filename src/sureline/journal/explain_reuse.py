@@ -20,7 +20,7 @@ from sureline.workflow.model import Call, Command, Graph, Task
 T = TypeVar("T")
 
 
-class Change(msgspec.Struct, frozen=True):
+class Difference(msgspec.Struct, frozen=True):
     """One thing that is not as it was. `what` is command, code, function, arguments, result, input,
     env, stdin or outputs; `name` says which part of the code, input, variable or task; `told` says
     it in words."""
@@ -105,7 +105,7 @@ def made_in(run: str, graph: Graph, events: Iterable[Event], task: str) -> Made 
     return files.made(run, graph, graph.tasks[graph.index[task]])
 
 
-def changes(then: Made, now: Made) -> list[Change]:
+def changes(then: Made, now: Made) -> list[Difference]:
     """All that differs and counts; nothing if an equal result should have been found."""
     return [
         *_action_changes(then, now),
@@ -115,32 +115,32 @@ def changes(then: Made, now: Made) -> list[Change]:
     ]
 
 
-def _action_changes(then: Made, now: Made) -> list[Change]:
+def _action_changes(then: Made, now: Made) -> list[Difference]:
     a, b = then.task, now.task
-    found: list[Change] = []
+    found: list[Difference] = []
     match a.action, b.action:
         case Command(run=old, shell=old_shell), Command(run=new, shell=new_shell):
             if old != new:
-                found.append(Change("command", "", _command_told(old, new)))
+                found.append(Difference("command", "", _command_told(old, new)))
             if old_shell != new_shell:
                 told = f"its shell is {new_shell or 'bash'} (was {old_shell or 'bash'})"
-                found.append(Change("command", "shell", told))
+                found.append(Difference("command", "shell", told))
             if a.stdin != b.stdin:
                 told = f"its standard input is {b.stdin or 'empty'} (was {a.stdin or 'empty'})"
-                found.append(Change("stdin", b.stdin or "", told))
+                found.append(Difference("stdin", b.stdin or "", told))
             if sorted(a.outputs) != sorted(b.outputs):
                 found.append(_outputs_change(a, b))
         case Call(arguments=old_a), Call(arguments=new_a):
             found += _code_changes(then, now)
             if old_a != new_a:
-                found.append(Change("arguments", "", "the call's arguments changed"))
+                found.append(Difference("arguments", "", "the call's arguments changed"))
         case _:
             if type(a.action) is not type(b.action):
-                found.append(Change("command", "", "it is another sort of task now"))
+                found.append(Difference("command", "", "it is another sort of task now"))
     return found
 
 
-def _code_changes(then: Made, now: Made) -> list[Change]:
+def _code_changes(then: Made, now: Made) -> list[Difference]:
     """What of the code is not as it was, by name."""
     a, b = then.task.action, now.task.action
     assert isinstance(a, Call)
@@ -148,7 +148,7 @@ def _code_changes(then: Made, now: Made) -> list[Change]:
     if (a.code or a.function) == (b.code or b.function):
         return []
     if not then.reached or not now.reached:
-        return [Change("function", "", "the function's code changed")]
+        return [Difference("function", "", "the function's code changed")]
     return _mapping_changes("code", then.reached, now.reached, _code_told)
 
 
@@ -185,11 +185,11 @@ def _quoted(text: str, most: int = 70) -> str:
     return f"'{text}'" if len(text) <= most else f"'{text[:most]}...'"
 
 
-def _outputs_change(a: Task, b: Task) -> Change:
+def _outputs_change(a: Task, b: Task) -> Difference:
     more = sorted(set(b.outputs) - set(a.outputs))
     less = sorted(set(a.outputs) - set(b.outputs))
     parts = [f"{path} is new" for path in more] + [f"{path} is gone" for path in less]
-    return Change("outputs", "", f"its outputs changed: {', '.join(parts[:5])}")
+    return Difference("outputs", "", f"its outputs changed: {', '.join(parts[:5])}")
 
 
 def _mapping_changes(
@@ -197,10 +197,10 @@ def _mapping_changes(
     then: Mapping[str, T],
     now: Mapping[str, T],
     told: Callable[[str, T | None, T | None], str],
-) -> list[Change]:
+) -> list[Difference]:
     names = [*now, *(name for name in then if name not in now)]
     return [
-        Change(what, name, told(name, then.get(name), now.get(name)))
+        Difference(what, name, told(name, then.get(name), now.get(name)))
         for name in names
         if then.get(name) != now.get(name)
     ]

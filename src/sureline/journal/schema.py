@@ -107,14 +107,16 @@ _LAYOUTS = (_TABLES, _DURATIONS, _PEERS)
 VERSION = len(_LAYOUTS)
 
 
-class Opened(NamedTuple):
+class OpenedDatabase(NamedTuple):
     connection: sqlite3.Connection
     log: bool
     """Whether the database uses a write-ahead log, and so needs a `Syncer`."""
     notice: str | None
 
 
-def open_database(directory: Path, *, create: bool, mountinfo: Path, fsync: Fsync) -> Opened:
+def open_database(
+    directory: Path, *, create: bool, mountinfo: Path, fsync: Fsync
+) -> OpenedDatabase:
     """Open the journal of a directory for writing, made first if `create`. Raises JournalError."""
     path = directory / DATABASE
     try:
@@ -134,17 +136,17 @@ def open_database(directory: Path, *, create: bool, mountinfo: Path, fsync: Fsyn
     except BaseException:
         connection.close()
         raise
-    return Opened(connection, log, notice)
+    return OpenedDatabase(connection, log, notice)
 
 
-def open_read_only(directory: Path) -> Opened:
+def open_read_only(directory: Path) -> OpenedDatabase:
     """Open a journal without any right to write, also on read-only media."""
     path = directory / DATABASE
     try:
         if not path.exists():
             raise no_journal(directory)
         try:
-            return Opened(_connect_checked(path, "ro"), False, None)
+            return OpenedDatabase(_connect_checked(path, "ro"), False, None)
         except sqlite3.OperationalError:
             # Without its log's index, and no right to make one, SQLite reads only the database.
             connection = _connect_checked(path, "ro&immutable=1")
@@ -152,8 +154,10 @@ def open_read_only(directory: Path) -> Opened:
         raise explained(path, error) from error
     log = Path(f"{path}-wal")
     if not log.exists() or log.stat().st_size == 0:
-        return Opened(connection, False, None)
-    return Opened(connection, False, f"{directory} is read-only: the newest events are not shown")
+        return OpenedDatabase(connection, False, None)
+    return OpenedDatabase(
+        connection, False, f"{directory} is read-only: the newest events are not shown"
+    )
 
 
 def no_journal(directory: Path) -> NoJournalError:

@@ -100,7 +100,7 @@ class Entry(NamedTuple):
         return self.position % POSITIONS_PER_EPOCH
 
 
-class Request(NamedTuple):
+class RunRequest(NamedTuple):
     """What another process asks of the one that runs a run."""
 
     what: str
@@ -124,7 +124,9 @@ def slug(name: str) -> str:
 class Journal:
     """Made by `open`. `notice` is one sentence for the user, or None."""
 
-    def __init__(self, directory: Path, opened: schema.Opened, syncer: Syncer | None) -> None:
+    def __init__(
+        self, directory: Path, opened: schema.OpenedDatabase, syncer: Syncer | None
+    ) -> None:
         self.directory = directory
         self.path = directory / schema.DATABASE
         self.notice = opened.notice
@@ -374,10 +376,10 @@ class Journal:
                 "INSERT INTO requests (run, what, at) VALUES (?, ?, ?)", (self._id(run), what, at)
             )
 
-    def requests(self, run: str) -> list[Request]:
+    def requests(self, run: str) -> list[RunRequest]:
         """What has been asked since the run was last taken, in order."""
         query = "SELECT what, at FROM requests WHERE run = ? ORDER BY id"
-        return [Request(*row) for row in self._rows(query, self._id(run))]
+        return [RunRequest(*row) for row in self._rows(query, self._id(run))]
 
     # For writers
 

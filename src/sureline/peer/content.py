@@ -121,7 +121,7 @@ def copy_file(source: str, target: str, mode: int) -> None:
         os.close(read)
 
 
-class Made(NamedTuple):
+class MadeFile(NamedTuple):
     """A file as it was made. Numbers of removed files are used again, generations are not."""
 
     inode: int
@@ -130,17 +130,17 @@ class Made(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, fd: int) -> Made:
+    def of(cls, fd: int) -> MadeFile:
         status = os.fstat(fd)
         return cls(status.st_ino, _generation(fd), status.st_mtime_ns, status.st_size)
 
 
-def copy_to(source: int, status: os.stat_result, target: str, mode: int) -> Made:
+def copy_to(source: int, status: os.stat_result, target: str, mode: int) -> MadeFile:
     """As `copy_file`, from an open file; what the new one is like."""
     write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         copy_open_file(source, write, status.st_size, status.st_dev)
-        return Made.of(write)
+        return MadeFile.of(write)
     finally:
         os.close(write)
 

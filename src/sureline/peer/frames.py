@@ -53,7 +53,7 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag="recall"):
     serial: int
 
 
-class Said(msgspec.Struct, frozen=True, array_like=True):
+class SlotReport(msgspec.Struct, frozen=True, array_like=True):
     """A slot's report about one job."""
 
     serial: int
@@ -66,10 +66,10 @@ class FrameTooLongError(ValueError):
 
 _encoder = msgspec.msgpack.Encoder()
 decode_order = msgspec.msgpack.Decoder(Run | Stop | Recall).decode
-decode_said = msgspec.msgpack.Decoder(Said).decode
+decode_said = msgspec.msgpack.Decoder(SlotReport).decode
 
 
-def encode(message: Run | Stop | Recall | Said) -> bytearray:
+def encode(message: Run | Stop | Recall | SlotReport) -> bytearray:
     buffer = bytearray(_HEADER_BYTES)
     _encoder.encode_into(message, buffer, _HEADER_BYTES)
     length = len(buffer) - _HEADER_BYTES
@@ -79,7 +79,7 @@ def encode(message: Run | Stop | Recall | Said) -> bytearray:
     return buffer
 
 
-class Frames:
+class SlotFrames:
     """Bytes in, whole frames out."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ from sureline.peer.messages import (
     Acknowledge,
     Attach,
     Attached,
-    Attempt,
+    AttemptMessage,
     Bind,
     Brought,
     Fenced,
@@ -347,7 +347,7 @@ class GridPeerAgent(Agent):
             self._start_ready()
         self._changed()
 
-    def _say(self, message: Attempt) -> None:
+    def _say(self, message: AttemptMessage) -> None:
         writer = self._writers.address(message.run)
         if writer is not None:
             self.world.send(writer, message)
@@ -538,7 +538,7 @@ class GridPeerAgent(Agent):
             self._stop(key, force=False)
 
 
-def _key(message: Attempt) -> Key:
+def _key(message: AttemptMessage) -> Key:
     return (message.run, message.task, message.attempt)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from sureline.workflow.files import FileRecord
+from sureline.world.address import NO_NODE, Node
 from sureline.world.protocol import Fetched, Job, JobEvent, Wanted
 
 BLOB = "blob:"
@@ -179,7 +180,7 @@ class Blob(Wanted, frozen=True, tag="blob"):
 class FileReady(Fetched, frozen=True, tag="ready", omit_defaults=True):
     file: FileRecord
     """As it lies in this machine's store."""
-    source: str = ""
+    source: Node = NO_NODE
     """The node that it came from; '' if it was on this machine."""
 
 

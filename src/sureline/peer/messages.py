@@ -22,7 +22,7 @@ from sureline.world.protocol import Message
 TaskJob = CommandJob | CallJob | PauseJob
 
 
-class Attempt(Message, frozen=True):
+class AttemptMessage(Message, frozen=True):
     """Base of messages about one attempt at one task."""
 
     run: str
@@ -33,7 +33,7 @@ class Attempt(Message, frozen=True):
 # -- the writer asks ---------------------------------------------------------------------------
 
 
-class Bind(Attempt, frozen=True, omit_defaults=True, tag="run.bind"):
+class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
     """Run this. Answered by Started and Finished, or by Refused."""
 
     needs_role: ClassVar[str] = "submit"
@@ -53,7 +53,7 @@ class Bind(Attempt, frozen=True, omit_defaults=True, tag="run.bind"):
     claim: bytes = b""
 
 
-class Withdraw(Attempt, frozen=True, omit_defaults=True, tag="run.withdraw"):
+class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdraw"):
     """Stop this, whether it waits or runs. Answered by Finished (cancelled), unless it is over."""
 
     needs_role: ClassVar[str] = "submit"
@@ -100,13 +100,13 @@ class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
 # -- the machine tells -------------------------------------------------------------------------
 
 
-class Started(Attempt, frozen=True, tag="peer.started"):
+class Started(AttemptMessage, frozen=True, tag="peer.started"):
     needs_role: ClassVar[str] = "run"
 
     pid: int | None = None
 
 
-class Progressed(Attempt, frozen=True, tag="peer.progressed"):
+class Progressed(AttemptMessage, frozen=True, tag="peer.progressed"):
     needs_role: ClassVar[str] = "run"
 
     fraction: float
@@ -121,7 +121,7 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     peer_bytes: int = 0
 
 
-class Finished(Attempt, frozen=True, omit_defaults=True, tag="peer.finished"):
+class Finished(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.finished"):
     """On a grid it is told until it is acknowledged."""
 
     needs_role: ClassVar[str] = "run"
@@ -131,7 +131,7 @@ class Finished(Attempt, frozen=True, omit_defaults=True, tag="peer.finished"):
     brought: Brought | None = None
 
 
-class Refused(Attempt, frozen=True, omit_defaults=True, tag="peer.refused"):
+class Refused(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.refused"):
     """The machine will not run it; `reason` is one sentence."""
 
     needs_role: ClassVar[str] = "run"

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from sureline.peer.content import NO_LINK, copy_file, hash_file, reflink
 from sureline.peer.removing import remove_tree
-from sureline.peer.tree import Entry, StoreError, walk
+from sureline.peer.tree import StoreError, TreeEntry, walk
 from sureline.workflow.files import FileRecord
 
 PREFIX = ".sureline-tmp-"
@@ -34,7 +34,7 @@ _swept: set[str] = set()
 class Blobs(Protocol):
     def blob_path(self, digest: str, executable: bool = False) -> str: ...
 
-    def entries(self, record: FileRecord) -> list[Entry]: ...
+    def entries(self, record: FileRecord) -> list[TreeEntry]: ...
 
     def link_out(self, digest: str, executable: bool, dest: str) -> bool: ...
 
@@ -239,7 +239,7 @@ def _keep_aside(path: str, aside: str) -> None:
             return
 
 
-def _build(store: Blobs, entries: list[Entry], top: str) -> None:
+def _build(store: Blobs, entries: list[TreeEntry], top: str) -> None:
     os.mkdir(top)
     for entry in entries:
         path = f"{top}/{entry.path}"
@@ -252,7 +252,7 @@ def _build(store: Blobs, entries: list[Entry], top: str) -> None:
             _put_file(store, entry.what, path, entry.size, program)
 
 
-def _same_directory(user_path: str, entries: list[Entry]) -> bool:
+def _same_directory(user_path: str, entries: list[TreeEntry]) -> bool:
     wanted = {entry.path: entry for entry in entries}
     seen = 0
     for path, status in walk(user_path):
@@ -263,7 +263,7 @@ def _same_directory(user_path: str, entries: list[Entry]) -> bool:
     return seen == len(wanted)
 
 
-def _same_entry(path: str, status: os.stat_result, entry: Entry) -> bool:
+def _same_entry(path: str, status: os.stat_result, entry: TreeEntry) -> bool:
     if entry.kind == "directory":
         return stat.S_ISDIR(status.st_mode)
     if entry.kind == "link":

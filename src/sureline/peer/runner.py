@@ -20,7 +20,7 @@ from pathlib import Path
 from sureline.peer import orphans
 from sureline.peer.confine.rules import Rules
 from sureline.peer.confine.rules import encode as encode_rules
-from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, Said, Stop, encode
+from sureline.peer.frames import READY, FrameTooLongError, Recall, Run, SlotReport, Stop, encode
 from sureline.peer.jobs import (
     CallJob,
     CheckJob,
@@ -39,7 +39,7 @@ from sureline.peer.removing import clear_away
 from sureline.peer.runner_slot import SlotProcess
 from sureline.world.protocol import Fetched, Job, JobEvent, JobHandle
 
-__all__ = ["Runner"]
+__all__ = ["SlotRunner"]
 
 _REPEATABLE = (PublishJob, VerifyJob, CheckJob, UserFile)
 """Our own work with files, which may be done again: nobody's command is repeated unasked."""
@@ -82,7 +82,7 @@ class _Work:
         """How many slots have died under it."""
 
 
-class Runner:
+class SlotRunner:
     """Runs jobs of one run. `root` is `.sureline`, `directory` the user's.
 
     `functions` gives the bytes of calls' functions by digest and is read when a call is sent.
@@ -376,7 +376,7 @@ class Runner:
         if behind is not None and self._at_work[slot].announced:
             self._send(slot, encode(Recall(behind.serial)))
 
-    def _heard(self, slot: SlotProcess, message: Said) -> None:
+    def _heard(self, slot: SlotProcess, message: SlotReport) -> None:
         work = self._at_work.get(slot)
         if message.serial == READY:
             slot.ready = True
@@ -407,7 +407,7 @@ class Runner:
                 work.announced = True
             self._tell(work, report)
 
-    def _heard_of_behind(self, slot: SlotProcess, message: Said) -> None:
+    def _heard_of_behind(self, slot: SlotProcess, message: SlotReport) -> None:
         """A command that had not begun was recalled, or stopped."""
         behind = self._behind.get(slot)
         if behind is None or behind.serial != message.serial:

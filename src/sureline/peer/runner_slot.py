@@ -9,7 +9,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from sureline.peer.frames import MAX_FUNCTIONS, Frames, FrameTooLongError, Said, decode_said
+from sureline.peer.frames import (
+    MAX_FUNCTIONS,
+    FrameTooLongError,
+    SlotFrames,
+    SlotReport,
+    decode_said,
+)
 from sureline.peer.orphans import kill_group
 
 _BOOT = (
@@ -38,7 +44,7 @@ class SlotProcess:
         self.ready = False
         """Whether it has said that it is up; it may be sent work before."""
         self._outputs = f"{root}/work/{run}/{name}/std"
-        self._frames = Frames()
+        self._frames = SlotFrames()
         self._unsent = bytearray()
         self._functions: set[str] = set()
         self._sock, theirs = socket.socketpair()
@@ -103,7 +109,7 @@ class SlotProcess:
         del self._unsent[:sent]
         return True
 
-    def receive(self) -> list[Said] | None:
+    def receive(self) -> list[SlotReport] | None:
         """What it has said; None when it is gone (or talks nonsense, which ends it)."""
         try:
             data = self._sock.recv(_RECEIVE_BYTES)

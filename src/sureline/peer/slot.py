@@ -33,7 +33,7 @@ from sureline.peer.jobs import (
 )
 from sureline.peer.slot_capture import Capture
 from sureline.peer.slot_channel import Channel, Lifeline
-from sureline.peer.slot_command import Commands, Place
+from sureline.peer.slot_command import Commands, SlotPlace
 from sureline.peer.store import BlobStore, DamagedError, StoreError
 from sureline.workflow.files import FileRecord
 
@@ -49,7 +49,7 @@ class Slot:
         self,
         channel: Channel,
         lifeline: Lifeline,
-        place: Place,
+        place: SlotPlace,
         store: BlobStore,
         confined: Confined | None = None,
     ) -> None:
@@ -160,7 +160,7 @@ def explain(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}"
 
 
-def _confined(rules: str, place: Place) -> Confined:
+def _confined(rules: str, place: SlotPlace) -> Confined:
     from sureline.peer.confine.rules import decode
     from sureline.peer.slot_confined import Confined
 
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(int(sock_fd), False)
     os.set_inheritable(int(lifeline_fd), False)
     sys.argv = [""]
-    place = Place(root, directory, run, name, float(grace_s))
+    place = SlotPlace(root, directory, run, name, float(grace_s))
     confined = _confined(rules, place) if rules else None
     store = BlobStore(Path(root), Path(directory), Path(place.work))
     lifeline = Lifeline(int(lifeline_fd))

@@ -21,14 +21,14 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 _STREAMS = ((1, "out"), (2, "err"))
 
 
-class Captured(msgspec.Struct):
+class _Captured(msgspec.Struct):
     stdout: str = ""
     stderr: str = ""
     stdout_file: str | None = None
     stderr_file: str | None = None
 
 
-NOTHING = Captured()
+NOTHING = _Captured()
 
 
 class Capture:
@@ -39,7 +39,7 @@ class Capture:
         self._run = run
         self._work = f"{work}/{name}/std"
 
-    def collect(self, label: str) -> Captured:
+    def collect(self, label: str) -> _Captured:
         """What was written since the last time."""
         if not os.fstat(1).st_size and not os.fstat(2).st_size:
             return NOTHING
@@ -49,7 +49,7 @@ class Capture:
             text, file = self._collect(fd, suffix, label)
             texts.append(text)
             files.append(file)
-        return Captured(texts[0], texts[1], files[0], files[1])
+        return _Captured(texts[0], texts[1], files[0], files[1])
 
     def _collect(self, fd: int, suffix: str, label: str) -> tuple[str, str | None]:
         size = os.fstat(fd).st_size

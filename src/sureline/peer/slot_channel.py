@@ -10,7 +10,16 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from sureline.peer.frames import Frames, Recall, Report, Run, Said, Stop, decode_order, encode
+from sureline.peer.frames import (
+    Recall,
+    Report,
+    Run,
+    SlotFrames,
+    SlotReport,
+    Stop,
+    decode_order,
+    encode,
+)
 from sureline.peer.jobs import JobEnded, JobReturned, JobStarted
 
 _RECEIVE_BYTES = 1 << 18
@@ -21,7 +30,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._frames = Frames()
+        self._frames = SlotFrames()
         self._orders: deque[Run | Stop | Recall] = deque()
         self._held = bytearray()
         self.fd = sock.fileno()
@@ -75,11 +84,11 @@ class Channel:
 
     def say_later(self, serial: int, report: JobStarted) -> None:
         """Report together with what is said next: one message wakes the runner once."""
-        self._held += encode(Said(serial, report))
+        self._held += encode(SlotReport(serial, report))
 
     def say(self, serial: int, report: Report) -> None:
         """Report; a runner that is gone is noticed by the next `receive`."""
-        data = self._held + encode(Said(serial, report))
+        data = self._held + encode(SlotReport(serial, report))
         self._held.clear()
         try:
             self._sock.sendall(data)

@@ -42,7 +42,7 @@ _RESET = (
 How = Literal["ended", "timeout", "cancelled", "excess"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class SlotPlace(msgspec.Struct, frozen=True):
     """Where a slot works, and for whom."""
 
     root: str
@@ -68,7 +68,7 @@ class Commands:
         capture: Capture,
         channel: Channel,
         lifeline: Lifeline,
-        place: Place,
+        place: SlotPlace,
         confined: Confined | None,
     ) -> None:
         self._capture = capture

@@ -27,7 +27,7 @@ from blake3 import blake3
 from sureline.peer import tree
 from sureline.peer.content import (
     NO_LINK,
-    Made,
+    MadeFile,
     copy_file,
     copy_open_file,
     copy_to,
@@ -45,7 +45,7 @@ from sureline.peer.lending import (
     Notes,
 )
 from sureline.peer.publish import publish
-from sureline.peer.tree import Entry, StoreError
+from sureline.peer.tree import StoreError, TreeEntry
 from sureline.workflow.files import FileRecord
 
 __all__ = ["BlobStore", "DamagedError", "Lent", "StoreError"]
@@ -71,7 +71,7 @@ class Lent:
     """What was put into one sandbox: copies that must not be written to, and loans."""
 
     def __init__(self) -> None:
-        self.copies: list[tuple[str, str, str, Made]] = []
+        self.copies: list[tuple[str, str, str, MadeFile]] = []
         """(input, path, digest, what it was like)."""
         self.loans: list[tuple[str, Loan]] = []
         """(input, loan)."""
@@ -167,13 +167,13 @@ class BlobStore:
     def _take_directory(self, top: str, logical_path: str, move: bool) -> FileRecord:
         newest = 0
 
-        def store_file(full: str, relative: str) -> Entry:
+        def store_file(full: str, relative: str) -> TreeEntry:
             nonlocal newest
             record = self._take_file(full, relative, move)
             newest = max(newest, record.ctime_ns)
             return _entry(relative, record)
 
-        def refuse(full: str, relative: str) -> Entry:
+        def refuse(full: str, relative: str) -> TreeEntry:
             raise StoreError(
                 f"{logical_path}/{relative} is a symbolic link that leaves {logical_path}"
             )
@@ -181,7 +181,9 @@ class BlobStore:
         entries = tree.entries_of(top, logical_path, store_file, refuse)
         return self._store_manifest(entries, logical_path, newest)
 
-    def _store_manifest(self, entries: list[Entry], logical_path: str, newest: int) -> FileRecord:
+    def _store_manifest(
+        self, entries: list[TreeEntry], logical_path: str, newest: int
+    ) -> FileRecord:
         """`newest` is the ctime of the youngest part: no part that is younger is vouched for."""
         stored = self.put(tree.to_manifest(entries), logical_path)
         size = sum(entry.size for entry in entries)
@@ -314,13 +316,13 @@ class BlobStore:
 
         newest = 0
 
-        def store_file(full: str, relative: str) -> Entry:
+        def store_file(full: str, relative: str) -> TreeEntry:
             nonlocal newest
             record = self._ingest_file(full, f"{logical_path}/{relative}")
             newest = max(newest, record.ctime_ns)
             return _entry(relative, record)
 
-        def follow(full: str, relative: str) -> Entry:
+        def follow(full: str, relative: str) -> TreeEntry:
             if os.path.isfile(full):
                 return store_file(full, relative)
             raise StoreError(
@@ -446,14 +448,14 @@ class BlobStore:
         return all(found_whole)
 
     def _part(
-        self, entry: Entry, ctime_ns: int | None, by_content: bool = False
+        self, entry: TreeEntry, ctime_ns: int | None, by_content: bool = False
     ) -> os.stat_result | None:
         program = entry.kind == "program"
         return self.whole(
             entry.what, program, entry.size, ctime_ns, part=True, by_content=by_content
         )
 
-    def manifest(self, record: FileRecord) -> list[Entry] | None:
+    def manifest(self, record: FileRecord) -> list[TreeEntry] | None:
         """What a stored directory holds; None (and no blob any more) if its manifest is gone or
         damaged."""
         blob = self.blob_path(record.digest)
@@ -466,7 +468,7 @@ class BlobStore:
             return None
         return tree.from_manifest(data)
 
-    def entries(self, record: FileRecord) -> list[Entry]:
+    def entries(self, record: FileRecord) -> list[TreeEntry]:
         """What a stored directory holds. Raises DamagedError if the store has lost it."""
         entries = self.manifest(record)
         if entries is None:
@@ -499,7 +501,14 @@ class BlobStore:
                     self._lend(entry, record.ctime_ns, path, record.path, lent, part=True)
 
     def _lend(
-        self, entry: Entry, ctime_ns: int, dest: str, shown: str, lent: Lent | None, *, part: bool
+        self,
+        entry: TreeEntry,
+        ctime_ns: int,
+        dest: str,
+        shown: str,
+        lent: Lent | None,
+        *,
+        part: bool,
     ) -> None:
         program = entry.kind == "program"
         blob, name = self.blob_path(entry.what, program), _name(entry.what, program)
@@ -523,7 +532,9 @@ class BlobStore:
         if lent is not None:
             lent.copies.append((shown, dest, entry.what, made))
 
-    def _copy_out(self, entry: Entry, blob: str, vouched: os.stat_result, dest: str) -> Made:
+    def _copy_out(
+        self, entry: TreeEntry, blob: str, vouched: os.stat_result, dest: str
+    ) -> MadeFile:
         """Raises ChangedError if what is read is not what was vouched for."""
         fd = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -569,7 +580,7 @@ def _name(digest: str, executable: bool) -> str:
     return f"{digest}.x" if executable else digest
 
 
-def _is_as_made(path: str, made: Made, digest: str) -> bool:
+def _is_as_made(path: str, made: MadeFile, digest: str) -> bool:
     """Whether a copy has the content it came with, or is not there any more."""
     try:
         status = os.lstat(path)
@@ -579,7 +590,7 @@ def _is_as_made(path: str, made: Made, digest: str) -> bool:
     except OSError:
         return True  # removed, or replaced by something that is no file of ours
     try:
-        now = Made.of(fd)
+        now = MadeFile.of(fd)
         if (now.inode, now.generation) != (made.inode, made.generation):
             return True
         return now.size == made.size and hash_open_file(fd, now.size)[0] == digest
@@ -599,9 +610,9 @@ def _open_made(path: str, shown: str) -> int:
         return os.open(path, flags)
 
 
-def _entry(relative: str, record: FileRecord) -> Entry:
+def _entry(relative: str, record: FileRecord) -> TreeEntry:
     kind = "program" if record.executable else "file"
-    return Entry(relative, kind, record.digest, record.size)  # type: ignore[arg-type]  # one of two
+    return TreeEntry(relative, kind, record.digest, record.size)  # type: ignore[arg-type]  # one of two
 
 
 def _resolved(path: str, shown: str, within: str) -> str:

@@ -24,7 +24,7 @@ class StoreError(SurelineError):
     """A file that cannot be stored or put in its place; the message says which and why."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class TreeEntry(msgspec.Struct, frozen=True, array_like=True):
     """`what` is the digest of a file, the target of a link, '' for a directory."""
 
     path: str
@@ -36,14 +36,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[Entry]).decode
+_decode = msgspec.json.Decoder(list[TreeEntry]).decode
 
 
-def to_manifest(entries: list[Entry]) -> bytes:
+def to_manifest(entries: list[TreeEntry]) -> bytes:
     return _encode(sorted(entries, key=lambda entry: entry.path))
 
 
-def from_manifest(data: bytes) -> list[Entry]:
+def from_manifest(data: bytes) -> list[TreeEntry]:
     """Parents come before what is in them.
 
     Raises StoreError if this is no manifest, or one whose files would lie outside its directory:
@@ -68,7 +68,7 @@ def from_manifest(data: bytes) -> list[Entry]:
     return entries
 
 
-def _sound(entry: Entry) -> bool:
+def _sound(entry: TreeEntry) -> bool:
     if entry.kind == "link":
         return "\0" not in entry.what and stays_inside(entry.path, entry.what)
     if entry.kind == "directory":
@@ -103,26 +103,26 @@ def walk(top: str) -> Iterator[tuple[str, os.stat_result]]:
 def entries_of(
     top: str,
     shown: str,
-    store_file: Callable[[str, str], Entry],
-    on_leaving_link: Callable[[str, str], Entry],
-) -> list[Entry]:
+    store_file: Callable[[str, str], TreeEntry],
+    on_leaving_link: Callable[[str, str], TreeEntry],
+) -> list[TreeEntry]:
     """Describe a directory. `store_file(full, relative)` stores one file and describes it;
     `on_leaving_link` decides about a link that points out of the directory. `shown` is the name
     for messages."""
-    found: list[Entry] = []
+    found: list[TreeEntry] = []
     for path, status in walk(top):
         full = f"{top}/{path}"
         if stat.S_ISREG(status.st_mode):
             found.append(store_file(full, path))
         elif stat.S_ISDIR(status.st_mode):
-            found.append(Entry(path, "directory"))
+            found.append(TreeEntry(path, "directory"))
         elif stat.S_ISLNK(status.st_mode):
             target = os.readlink(full)
             if not is_text(target):
                 what = f"points to {_shown(target)}, a name that is not UTF-8"
                 raise StoreError(f"{shown}/{path} {what}; rename it")
             if stays_inside(path, target):
-                found.append(Entry(path, "link", target))
+                found.append(TreeEntry(path, "link", target))
             else:
                 found.append(on_leaving_link(full, path))
         else:

@@ -8,7 +8,7 @@ from sureline.peer.messages import Brought, Finished
 from sureline.run.past import PastFound
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Call, Pause, Task
-from sureline.world.protocol import AgentId
+from sureline.world.address import NO_NODE, Node, PeerName
 
 _NOTHING = Brought()
 
@@ -16,7 +16,7 @@ _NOTHING = Brought()
 def task_ended(
     at: float,
     task: Task,
-    peer: AgentId,
+    peer: PeerName,
     message: Finished,
     inputs: tuple[FileRecord, ...],
     key: str,
@@ -79,7 +79,7 @@ def _remembered_kind(task: Task) -> str:
 
 
 def peer_joined(
-    at: float, peer: AgentId, capacity: Capacity, site: str = "", node: str = ""
+    at: float, peer: PeerName, capacity: Capacity, site: str = "", node: Node = NO_NODE
 ) -> PeerJoined:
     tags = {tag: -1 if count is None else count for tag, count in capacity.tags.items()}
     return PeerJoined(
@@ -95,7 +95,7 @@ def peer_joined(
     )
 
 
-def task_beaten(at: float, task: str, attempt: int, peer: AgentId) -> TaskEnded:
+def task_beaten(at: float, task: str, attempt: int, peer: PeerName) -> TaskEnded:
     """Another attempt of the task was done first: this one is stopped, its result not wanted."""
     reason = "another attempt was done first"
     return TaskEnded(at, task, "cancelled", attempt, peer, reason=reason)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sureline.peer.messages import Attached, Withdraw
 from sureline.run.attempts import Attempts
-from sureline.run.fleet import Answer, Enlisted, Fleet
+from sureline.run.fleet import Enlisted, Fleet, WholeAnswer
 from sureline.run.port import Bound, Target
 from sureline.run.report_checks import names_attempts
 from sureline.world.address import Node, PeerName, name_of, node_of
@@ -165,7 +165,7 @@ class Contact:
         self._look_whole()
         self._engine.settled()
 
-    def _compare(self, enlisted: Enlisted, answer: Answer) -> None:
+    def _compare(self, enlisted: Enlisted, answer: WholeAnswer) -> None:
         """What of the attempts that we believe to be there is not: it is said again, or lost."""
         name = enlisted.target.name
         for bound in self._attempts.of_target(name):
@@ -187,7 +187,7 @@ class Contact:
             else:
                 self._engine.is_lost(bound, f"{name} did not hear of it")
 
-    def _adopt(self, enlisted: Enlisted, answer: Answer) -> None:
+    def _adopt(self, enlisted: Enlisted, answer: WholeAnswer) -> None:
         """What is there and was not known: it goes on, if it is of use; reports will follow."""
         for (name, attempt), started in answer.under_way.items():
             task = self._engine.task_named(name)

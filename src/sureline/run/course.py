@@ -24,7 +24,7 @@ from sureline.journal.events import (
     TaskRevoked,
     TaskStarted,
 )
-from sureline.peer.messages import Attempt, Finished, Refused, Withdraw
+from sureline.peer.messages import AttemptMessage, Finished, Refused, Withdraw
 from sureline.run.as_events import peer_joined, task_beaten, task_ended, task_reused
 from sureline.run.attempts import Attempts
 from sureline.run.binds import Binds
@@ -41,7 +41,7 @@ from sureline.run.unfit import Unfit
 from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
-from sureline.world.address import PeerName, name_of, node_of
+from sureline.world.address import NO_NODE, PeerName, name_of, node_of
 from sureline.world.protocol import Action, AgentId, World
 
 RETRY_DELAY_MAX_S = 300.0
@@ -177,7 +177,7 @@ class Course:
 
     def takes_part(self, target: Target) -> None:
         self._deciding.target(target)
-        node = "" if self.here else node_of(target.agent)
+        node = NO_NODE if self.here else node_of(target.agent)
         self._world.record(
             peer_joined(self._world.now(), target.name, target.capacity, target.site, node)
         )
@@ -280,7 +280,7 @@ class Course:
 
     # -- bound -> committed, retrying or failed ---------------------------------------------------
 
-    def on_book(self, sender: AgentId, message: Attempt) -> Bound | None:
+    def on_book(self, sender: AgentId, message: AttemptMessage) -> Bound | None:
         task = self.graph.index.get(message.task)
         if task is None or message.run != self.run:
             return None

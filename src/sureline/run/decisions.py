@@ -19,7 +19,7 @@ from sureline.run.port import Bound, Deciding, Target
 from sureline.run.states import State
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
-from sureline.world.address import PeerName
+from sureline.world.address import NO_NAME, PeerName
 from sureline.world.protocol import Action, AgentId, Fetched, World
 
 DECISIONS_MAX = 100
@@ -236,7 +236,7 @@ class Decisions:
         *,
         task: int | None = None,
         attempt: int = 0,
-        peer: str = "",
+        peer: PeerName = NO_NAME,
         paid: float = 0.0,
     ) -> None:
         name = "" if task is None else self._course.name(task)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sureline.world.address import Node
 from sureline.world.protocol import (
     Action,
     AgentId,
@@ -73,7 +74,7 @@ class Fence:
             self._world.stop(handle, force=force)
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         if not self._gate.is_shut:
             self._world.fetch(

@@ -40,7 +40,7 @@ class Enlisted(msgspec.Struct):
         return node_of(self.target.agent)
 
 
-class Answer(msgspec.Struct):
+class WholeAnswer(msgspec.Struct):
     """All pages of one answer together."""
 
     serial: int
@@ -114,7 +114,7 @@ class Fleet:
             return now >= enlisted.ask_at
         return bound and now >= max(enlisted.ask_at, enlisted.heard_at + ASK_ANYWAY_S)
 
-    def collect(self, enlisted: Enlisted, page: Attached) -> Answer | None:
+    def collect(self, enlisted: Enlisted, page: Attached) -> WholeAnswer | None:
         """The whole answer, once its last missing page is here."""
         if page.serial != enlisted.serial or not 0 <= page.page < PAGES_MAX:
             return None
@@ -133,8 +133,8 @@ class Fleet:
         return _joined(pages)
 
 
-def _joined(pages: list[Attached]) -> Answer:
-    return Answer(
+def _joined(pages: list[Attached]) -> WholeAnswer:
+    return WholeAnswer(
         pages[0].serial,
         pages[0].session,
         {(task, attempt): started for p in pages for task, attempt, started in p.under_way},

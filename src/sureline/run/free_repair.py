@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from sureline.forecast.change import Change
 from sureline.forecast.result import Forecast
 from sureline.run.port import Deciding, Engine
-from sureline.run.repair import Applied, Remedy, Running, Situation
+from sureline.run.repair import Applied, Remedy, RunningAttempt, Situation
 from sureline.workflow.model import Call, Graph, Takes
+from sureline.world.address import PeerName
 
 CANDIDATES_MAX = 4
 HANGS_SEEN_MIN = 3
@@ -78,7 +79,7 @@ class FreeRepairer:
     def peers(self) -> None:
         return None
 
-    def planned(self, forecast: Forecast) -> tuple[float, Mapping[str, int]]:
+    def planned(self, forecast: Forecast) -> tuple[float, Mapping[PeerName, int]]:
         return 0.0, {}
 
     def candidates(self, situation: Situation, offer: Callable[[Sequence[Remedy]], None]) -> None:
@@ -89,7 +90,7 @@ class FreeRepairer:
                 found.append(remedy)
         offer(found)
 
-    def _remedy(self, situation: Situation, attempts: Sequence[Running]) -> Remedy | None:
+    def _remedy(self, situation: Situation, attempts: Sequence[RunningAttempt]) -> Remedy | None:
         task, peer = attempts[0].task, attempts[-1].peer
         needs = self._engine.graph.tasks[task].needs
         to = self._deciding.spare(needs, [one.peer for one in attempts])
@@ -99,7 +100,7 @@ class FreeRepairer:
             return Remedy("swap", (Change(task, "replace"),), task, peer, peer)
         return None
 
-    def _hangs(self, situation: Situation, attempts: Sequence[Running]) -> bool:
+    def _hangs(self, situation: Situation, attempts: Sequence[RunningAttempt]) -> bool:
         kind = self._engine.graph.tasks[attempts[0].task].kind_name
         seen_s = situation.progress.observed_s.get(kind, ())
         elapsed_s = situation.progress.at - attempts[-1].since
@@ -119,13 +120,13 @@ class FreeRepairer:
         return 0 if room is None else self._engine.duplicate(remedy.task, room)
 
 
-def late_first(graph: Graph, situation: Situation) -> list[list[Running]]:
+def late_first(graph: Graph, situation: Situation) -> list[list[RunningAttempt]]:
     """The attempts under way of each task that may be duplicated: those first that most often
     decide the end, and of these the ones that began first. Of a task whose duration is a guess
     nobody can say that it is late: it is left alone."""
     guessed = frozenset(situation.forecast.guessed)
     share = {graph.index[name]: share for name, share in situation.forecast.critical}
-    by_task: dict[int, list[Running]] = {}
+    by_task: dict[int, list[RunningAttempt]] = {}
     for one in situation.running:
         if one.task in situation.may_duplicate and one.task not in guessed:
             by_task.setdefault(one.task, []).append(one)

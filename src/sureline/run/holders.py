@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from sureline.workflow.files import FileRecord
-from sureline.world.address import Node
+from sureline.world.address import Node, PeerName
 
 HOLDERS_MAX = 4
 
@@ -17,13 +17,13 @@ HOLDERS_MAX = 4
 class Holders:
     """`node_of` gives where a peer listens, None while it is away; `here` is this node."""
 
-    def __init__(self, here: Node, node_of: Callable[[str], Node | None]) -> None:
+    def __init__(self, here: Node, node_of: Callable[[PeerName], Node | None]) -> None:
         self._here = here
         self._node_of = node_of
         self._local: set[str] = set()
-        self._peers: dict[str, tuple[str, ...]] = {}
+        self._peers: dict[str, tuple[PeerName, ...]] = {}
 
-    def add(self, digest: str, peer: str) -> None:
+    def add(self, digest: str, peer: PeerName) -> None:
         known = self._peers.get(digest, ())
         if peer not in known:
             # The first one made it and keeps it; of those that only read it, the latest count.
@@ -49,9 +49,9 @@ class Holders:
             found.append(self._here)
         return tuple(found)
 
-    def bytes_on(self, inputs: Iterable[FileRecord]) -> Mapping[str, int]:
+    def bytes_on(self, inputs: Iterable[FileRecord]) -> Mapping[PeerName, int]:
         """How much of these files each peer holds."""
-        found: dict[str, int] = {}
+        found: dict[PeerName, int] = {}
         for record in inputs:
             for peer in self._peers.get(record.digest, ()):
                 found[peer] = found.get(peer, 0) + record.size

@@ -14,6 +14,7 @@ import msgspec
 from sureline.peer.jobs import Blob, FileReady
 from sureline.run.holders import Holders
 from sureline.workflow.files import FileRecord
+from sureline.world.address import Node
 from sureline.world.protocol import Fetched, World
 
 UNDER_WAY_MAX = 8
@@ -115,7 +116,7 @@ class Homing:
         if not items:
             self._of_task.pop(item.task, None)
 
-    def _missed(self, item: _Item, sources: tuple[str, ...]) -> None:
+    def _missed(self, item: _Item, sources: tuple[Node, ...]) -> None:
         if not sources:
             self._wait_for_holders(item)
             return

@@ -13,6 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from sureline.journal.schema import POSITIONS_PER_EPOCH
+from sureline.world.address import Node
 from sureline.world.protocol import Message
 
 Position = int
@@ -73,7 +74,7 @@ class RunKnown(msgspec.Struct, frozen=True):
     total: int
     done: int
     position: Position
-    writer: str
+    writer: Node
     """The node of its writer, when it was last heard of."""
     whole: bool = True
     """Whether the graph is there too, so that it can be resumed from here."""

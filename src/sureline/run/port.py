@@ -34,7 +34,7 @@ from sureline.run.repair import Repairer
 from sureline.run.states import State
 from sureline.workflow.model import Graph, Needs
 from sureline.workflow.terms import Terms
-from sureline.world.address import Node, PeerName
+from sureline.world.address import NO_NAME, Node, PeerName
 from sureline.world.agent import Agent
 from sureline.world.protocol import Action, AgentId, Message, World
 
@@ -197,7 +197,7 @@ class Engine(Protocol):
         *,
         task: int | None = None,
         attempt: int = 0,
-        peer: str = "",
+        peer: PeerName = NO_NAME,
         paid: float = 0.0,
     ) -> None:
         """Record an event of the strategy's own: `said` in words, for everybody; `body` for itself,

@@ -20,7 +20,7 @@ Entry = tuple[float, int]
 """(-urgency, task): the smallest is the most urgent; ties go to the earlier task."""
 
 
-class Room(Protocol):
+class _Room(Protocol):
     """Where tasks may start: a machine's ledger, or many machines together."""
 
     def fits(self, needs: Needs) -> bool: ...
@@ -53,7 +53,7 @@ class ReadyQueue:
         self._pushes += 1  # keeps Needs, which have no order, out of the comparison
         heapq.heappush(self._heads, (entry, self._pushes, needs))
 
-    def pop_fitting(self, room: Room) -> tuple[int, Needs] | None:
+    def pop_fitting(self, room: _Room) -> tuple[int, Needs] | None:
         """Remove the most urgent task that fits; that task and its needs, or None."""
         passed: list[tuple[Entry, int, Needs]] = []
         found: tuple[int, Needs] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sureline.peer.messages import Acknowledge, Finished, Release
+from sureline.world.address import PeerName
 from sureline.world.protocol import AgentId, World
 
 GROUP_MAX = 500
@@ -22,7 +23,7 @@ class Receipts:
         self._epoch = epoch
         self._reports: dict[AgentId, list[tuple[Finished, bool]]] = {}
         self._syncing = False
-        self._homed: dict[str, list[str]] = {}
+        self._homed: dict[PeerName, list[str]] = {}
 
     def acknowledge(self, peer: AgentId, report: Finished, *, useless: bool) -> None:
         """Tell the peer to forget the report, once all that is recorded now is durable; `useless`
@@ -69,15 +70,17 @@ class Receipts:
                     ),
                 )
 
-    def homed(self, peer: str, digest: str) -> None:
+    def homed(self, peer: PeerName, digest: str) -> None:
         """The writer has a copy of what this peer (by name) made."""
         self._homed.setdefault(peer, []).append(digest)
 
-    def release(self, agent_of: Callable[[str], AgentId | None]) -> None:
+    def release(self, agent_of: Callable[[PeerName], AgentId | None]) -> None:
         """Tell those peers that are there."""
         homed, self._homed = self._homed, {}
         for name, digests in homed.items():
             agent = agent_of(name)
-            for start in range(0, len(digests) if agent else 0, GROUP_MAX):
+            if agent is None:
+                continue
+            for start in range(0, len(digests), GROUP_MAX):
                 group = tuple(digests[start : start + GROUP_MAX])
-                self._world.send(agent or "", Release(self._run, self._epoch, group))
+                self._world.send(agent, Release(self._run, self._epoch, group))

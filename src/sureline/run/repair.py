@@ -18,10 +18,10 @@ from sureline.forecast.result import Forecast
 from sureline.journal.events import Repair
 from sureline.workflow.model import Takes
 from sureline.workflow.terms import Terms
-from sureline.world.address import PeerName
+from sureline.world.address import NO_NAME, PeerName
 
 
-class Running(NamedTuple):
+class RunningAttempt(NamedTuple):
     """An attempt under way."""
 
     task: int
@@ -39,7 +39,7 @@ class Situation(msgspec.Struct, frozen=True):
     """It carries the surety, and the tasks that decide the end (`critical`)."""
     progress: Progress
     """What the forecast is of."""
-    running: tuple[Running, ...]
+    running: tuple[RunningAttempt, ...]
     """Every attempt under way; several of one task stand beside each other."""
     may_duplicate: frozenset[int]
     """The running tasks of which another attempt is allowed: not too many have been made, and
@@ -54,8 +54,8 @@ class Remedy(msgspec.Struct, frozen=True):
     """What it means for a forecast."""
     task: int
     """The task that it is about; -1 if it is about many."""
-    from_peer: str = ""
-    to_peer: str = ""
+    from_peer: PeerName = NO_NAME
+    to_peer: PeerName = NO_NAME
     cost: float = 0.0
     """Money that it takes in the worst case, beyond what is committed already."""
     token: str = ""
@@ -87,10 +87,10 @@ class Repairer(Protocol):
         """What providers have promised of tasks that are not done: it replaces what a forecast
         would expect of them."""
 
-    def peers(self) -> Collection[str] | None:
+    def peers(self) -> Collection[PeerName] | None:
         """The peers that tasks are meant to go to: a forecast counts on no others; None for all."""
 
-    def planned(self, forecast: Forecast) -> tuple[float, Mapping[str, int]]:
+    def planned(self, forecast: Forecast) -> tuple[float, Mapping[PeerName, int]]:
         """What the run is to cost in all, and how many tasks each provider is to get; asked when
         the first forecast is there."""
 

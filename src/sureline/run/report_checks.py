@@ -15,6 +15,7 @@ from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Attached, Finished
 from sureline.workflow.files import result_path
 from sureline.workflow.model import Call, Task
+from sureline.world.address import PeerName
 
 ATTEMPTS_MAX = 1 << 31
 NUMBER_MAX = 1 << 62
@@ -33,7 +34,7 @@ def names_attempts(message: Attached) -> bool:
     return all(map(is_attempt, told))
 
 
-def made_sense_of(report: Finished, task: Task, peer: str) -> Finished:
+def made_sense_of(report: Finished, task: Task, peer: PeerName) -> Finished:
     """The report; if it makes no sense, one of a failure that says so."""
     fault = _fault(report.ended, task)
     if not fault:

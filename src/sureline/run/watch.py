@@ -12,7 +12,7 @@ from sureline.run.monitor import Monitor
 from sureline.run.options import Options
 from sureline.run.outlook import Following, Overheard
 from sureline.run.port import Bound
-from sureline.run.repair import Repairer, Running, Situation
+from sureline.run.repair import Repairer, RunningAttempt, Situation
 from sureline.workflow.model import Graph
 from sureline.world.protocol import World
 
@@ -66,7 +66,9 @@ class Watch:
 
     def _situation(self, forecast: Forecast, progress: Progress, under_way: UnderWay) -> Situation:
         running = sorted(
-            Running(one.task, one.attempt, one.target, progress.started.get(one.task, progress.at))
+            RunningAttempt(
+                one.task, one.attempt, one.target, progress.started.get(one.task, progress.at)
+            )
             for one in under_way()
             if not one.withdrawn
         )

@@ -19,7 +19,7 @@ from blake3 import blake3
 
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.workflow.model import Needs
-from sureline.world.address import PeerName
+from sureline.world.address import NO_NAME, PeerName
 
 PATIENCE = 200
 TIE_WEIGHT = 1e-9
@@ -221,7 +221,7 @@ class Books:
 
     def _grow(self) -> int:
         first = len(self._names)
-        self._names.extend([""] * _GROW)
+        self._names.extend([NO_NAME] * _GROW)
         self._ledgers.extend([None] * _GROW)
         self._others.extend([0.0] * _GROW)
         self._ties.extend([0.0] * _GROW)

@@ -25,7 +25,7 @@ from sureline.run.port import (
 )
 from sureline.run.ready import ReadyQueue
 from sureline.workflow.model import Needs
-from sureline.world.address import PeerName
+from sureline.world.address import NO_NAME, PeerName
 
 AHEAD_BELOW_S = 0.02
 RECENT_WEIGHT = 0.2
@@ -40,7 +40,7 @@ class Embedded(Deciding):
 
     def __init__(self) -> None:
         self._queue = ReadyQueue()
-        self._here: PeerName = ""
+        self._here = NO_NAME
         self._ledger: Ledger | None = None
         self._held: Counter[Needs] = Counter()
         self._ahead: Counter[Needs] = Counter()

@@ -101,7 +101,7 @@ class Gaps:
         return step + 1
 
 
-class Planned(NamedTuple):
+class _Planned(NamedTuple):
     target: PeerName
     start: float
     end: float
@@ -114,7 +114,7 @@ class Heft(Deciding):
         self._targets: dict[PeerName, Target] = {}
         self._expected_s: list[float] = []
         self._ranks: list[float] = []
-        self._plan: dict[int, Planned] = {}
+        self._plan: dict[int, _Planned] = {}
         self._ready: dict[int, None] = {}
         self._logs: dict[PeerName, tuple[float, int]] = {}
         """Of each target: the sum of logarithms of how much longer attempts took, and how many."""
@@ -123,6 +123,8 @@ class Heft(Deciding):
         """Whether a task has become ready that the plan does not know."""
         self._planned_at = -math.inf
         self._timer = False
+        self._since: dict[tuple[PeerName, int, int], float] = {}
+        """When each attempt was bound, by the clock that is never set."""
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
@@ -171,9 +173,11 @@ class Heft(Deciding):
     def bound(self, bound: Bound) -> None:
         self._ready.pop(bound.task, None)
         self._books.take(bound.target, self._needs(bound.task))
+        self._since[bound.target, bound.task, bound.attempt] = self._world.elapsed()
 
     def over(self, over: Over) -> None:
         bound = over.bound
+        self._since.pop((bound.target, bound.task, bound.attempt), None)
         self._books.give_back(bound.target, self._needs(bound.task))
         planned = self._plan.get(bound.task)
         if over.ending != "succeeded" or planned is None:
@@ -183,7 +187,7 @@ class Heft(Deciding):
             took = max(1e-3, over.told.ended.elapsed_s) / self._expected_s[bound.task]
             total, count = self._logs.get(bound.target, (0.0, 0))
             self._logs[bound.target] = (total + math.log(took), count + 1)
-        off_s = abs(self._world.now() - planned.end)
+        off_s = abs(self._world.elapsed() - planned.end)
         if off_s > OFF_PLAN * (planned.end - planned.start):
             self._stale = True
 
@@ -219,7 +223,7 @@ class Heft(Deciding):
         return (math.inf if planned is None else planned.start, -self._ranks[task])
 
     def _plan_when_due(self) -> None:
-        now = self._world.now()
+        now = self._world.elapsed()
         pairs = min(PLANNED_MAX, len(self._engine.graph)) * len(self._targets)
         due_at = self._planned_at + max(REPLAN_S, pairs / LOOKED_AT_PER_S)
         if now >= due_at or self._unplanned:
@@ -237,14 +241,15 @@ class Heft(Deciding):
     def _make_plan(self, now: float) -> None:
         gaps = {name: Gaps(target, now) for name, target in self._targets.items()}
         done_at: dict[int, tuple[float, PeerName]] = {}
-        plan: dict[int, Planned] = {}
+        plan: dict[int, _Planned] = {}
         for bound in self._engine.attempts():
             if bound.target in gaps:
                 seconds = self._expected_s[bound.task] * self._slower(bound.target)
-                end = max(now, bound.since + seconds)
+                since = self._since.get((bound.target, bound.task, bound.attempt), now)
+                end = max(now, since + seconds)
                 gaps[bound.target].take(now, end, self._needs(bound.task))
                 done_at.setdefault(bound.task, (end, bound.target))
-                plan[bound.task] = Planned(bound.target, bound.since, end)
+                plan[bound.task] = _Planned(bound.target, since, end)
         for task in self._next_tasks():
             best = self._best(task, gaps, done_at, now)
             if best is not None:
@@ -269,11 +274,11 @@ class Heft(Deciding):
         gaps: dict[PeerName, Gaps],
         done_at: dict[int, tuple[float, PeerName]],
         now: float,
-    ) -> Planned | None:
+    ) -> _Planned | None:
         graph, needs = self._engine.graph, self._needs(task)
         held = self._engine.held(task) if task in self._ready else {}
         unfit = self._engine.unfit(task)
-        found: Planned | None = None
+        found: _Planned | None = None
         for name, gap in gaps.items():
             if name in unfit:
                 continue
@@ -288,7 +293,7 @@ class Heft(Deciding):
             start = gap.earliest(ready_at, max(1e-3, seconds), needs)
             end = start + max(1e-3, seconds)
             if math.isfinite(start) and (found is None or end < found.end):
-                found = Planned(name, start, end)
+                found = _Planned(name, start, end)
         return found
 
     def _slower(self, target: PeerName) -> float:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from sureline.experiments.drive import run_scenario
-from sureline.experiments.outcome import Outcome
+from sureline.experiments.outcome import ScenarioOutcome
 from sureline.journal.events import AnyEvent, Opened, PeerLeft, TaskBound, TaskEnded, TaskRetried
 from sureline.journal.export import exported_events
 from sureline.run.port import Strategy
@@ -126,6 +126,17 @@ class StrategyConformance:
         assert len(laws.committed(events)) == LIVE_TASKS
         assert (run.second / "all.txt").read_text() == RIGHT
 
+    def test_live_cut_off_and_back_with_a_deadline(
+        self, live_grid: LiveGrid | None, tmp_path: Path
+    ) -> None:
+        self.on_grid()
+        run = LiveRun(tmp_path, live_grid, named(self.strategy), self.settings, within_s=600.0)
+        events = run.be_cut_off()
+        assert not laws.broken(events, self.strategy)
+        assert laws.state(events) == "succeeded" and laws.processes(events) == 1
+        assert len(laws.committed(events)) == LIVE_TASKS
+        assert (run.first / "all.txt").read_text() == RIGHT
+
     # -- how -----------------------------------------------------------------------------------
 
     def on_grid(self) -> Strategy:
@@ -135,10 +146,10 @@ class StrategyConformance:
             pytest.skip(f"{self.strategy} places everything on one machine")
         return found
 
-    def simulated(self, case: str, seed: int) -> Outcome:
+    def simulated(self, case: str, seed: int) -> ScenarioOutcome:
         return run_scenario(scenario_of(case, named(self.strategy), self.settings), seed)
 
-    def lawful(self, outcome: Outcome) -> list[AnyEvent]:
+    def lawful(self, outcome: ScenarioOutcome) -> list[AnyEvent]:
         """The events of its run, in which no law is broken."""
         told = f"{outcome.scenario}, seed {outcome.seed}"
         assert not [check for check in outcome.checks if not check.held], told

@@ -9,6 +9,7 @@ happens in one directory.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,7 +18,15 @@ from typing import Any
 
 from sureline.compose import create_run
 from sureline.journal.errors import NoJournalError
-from sureline.journal.events import COMMITS, AnyEvent, Opened, TaskEnded, TaskStarted
+from sureline.journal.events import (
+    COMMITS,
+    AnyEvent,
+    Opened,
+    PeerJoined,
+    PeerLeft,
+    TaskEnded,
+    TaskStarted,
+)
 from sureline.journal.store import Journal
 from sureline.run.options import Options
 from sureline.run.port import Strategy
@@ -58,7 +67,12 @@ class LiveRun:
     """`grid` is None for a strategy that has no use for one."""
 
     def __init__(
-        self, where: Path, grid: LiveGrid | None, strategy: Strategy, settings: Mapping[str, Any]
+        self,
+        where: Path,
+        grid: LiveGrid | None,
+        strategy: Strategy,
+        settings: Mapping[str, Any],
+        within_s: float | None = None,
     ) -> None:
         self._grid = grid
         self.gate = where / "gate"
@@ -76,6 +90,7 @@ class LiveRun:
             strategy=strategy.name,
             settings=dict(settings),
             budget=0.0 if strategy.spends else None,
+            deadline_at=None if within_s is None else time.time() + within_s,
         )
         self.run = create_run(graph, self.first, resolved(options))
 
@@ -89,6 +104,24 @@ class LiveRun:
         with self._driving(self.second) as process:
             assert process.wait(PATIENCE_S) == 0, self._told(self.second)
         return self.events(self.second)
+
+    def be_cut_off(self) -> list[AnyEvent]:
+        """A peer stands still until it is believed gone, and is back before all is done."""
+        assert self._grid is not None
+        victim = self._grid.peers[VICTIM]
+        try:
+            with self._driving(self.first) as process:
+                self._until(self.first, lambda events: self._working(events) >= self._slots)
+                victim.stop()
+                self._until(self.first, lambda events: VICTIM in self._gone(events))
+                victim.go_on()
+                self._until(self.first, lambda events: VICTIM not in self._gone(events))
+                self.gate.touch()
+                assert process.wait(PATIENCE_S) == 0, self._told(self.first)
+        finally:
+            victim.go_on()
+            self.gate.touch()
+        return self.events(self.first)
 
     def _be_killed(self) -> None:
         """All slots are busy when a peer dies, and then whoever drives the run."""
@@ -146,6 +179,17 @@ class LiveRun:
 
     def _until(self, where: Path, holds: Callable[[list[AnyEvent]], bool]) -> None:
         until(lambda: holds(self.events(where)), self._told(where), every_s=0.05)
+
+    @staticmethod
+    def _gone(events: list[AnyEvent]) -> set[str]:
+        """The peers that have left and not come back."""
+        gone: set[str] = set()
+        for event in events:
+            if isinstance(event, PeerLeft):
+                gone.add(event.peer)
+            elif isinstance(event, PeerJoined):
+                gone.discard(event.peer)
+        return gone
 
     @staticmethod
     def _working(events: list[AnyEvent]) -> int:

@@ -12,7 +12,7 @@ from sureline.workflow.shapes import critical_path
 _GOOD = ("succeeded", "running")
 
 
-class Step(NamedTuple):
+class _Step(NamedTuple):
     """A task on the path, and what lay between the end of the one before and its own beginning.
 
     `waited_s`, `retried_s` and `paused_s` make up that gap: ready but not started (or being
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     paused_s: float
 
 
-def path_that_happened(record: Record) -> list[Step]:
+def path_that_happened(record: Record) -> list[_Step]:
     """From the task that finished last, back through the parent that finished last, in order."""
     finished = record.finished_at
     if not finished:
@@ -36,7 +36,7 @@ def path_that_happened(record: Record) -> list[Step]:
     for attempt in record.attempts:
         attempts[attempt.task].append(attempt)
     task: int | None = max(finished, key=lambda i: (finished[i], i))
-    steps: list[Step] = []
+    steps: list[_Step] = []
     while task is not None:
         parents = [p for p in record.graph.parents[task] if p in finished]
         before = max(parents, key=lambda p: (finished[p], p)) if parents else None
@@ -46,16 +46,16 @@ def path_that_happened(record: Record) -> list[Step]:
     return steps[::-1]
 
 
-def _step(record: Record, task: int, attempts: list[Attempt], free_at: float) -> Step:
+def _step(record: Record, task: int, attempts: list[Attempt], free_at: float) -> _Step:
     ended_at = record.finished_at[task]
     if not attempts:
-        return Step(task, ended_at, ended_at, 0.0, 0.0, 0.0)
+        return _Step(task, ended_at, ended_at, 0.0, 0.0, 0.0)
     began_at = attempts[-1].began_at
     paused_s = _paused_s(record, free_at, began_at)
     gap_s = max(0.0, began_at - free_at - paused_s)
     first_at = max(free_at, attempts[0].began_at)
     retried_s = max(0.0, began_at - first_at - _paused_s(record, first_at, began_at))
-    return Step(task, began_at, ended_at, gap_s - retried_s, retried_s, paused_s)
+    return _Step(task, began_at, ended_at, gap_s - retried_s, retried_s, paused_s)
 
 
 def _paused_s(record: Record, since: float, until: float) -> float:

@@ -26,7 +26,7 @@ LANES_MAX = 4_000
 """With more than so many lanes, long edges are drawn straight: nobody could follow them anyway."""
 
 
-class Place(NamedTuple):
+class BoxPlace(NamedTuple):
     """A box's rectangle."""
 
     x: float
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     height: float
 
 
-class Route(NamedTuple):
+class DrawnRoute(NamedTuple):
     """An edge's points, from the right side of one box to the left side of another."""
 
     points: tuple[tuple[float, float], ...]
@@ -44,8 +44,8 @@ class Route(NamedTuple):
 class Layout(NamedTuple):
     """By the indices of the drawing's boxes and edges."""
 
-    places: list[Place]
-    routes: list[Route]
+    places: list[BoxPlace]
+    routes: list[DrawnRoute]
     width: float
     height: float
 
@@ -87,7 +87,7 @@ def lay_out(drawing: Drawing) -> Layout:
     widths = _widths(drawing, len(columns))
     lefts = _lefts(drawing, widths)
     places = [
-        Place(lefts[box.level], node.y - node.height / 2, widths[box.level], node.height)
+        BoxPlace(lefts[box.level], node.y - node.height / 2, widths[box.level], node.height)
         for box, node in zip(drawing.boxes, nodes, strict=True)
     ]
     routes = [
@@ -207,9 +207,9 @@ def _lefts(drawing: Drawing, widths: list[float]) -> list[float]:
 
 def _route(
     chain: list[_Node], level: int, end_x: float, lefts: list[float], widths: list[float]
-) -> Route:
+) -> DrawnRoute:
     points = [(lefts[level] + widths[level], chain[0].y)]
     for step, lane in enumerate(chain[1:-1], 1):
         points.append((lefts[level + step], lane.y))
         points.append((lefts[level + step] + widths[level + step], lane.y))
-    return Route((*points, (end_x, chain[-1].y)))
+    return DrawnRoute((*points, (end_x, chain[-1].y)))

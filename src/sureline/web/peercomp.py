@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from sureline.experiments.peercomp_result import Allocation, Reproduced
+from sureline.experiments.peercomp_result import Allocation, PeercompReproduced
 from sureline.experiments.peercomp_words import lines
 
 WIDTH, HEIGHT, MARGIN = 460.0, 300.0, 44.0
@@ -24,7 +24,7 @@ th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid var(--line)}
 """
 
 
-def peercomp_page(made: Reproduced) -> str:
+def peercomp_page(made: PeercompReproduced) -> str:
     """The curves of Fig. 6, Table II, and all that the command says."""
     most_s = max([curve.p99_s for curve in made.allocation], default=1.0)
     diagrams = [
@@ -80,7 +80,7 @@ def _diagram(name: str, curves: Sequence[Allocation], most_s: float) -> str:
     return "".join([*drawn, "</svg>"])
 
 
-def _table(made: Reproduced) -> Iterator[str]:
+def _table(made: PeercompReproduced) -> Iterator[str]:
     heads = ("model", "W", "paper", "executed", "accepted", "")
     yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
     for cell in made.table2:

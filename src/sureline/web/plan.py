@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import NamedTuple
 
-from sureline.strategies.surety.planning.plan import Plan, Point, Step
+from sureline.strategies.surety.planning.plan import FrontPoint, Plan, Step
 
 WIDTH, HEIGHT = 720.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 24.0, 20.0, 44.0
@@ -151,14 +151,14 @@ def _front(made: Plan) -> str:
     return _svg(HEIGHT, "The front: cost against the expected end", drawn)
 
 
-def _dot(made: Plan, point: Point) -> str:
+def _dot(made: Plan, point: FrontPoint) -> str:
     if made.chose(point):
         return "dot pick"
     sure = point.surety is None or point.surety >= made.terms.surety
     return "dot sure" if sure else "dot"
 
 
-def _stairs(front: Sequence[Point], x: _Axis, y: _Axis) -> str:
+def _stairs(front: Sequence[FrontPoint], x: _Axis, y: _Axis) -> str:
     """The edge of what can be had for less money with more time."""
     edge, best = "", math.inf
     for point in sorted(front, key=lambda p: (p.expected, p.cost)):

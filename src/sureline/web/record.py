@@ -34,7 +34,7 @@ from sureline.journal.views import RunView
 from sureline.workflow.model import Graph, Pause
 
 
-class Session(msgspec.Struct):
+class _Session(msgspec.Struct):
     began_at: float
     ended_at: float
     host: str
@@ -58,7 +58,7 @@ class Attempt(msgspec.Struct):
     """As measured on its machine once it has ended."""
 
 
-class Presence(msgspec.Struct):
+class _Presence(msgspec.Struct):
     """A machine that took part, from when to when."""
 
     peer: str
@@ -78,8 +78,8 @@ class Record:
         """The time that the record was made."""
         self.view = RunView()
         self.submitted: Submitted | None = None
-        self.sessions: list[Session] = []
-        self.presences: list[Presence] = []
+        self.sessions: list[_Session] = []
+        self.presences: list[_Presence] = []
         self.attempts: list[Attempt] = []
         """In order of their beginning."""
         self.events: list[list[AnyEvent]] = [[] for _ in graph.tasks]
@@ -144,10 +144,10 @@ class Record:
             self.events[self.graph.index[event.task]].append(event)
         elif isinstance(event, Opened):
             self._end_session("killed")
-            self.sessions.append(Session(event.at, event.at, event.host, event.pid))
+            self.sessions.append(_Session(event.at, event.at, event.host, event.pid))
         elif isinstance(event, PeerJoined):
             self.presences.append(
-                Presence(event.peer, event.cores, event.memory_bytes, event.at, float("inf"))
+                _Presence(event.peer, event.cores, event.memory_bytes, event.at, float("inf"))
             )
         elif isinstance(event, PeerLeft):
             for presence in self.presences:

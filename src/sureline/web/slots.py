@@ -9,13 +9,13 @@ from typing import NamedTuple
 from sureline.web.record import Attempt
 
 
-class Slot(NamedTuple):
+class _Slot(NamedTuple):
     peer: str
     number: int
     """From 0, on its machine."""
 
 
-def pack(attempts: Sequence[Attempt]) -> tuple[list[Slot], list[int]]:
+def pack(attempts: Sequence[Attempt]) -> tuple[list[_Slot], list[int]]:
     """The slots, machine by machine, and for every attempt the index of its slot.
 
     `attempts` are in order of their beginning. Each takes the lowest slot of its machine that is
@@ -36,8 +36,8 @@ def pack(attempts: Sequence[Attempt]) -> tuple[list[Slot], list[int]]:
             used[attempt.peer] = slot + 1
         heapq.heappush(working, (attempt.ended_at, slot))
         chosen.append(slot)
-    slots = [Slot(peer, number) for peer in sorted(used) for number in range(used[peer])]
+    slots = [_Slot(peer, number) for peer in sorted(used) for number in range(used[peer])]
     index = {slot: k for k, slot in enumerate(slots)}
     return slots, [
-        index[Slot(attempt.peer, slot)] for attempt, slot in zip(attempts, chosen, strict=True)
+        index[_Slot(attempt.peer, slot)] for attempt, slot in zip(attempts, chosen, strict=True)
     ]

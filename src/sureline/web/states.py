@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Look(NamedTuple):
+class _Look(NamedTuple):
     """`light` and `dark` are the colours on a light and on a dark page; both stand out there."""
 
     sign: str
@@ -18,18 +18,18 @@ class Look(NamedTuple):
     words: str
 
 
-LOOKS: dict[str, Look] = {
-    "succeeded": Look("\u2713", "#2c7a57", "#57b38a", "succeeded"),
-    "reused": Look("\u21ba", "#3b6fb0", "#7aa9e0", "reused"),
-    "failed": Look("\u2715", "#bd3124", "#f07f72", "failed"),
-    "timeout": Look("\u2715", "#a8440f", "#f0945c", "ran out of time"),
-    "lost": Look("?", "#86429f", "#c790dc", "lost with its process"),
-    "cancelled": Look("\u2013", "#6b7280", "#9aa3b2", "not finished"),
-    "running": Look("\u25b6", "#9a6700", "#e0b04a", "running"),
-    "retrying": Look("\u27f3", "#9a6700", "#e0b04a", "waiting to be tried again"),
-    "bound": Look("\u25d4", "#5a6b86", "#a9b8d0", "about to start"),
-    "ready": Look("\u25cb", "#5a6b86", "#a9b8d0", "ready"),
-    "waiting": Look("\u00b7", "#7b8494", "#8a93a3", "waiting"),
+LOOKS: dict[str, _Look] = {
+    "succeeded": _Look("\u2713", "#2c7a57", "#57b38a", "succeeded"),
+    "reused": _Look("\u21ba", "#3b6fb0", "#7aa9e0", "reused"),
+    "failed": _Look("\u2715", "#bd3124", "#f07f72", "failed"),
+    "timeout": _Look("\u2715", "#a8440f", "#f0945c", "ran out of time"),
+    "lost": _Look("?", "#86429f", "#c790dc", "lost with its process"),
+    "cancelled": _Look("\u2013", "#6b7280", "#9aa3b2", "not finished"),
+    "running": _Look("\u25b6", "#9a6700", "#e0b04a", "running"),
+    "retrying": _Look("\u27f3", "#9a6700", "#e0b04a", "waiting to be tried again"),
+    "bound": _Look("\u25d4", "#5a6b86", "#a9b8d0", "about to start"),
+    "ready": _Look("\u25cb", "#5a6b86", "#a9b8d0", "ready"),
+    "waiting": _Look("\u00b7", "#7b8494", "#8a93a3", "waiting"),
 }
 """By the state of a task or the outcome of an attempt."""
 

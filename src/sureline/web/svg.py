@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from sureline.web.boxes import Box, Drawing, Edge
-from sureline.web.layout import Layout, Place, Route, lay_out, shortened
+from sureline.web.layout import BoxPlace, DrawnRoute, Layout, lay_out, shortened
 from sureline.web.states import LOOKS, ORDER, telling
 
 NAMESPACE = "http://www.w3.org/2000/svg"
@@ -122,7 +122,7 @@ def _edges(drawing: Drawing, layout: Layout) -> Iterator[str]:
         yield _edge(edge, route)
 
 
-def _edge(edge: Edge, route: Route) -> str:
+def _edge(edge: Edge, route: DrawnRoute) -> str:
     (x, y), *rest = route.points
     path = f"M{x:.0f} {y:.1f}"
     for k, (next_x, next_y) in enumerate(rest):
@@ -143,7 +143,7 @@ def _boxes(drawing: Drawing, layout: Layout, interactive: bool) -> Iterator[str]
         yield _box(box, place, interactive)
 
 
-def _box(box: Box, place: Place, interactive: bool) -> str:
+def _box(box: Box, place: BoxPlace, interactive: bool) -> str:
     hint = _hint(box)
     reached = ""
     if interactive:
@@ -174,7 +174,7 @@ def _strip(box: Box, height: float) -> str:
     return drawn
 
 
-def _sign(box: Box, place: Place) -> str:
+def _sign(box: Box, place: BoxPlace) -> str:
     if not box.states:
         return ""
     return (

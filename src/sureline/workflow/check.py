@@ -20,7 +20,7 @@ import msgspec
 import rustworkx as rx
 
 from sureline.workflow.collect import Collector, did_you_mean
-from sureline.workflow.globs import Disk, RealDisk
+from sureline.workflow.globs import RealDisk, UserFiles
 from sureline.workflow.mistakes import Mistake
 from sureline.workflow.model import Call, Command, Graph, Needs, Pause, Task
 from sureline.workflow.quantities import format_cores, format_size
@@ -60,8 +60,8 @@ def check(
     *,
     directory: Path,
     beside: Path | None = None,
-    disk: Disk | None = None,
-    capacity: Capacity | None = None,
+    disk: UserFiles | None = None,
+    capacity: Available | None = None,
     found: Collector | None = None,
 ) -> Graph:
     """The graph of a sound draft. Raises WorkflowError with all mistakes, `found` included.
@@ -258,7 +258,7 @@ def _shown(cycle: Sequence[str]) -> str:
     return " -> ".join([*names, names[0]])
 
 
-class Capacity(Protocol):
+class Available(Protocol):
     """What a machine has, as far as needs are checked against it. A tag of None is unlimited."""
 
     @property
@@ -273,7 +273,7 @@ class Capacity(Protocol):
     def tags(self) -> Mapping[str, int | None]: ...
 
 
-def check_needs(graph: Graph, capacity: Capacity) -> None:
+def check_needs(graph: Graph, capacity: Available) -> None:
     """Raises WorkflowError for needs that this machine can never meet."""
     found = Collector(graph.source)
     _check_needs(graph.tasks, [None] * len(graph), capacity, found)
@@ -281,7 +281,7 @@ def check_needs(graph: Graph, capacity: Capacity) -> None:
 
 
 def _check_needs(
-    tasks: Sequence[Task], lines: Sequence[int | None], capacity: Capacity, found: Collector
+    tasks: Sequence[Task], lines: Sequence[int | None], capacity: Available, found: Collector
 ) -> None:
     """One mistake for every kind and need."""
     verdicts: dict[Needs, list[tuple[str, str]]] = {}
@@ -303,7 +303,7 @@ def _check_needs(
         )
 
 
-def _shortages(needs: Needs, capacity: Capacity) -> list[tuple[str, str]]:
+def _shortages(needs: Needs, capacity: Available) -> list[tuple[str, str]]:
     """(what is needed, what to do) for all that is not there."""
     found = []
     have = f"this machine has {format_cores(capacity.cores)}; lower `needs: cores`"

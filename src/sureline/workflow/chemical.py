@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sureline.chemistry import ChemistryError, Molecule, Solution, Symbol, parse_placed, show
-from sureline.workflow.check import Capacity, Draft, Reading, check
+from sureline.workflow.check import Available, Draft, Reading, check
 from sureline.workflow.collect import Collector, did_you_mean
-from sureline.workflow.globs import Disk
+from sureline.workflow.globs import UserFiles
 from sureline.workflow.model import Graph, Task
 from sureline.workflow.templates import Scope, escape
 from sureline.workflow.yaml_blocks import BlockReader
@@ -45,8 +45,8 @@ def read_chemical(
     file: str,
     directory: Path,
     beside: Path | None = None,
-    disk: Disk | None = None,
-    capacity: Capacity | None = None,
+    disk: UserFiles | None = None,
+    capacity: Available | None = None,
 ) -> Reading:
     """Read and check a workflow; the rest is as for `check`. Raises WorkflowError with all
     mistakes."""

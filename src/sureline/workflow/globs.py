@@ -145,7 +145,7 @@ def _span(paths: list[str], prefix: str) -> tuple[int, int]:
     return bisect_left(paths, prefix), bisect_left(paths, prefix + _TOP)
 
 
-class Disk(Protocol):
+class UserFiles(Protocol):
     """The user's files, as far as checking needs them. Paths are relative and normal."""
 
     def exists(self, path: str) -> bool: ...
@@ -192,7 +192,7 @@ class RealDisk:
 class DiskIndex:
     """Patterns against a disk; every directory is listed once."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: UserFiles) -> None:
         self._disk = disk
         self._listed: dict[tuple[str, int | None], PathIndex] = {}
 

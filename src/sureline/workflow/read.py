@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sureline.workflow.check import Capacity, Reading
+from sureline.workflow.check import Available, Reading
 from sureline.workflow.chemical import is_chemical, read_chemical
 from sureline.workflow.composition import is_composition, read_composition
 from sureline.workflow.mistakes import UserError
@@ -26,7 +26,7 @@ def read_workflow(
     overrides: Mapping[str, str] | None = None,
     pretend: bool = False,
     speed: float = 1.0,
-    capacity: Capacity | None = None,
+    capacity: Available | None = None,
     to_run: bool = True,
 ) -> Reading:
     """Read and check a workflow file, to be run in `directory` on a machine of this capacity.
@@ -65,7 +65,7 @@ def read_text(
     pretend: bool = False,
     speed: float = 1.0,
     beside: Path | None = None,
-    capacity: Capacity | None = None,
+    capacity: Available | None = None,
     to_run: bool = True,
 ) -> Reading:
     """The same for the content of a file, such as one read from the standard input."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from sureline.workflow.collect import Collector, nearest
-from sureline.workflow.globs import Disk, DiskIndex, GlobError, PathIndex, is_glob
+from sureline.workflow.globs import DiskIndex, GlobError, PathIndex, UserFiles, is_glob
 from sureline.workflow.model import Task
 from sureline.workflow.paths import PathError, normalise, parents_of
 
@@ -32,7 +32,7 @@ class Resolver:
         self,
         tasks: Sequence[Task],
         lines: Sequence[int | None],
-        disk: Disk,
+        disk: UserFiles,
         found: Collector,
         *,
         whole: bool,

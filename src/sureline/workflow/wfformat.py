@@ -61,7 +61,7 @@ class Specification(_Part, frozen=True):
     files: tuple[File, ...] | None = None
 
 
-class Program(_Part, frozen=True):
+class InstanceProgram(_Part, frozen=True):
     program: str | None = None
     arguments: tuple[str, ...] | None = None
 
@@ -69,7 +69,7 @@ class Program(_Part, frozen=True):
 class ExecutedTask(_Part, frozen=True):
     id: str
     runtime_in_seconds: int | float
-    command: Program | None = None
+    command: InstanceProgram | None = None
     core_count: int | float | None = None
     avg_cpu: int | float | None = msgspec.field(default=None, name="avgCPU")
     read_bytes: int | float | None = None
@@ -88,7 +88,7 @@ class Cpu(_Part, frozen=True):
     vendor: str | None = None
 
 
-class Machine(_Part, frozen=True):
+class InstanceMachine(_Part, frozen=True):
     node_name: str
     system: str | None = None
     architecture: str | None = None
@@ -101,10 +101,10 @@ class Execution(_Part, frozen=True):
     makespan_in_seconds: int | float
     executed_at: str
     tasks: tuple[ExecutedTask, ...]
-    machines: tuple[Machine, ...] | None = None
+    machines: tuple[InstanceMachine, ...] | None = None
 
 
-class Description(_Part, frozen=True):
+class InstanceWorkflow(_Part, frozen=True):
     """The `workflow` of an instance: what was to be done, and how it went."""
 
     specification: Specification
@@ -116,7 +116,7 @@ class Description(_Part, frozen=True):
 class Instance(_Part, frozen=True):
     name: str
     schema_version: str
-    workflow: Description
+    workflow: InstanceWorkflow
     description: str | None = None
     created_at: str | None = None
     runtime_system: RuntimeSystem | None = None
@@ -297,7 +297,7 @@ def from_graph(
     return Instance(
         name=graph.name,
         schema_version=VERSION,
-        workflow=Description(
+        workflow=InstanceWorkflow(
             Specification(tuple(specified), files),
             Execution(makespan_s, executed_at, tuple(executed)),
         ),
@@ -312,7 +312,7 @@ def _executed(task: Task, durations_s: Mapping[str, float]) -> ExecutedTask:
     command = None
     if isinstance(action, Command):
         words = _words(action.run)
-        command = Program(words[0], tuple(words[1:]))
+        command = InstanceProgram(words[0], tuple(words[1:]))
     return ExecutedTask(
         id=task.name,
         runtime_in_seconds=durations_s.get(task.name, estimate),

@@ -30,7 +30,7 @@ class _Task(_Part, frozen=True):
     children: tuple[str, ...] = ()
     files: tuple[_File, ...] = ()
     runtime_in_seconds: int | float = 0
-    command: new.Program | None = None
+    command: new.InstanceProgram | None = None
     cores: int | float | None = None
     memory_in_bytes: int | float | None = None
     avg_cpu: int | float | None = msgspec.field(default=None, name="avgCPU")
@@ -77,7 +77,7 @@ def decode(data: bytes) -> new.Instance:
         created_at=old.created_at,
         author=old.author,
         runtime_system=old.wms,
-        workflow=new.Description(
+        workflow=new.InstanceWorkflow(
             new.Specification(
                 tuple(_specified(t, i, known) for t, i in zip(tasks, ids, strict=True)),
                 tuple(files.values()),

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from sureline.workflow import wfformat, wfformat_old
-from sureline.workflow.check import Capacity, Reading, check
+from sureline.workflow.check import Available, Reading, check
 from sureline.workflow.collect import Collector
-from sureline.workflow.globs import Disk
+from sureline.workflow.globs import UserFiles
 from sureline.workflow.mistakes import WorkflowError
 from sureline.workflow.model import Graph
 from sureline.workflow.wfformat import Instance
@@ -72,8 +72,8 @@ def read_wfformat(
     pretend: bool = False,
     speed: float = 1.0,
     beside: Path | None = None,
-    disk: Disk | None = None,
-    capacity: Capacity | None = None,
+    disk: UserFiles | None = None,
+    capacity: Available | None = None,
 ) -> Reading:
     """Read and check an instance. Raises WorkflowError with all mistakes."""
     instance = read_instance(data, file)

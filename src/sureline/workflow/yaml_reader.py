@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from sureline.workflow.check import Capacity, Draft, Reading, check
+from sureline.workflow.check import Available, Draft, Reading, check
 from sureline.workflow.collect import Collector, did_you_mean
-from sureline.workflow.globs import Disk
+from sureline.workflow.globs import UserFiles
 from sureline.workflow.mistakes import Mistake, WorkflowError
 from sureline.workflow.model import Task
 from sureline.workflow.templates import Scope, TemplateError, compile_template
@@ -28,8 +28,8 @@ def read_yaml(
     directory: Path,
     overrides: Mapping[str, str] | None = None,
     beside: Path | None = None,
-    disk: Disk | None = None,
-    capacity: Capacity | None = None,
+    disk: UserFiles | None = None,
+    capacity: Available | None = None,
 ) -> Reading:
     """Read, fill in and check a workflow. Raises WorkflowError with all mistakes.
 

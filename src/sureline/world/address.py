@@ -7,18 +7,26 @@ listens. A peer that starts again elsewhere has another node: whoever still writ
 writes to nobody. PART names the agent within the node, such as `kademlia` or `peer`.
 
 In the simulator, and within one process, a node may be any text without a slash.
+
+All three are texts, and types of their own, so that one is not taken for another. Text becomes one
+where it comes in; the functions here go from one to the other, and since they run for every
+message, they do so without the call that `Node(text)` would be.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, NewType
 
-from sureline.world.protocol import AgentId
-
-Node = str
+AgentId = NewType("AgentId", str)
+"""`NODE/PART`."""
+Node = NewType("Node", str)
 """`NAME@HOST:PORT`, or any text without a slash where there is no network."""
-PeerName = str
+PeerName = NewType("PeerName", str)
 """What a peer's certificate says, with the suffix of a second process: NAME of a node."""
+
+NO_AGENT = AgentId("")
+NO_NODE = Node("")
+NO_NAME = PeerName("")
 
 
 class Endpoint(NamedTuple):
@@ -31,20 +39,20 @@ class Endpoint(NamedTuple):
     @property
     def node(self) -> Node:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}@{host}:{self.port}"
+        return Node(f"{self.name}@{host}:{self.port}")
 
 
 def node_of(agent: AgentId) -> Node:
     """
-    >>> node_of("lab7@10.0.0.5:7733/kademlia")
+    >>> node_of(AgentId("lab7@10.0.0.5:7733/kademlia"))
     'lab7@10.0.0.5:7733'
     """
-    return agent.partition("/")[0]
+    return agent.partition("/")[0]  # type: ignore[return-value]  # no call: see the module
 
 
 def part_of(agent: AgentId) -> str:
     """
-    >>> part_of("lab7@10.0.0.5:7733/kademlia"), part_of("n42")
+    >>> part_of(AgentId("lab7@10.0.0.5:7733/kademlia")), part_of(AgentId("n42"))
     ('kademlia', '')
     """
     return agent.partition("/")[2]
@@ -52,32 +60,34 @@ def part_of(agent: AgentId) -> str:
 
 def at(node: Node, part: str) -> AgentId:
     """
-    >>> at("lab7@10.0.0.5:7733", "kademlia")
+    >>> at(Node("lab7@10.0.0.5:7733"), "kademlia")
     'lab7@10.0.0.5:7733/kademlia'
     """
-    return f"{node}/{part}"
+    return f"{node}/{part}"  # type: ignore[return-value]  # no call: see the module
 
 
-def name_of(agent: AgentId) -> PeerName:
-    """The name of the node of an agent (or of a node), without where it listens.
+def name_of(address: AgentId | Node) -> PeerName:
+    """The name of the node of an agent, or of a node, without where it listens.
 
-    >>> name_of("lab7+41@10.0.0.5:7733/kademlia"), name_of("n42")
+    >>> name_of(AgentId("lab7+41@10.0.0.5:7733/kademlia")), name_of(Node("n42"))
     ('lab7+41', 'n42')
     """
-    return agent.partition("/")[0].partition("@")[0]
+    node = address.partition("/")[0]
+    return node.partition("@")[0]  # type: ignore[return-value]  # no call: see the module
 
 
-def peer_of(agent: AgentId) -> str:
+def peer_of(address: AgentId | Node | PeerName) -> str:
     """The name of the peer: what its certificate says.
 
-    >>> peer_of("lab7+41@10.0.0.5:7733/kademlia")
+    >>> peer_of(AgentId("lab7+41@10.0.0.5:7733/kademlia"))
     'lab7'
     """
-    return name_of(agent).partition("+")[0]
+    return address.partition("/")[0].partition("@")[0].partition("+")[0]
 
 
-def endpoint_of(node: Node) -> Endpoint:
-    """
+def endpoint_of(node: str) -> Endpoint:
+    """Also of text that came from outside, which becomes a node here.
+
     >>> endpoint_of("lab7@[::1]:7733")
     Endpoint(name='lab7', host='::1', port=7733)
 

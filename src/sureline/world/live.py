@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Protocol
 
-from sureline.world.address import Node, node_of
+from sureline.world.address import NO_NODE, Node, node_of
 from sureline.world.agent import Agent
 from sureline.world.net.complaints import Complaints
 from sureline.world.protocol import (
@@ -66,7 +66,7 @@ class Runner(Protocol):
 
 class Fetcher(Protocol):
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None: ...
 
 
@@ -109,7 +109,7 @@ class LiveWorld:
         on_crash: Callable[[BaseException], None],
         random: Random | None = None,
         transport: Transport | None = None,
-        node: Node = "",
+        node: Node = NO_NODE,
     ) -> None:
         self.loop = loop
         self.runner = runner
@@ -272,7 +272,7 @@ class _Place:
         self._live.runner.stop(handle, force=force)
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         guard = self._live.guard
         self._live.fetcher.fetch(wanted, sources, lambda fetched: guard(on_done, fetched))

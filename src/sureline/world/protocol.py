@@ -38,8 +38,9 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-AgentId = str
-"""`NODE/PART`; see `world.address`."""
+from sureline.world.address import AgentId as AgentId
+from sureline.world.address import Node
+
 Action = Callable[[], None]
 
 
@@ -54,7 +55,7 @@ class Message(msgspec.Struct, frozen=True):
 class Unreachable(Message, frozen=True, tag="world.unreachable"):
     """Said by the world itself, never by a peer: nobody answers at this node any more."""
 
-    node: str
+    node: Node
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -107,7 +108,7 @@ class World(Protocol):
         """Ask a job to end; with `force`, at once. Stopping an ended job does nothing."""
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         """Bring a file into this machine's store."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.base import KademliaBase
 from sureline.overlay.kademlia.broadcast import Aggregate, Broadcasts, Handler, Merge
 from sureline.overlay.kademlia.ids import ID_BYTES, is_guest
 from sureline.overlay.kademlia.messages import (
@@ -21,14 +21,14 @@ from sureline.overlay.kademlia.messages import (
     Forget,
     Found,
     Leave,
-    Record,
     Store,
     Stored,
+    ValueRecord,
 )
 from sureline.overlay.kademlia.publishing import Publishing, identifier
 from sureline.overlay.kademlia.search import Search, Searches
 from sureline.overlay.kademlia.settings import KademliaSettings
-from sureline.overlay.kademlia.upkeep import Upkeep
+from sureline.overlay.kademlia.upkeep import TableUpkeep
 from sureline.world.address import at, part_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Unreachable, World
@@ -46,11 +46,11 @@ class Kademlia(Agent):
 
     def __init__(self, me: AgentId, world: World, settings: KademliaSettings = DEFAULT) -> None:
         super().__init__(me, world)
-        self.base = Base(me, world, settings)
+        self.base = KademliaBase(me, world, settings)
         self.searches = Searches(self.base)
         self.publishing = Publishing(self.base, self.searches)
         self.broadcasts = Broadcasts(self.base, self.searches)
-        self.upkeep = Upkeep(self.base, self.searches, self.publishing)
+        self.upkeep = TableUpkeep(self.base, self.searches, self.publishing)
         self._guest = is_guest(me)
         self._left = False
 
@@ -168,7 +168,7 @@ class Kademlia(Agent):
 
     @handles(Find)
     def _on_find(self, sender: AgentId, find: Find) -> None:
-        records: tuple[Record, ...] = ()
+        records: tuple[ValueRecord, ...] = ()
         if find.values:
             records = self.base.storage.records(find.key, self.world.elapsed())
         if records:

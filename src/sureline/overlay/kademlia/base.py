@@ -12,7 +12,7 @@ from sureline.overlay.kademlia.table import RoutingTable
 from sureline.world.protocol import AgentId, World
 
 
-class Base:
+class KademliaBase:
     __slots__ = ("joined", "me", "my_id", "requests", "settings", "storage", "table", "world")
 
     def __init__(self, me: AgentId, world: World, settings: KademliaSettings) -> None:

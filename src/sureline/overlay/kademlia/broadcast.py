@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.base import KademliaBase
 from sureline.overlay.kademlia.ids import EVERYWHERE, ID_BITS, ID_BYTES, Region, id_of
 from sureline.overlay.kademlia.messages import Cast, CastReply, CastTaken
 from sureline.overlay.kademlia.probes import Probes
-from sureline.overlay.kademlia.regions import Part, passed_on, split
+from sureline.overlay.kademlia.regions import RegionPart, passed_on, split
 from sureline.overlay.kademlia.search import Search, Searches
-from sureline.world.address import node_of
+from sureline.world.address import NO_AGENT, Node, node_of
 from sureline.world.protocol import AgentId, Message, Timer
 
 Handler = Callable[[AgentId, bytes], bytes | None]
@@ -60,13 +60,13 @@ class Child:
 
     __slots__ = ("contacts", "duty", "number", "part", "searched", "taken", "to", "tries")
 
-    def __init__(self, duty: Duty, part: Part, predecessor: Child | None = None) -> None:
+    def __init__(self, duty: Duty, part: RegionPart, predecessor: Child | None = None) -> None:
         self.duty = duty
         self.part = part
         self.contacts: list[AgentId] = predecessor.contacts if predecessor else part.contacts[::-1]
         """Who may be tried next, the preferred last."""
         self.tries: int = predecessor.tries if predecessor else 0
-        self.to: AgentId = ""
+        self.to = NO_AGENT
         self.number = 0
         self.taken = False
         self.searched: bool = predecessor.searched if predecessor else False
@@ -109,7 +109,7 @@ class Broadcasts:
         "_topics", "forwards", "retries",
     )  # fmt: skip
 
-    def __init__(self, base: Base, searches: Searches) -> None:
+    def __init__(self, base: KademliaBase, searches: Searches) -> None:
         self._base = base
         self._searches = searches
         self._topics: dict[str, tuple[Handler, Merge]] = {}
@@ -236,7 +236,7 @@ class Broadcasts:
         for part in split(duty.region, contacts, insiders, parts_max):
             self._forward(Child(duty, part))
         for region in doubtful:
-            self._search(Child(duty, Part(region, [], [])))
+            self._search(Child(duty, RegionPart(region, [], [])))
         if cast.patience_s > 0 and (duty.children or duty.searching):
             duty.timer = base.world.after(cast.patience_s, lambda: self._expire(duty))
             self._keep_watch(duty)
@@ -366,7 +366,7 @@ class Broadcasts:
             self._forward(Child(duty, child.part, child))
             self._end_if_done(duty)
 
-    def unreachable(self, node: str) -> None:
+    def unreachable(self, node: Node) -> None:
         """Parts that this node had taken, but not replied to, go to somebody else."""
         for child in [c for c in self._numbers.values() if node_of(c.to) == node]:
             if child.number in child.duty.silent:

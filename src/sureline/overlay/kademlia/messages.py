@@ -20,7 +20,7 @@ Contacts = Annotated[tuple[Contact, ...], msgspec.Meta(max_length=64)]
 RECORDS_MAX = 128
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ValueRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One value under one key, as it travels."""
 
     key: Key
@@ -30,7 +30,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ttl_s: float
 
 
-Records = Annotated[tuple[Record, ...], msgspec.Meta(max_length=RECORDS_MAX)]
+Records = Annotated[tuple[ValueRecord, ...], msgspec.Meta(max_length=RECORDS_MAX)]
 
 
 class Find(Message, frozen=True, tag="kademlia.find"):

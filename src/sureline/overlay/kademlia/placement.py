@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sureline.overlay.kademlia.base import Base
-from sureline.overlay.kademlia.messages import Record, Store, Stored
+from sureline.overlay.kademlia.base import KademliaBase
+from sureline.overlay.kademlia.messages import Store, Stored, ValueRecord
 from sureline.world.protocol import AgentId, Message
 
 
@@ -26,8 +26,8 @@ class Placement:
 
     def __init__(
         self,
-        base: Base,
-        records: tuple[Record, ...],
+        base: KademliaBase,
+        records: tuple[ValueRecord, ...],
         candidates: Sequence[AgentId],
         wanted: int,
         on_done: Callable[[int], None],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.base import KademliaBase
 from sureline.overlay.kademlia.ids import ID_BYTES
 from sureline.overlay.kademlia.messages import Find
 from sureline.world.protocol import AgentId, Message
@@ -20,7 +20,7 @@ class Probes:
 
     __slots__ = ("_base", "_on_silence", "_questions", "_tasks")
 
-    def __init__(self, base: Base, on_silence: Callable[[int, AgentId], None]) -> None:
+    def __init__(self, base: KademliaBase, on_silence: Callable[[int, AgentId], None]) -> None:
         self._base = base
         self._on_silence = on_silence
         self._tasks: dict[int, int] = {}

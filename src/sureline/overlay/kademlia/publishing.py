@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable
 from itertools import islice
 
-from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.base import KademliaBase
 from sureline.overlay.kademlia.ids import id_of, is_guest
-from sureline.overlay.kademlia.messages import RECORDS_MAX, Forget, Record, Store
+from sureline.overlay.kademlia.messages import RECORDS_MAX, Forget, Store, ValueRecord
 from sureline.overlay.kademlia.placement import Placement
 from sureline.overlay.kademlia.search import Search, Searches
 from sureline.world.address import peer_of
@@ -35,7 +35,7 @@ def identifier(key: bytes) -> int:
 class Publishing:
     __slots__ = ("_base", "_published", "_searches")
 
-    def __init__(self, base: Base, searches: Searches) -> None:
+    def __init__(self, base: KademliaBase, searches: Searches) -> None:
         self._base = base
         self._searches = searches
         self._published: dict[tuple[bytes, bytes], float] = {}
@@ -54,7 +54,7 @@ class Publishing:
         if len(self._published) > settings.published_max:
             del self._published[next(iter(self._published))]
         publisher = peer_of(self._base.me)
-        self._place((Record(key, value, publisher, settings.value_ttl_s),), on_done)
+        self._place((ValueRecord(key, value, publisher, settings.value_ttl_s),), on_done)
 
     def forget(self, key: bytes, value: bytes) -> None:
         base = self._base
@@ -72,7 +72,7 @@ class Publishing:
         """How many must answer a search for the nearest few before we believe it."""
         return self._base.settings.replicas + self._base.settings.alpha
 
-    def _place(self, records: tuple[Record, ...], on_done: Callable[[int], None]) -> None:
+    def _place(self, records: tuple[ValueRecord, ...], on_done: Callable[[int], None]) -> None:
         """Store records of one key on the nodes nearest to it, this one among them."""
         base = self._base
         target = identifier(records[0].key)
@@ -117,7 +117,7 @@ class Publishing:
     def _give(self, newcomer: AgentId, keys: list[bytes]) -> None:
         base = self._base
         now = base.world.elapsed()
-        parcel: list[Record] = []
+        parcel: list[ValueRecord] = []
         for key in keys[:KEYS_PER_STEP]:
             if newcomer in base.table.closest(identifier(key), base.settings.replicas):
                 parcel += base.storage.records(key, now)
@@ -132,7 +132,7 @@ class Publishing:
         """Give all we hold to those who are nearest when we are gone."""
         base = self._base
         now = base.world.elapsed()
-        parcels: dict[AgentId, list[Record]] = {}
+        parcels: dict[AgentId, list[ValueRecord]] = {}
         for key in base.storage:
             records = base.storage.records(key, now)
             for heir in base.table.closest(identifier(key), base.settings.replicas):

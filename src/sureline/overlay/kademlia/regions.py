@@ -25,7 +25,7 @@ PASSED_ON_PER_BUCKET = 2
 PASSED_ON_MAX = 48
 
 
-class Part(NamedTuple):
+class RegionPart(NamedTuple):
     """A part of a region, and who is known there: the preferred first, at least one."""
 
     region: Region
@@ -36,13 +36,13 @@ class Part(NamedTuple):
 
 def split(
     region: Region, contacts: Sequence[AgentId], insiders: Sequence[AgentId], parts_max: int
-) -> list[Part]:
+) -> list[RegionPart]:
     """Divide a region into at most `parts_max` parts of about equal size, which together hold
     everybody in it except the insiders. `contacts` are all those known there, without insiders."""
     if not contacts:
         return []
-    parts = [Part(region, list(contacts), list(insiders))]
-    whole: list[Part] = []
+    parts = [RegionPart(region, list(contacts), list(insiders))]
+    whole: list[RegionPart] = []
     while parts and len(parts) + len(whole) < parts_max:
         largest = min(parts, key=lambda part: part.region.length)
         parts.remove(largest)
@@ -54,7 +54,7 @@ def split(
     return parts + whole
 
 
-def _halve(part: Part) -> list[Part] | None:
+def _halve(part: RegionPart) -> list[RegionPart] | None:
     """The halves of a part in which anybody is known; None if it must stay whole."""
     if part.region.length == ID_BITS or (len(part.contacts) == 1 and not part.insiders):
         return None
@@ -62,13 +62,13 @@ def _halve(part: Part) -> list[Part] | None:
     for half in part.region.halves():
         there = [c for c in part.contacts if id_of(c) in half]
         if there:
-            halves.append(Part(half, there, [i for i in part.insiders if id_of(i) in half]))
+            halves.append(RegionPart(half, there, [i for i in part.insiders if id_of(i) in half]))
     if len(halves) == 2 or part.insiders:
         return halves
     return None
 
 
-def passed_on(part: Part) -> tuple[AgentId, ...]:
+def passed_on(part: RegionPart) -> tuple[AgentId, ...]:
     """Of the contacts in a part, those that make its child know what its insiders know."""
     chosen: dict[AgentId, None] = {}
     for insider in part.insiders:

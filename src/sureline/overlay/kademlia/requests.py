@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sureline.overlay.kademlia.settings import KademliaSettings
-from sureline.world.address import node_of
+from sureline.world.address import Node, node_of
 from sureline.world.protocol import AgentId, Message, Timer, World
 
 GRAIN_S = 0.001
@@ -57,7 +57,7 @@ class RoundTrips:
         return min(max(4 * self.slow_s, settings.failed_s_min), settings.failed_s_max)
 
 
-class Request:
+class _Request:
     __slots__ = ("asker", "failed_at", "is_slow", "sent_at", "slow_at", "to")
 
     def __init__(self, to: AgentId, asker: Asker, now: float, trips: RoundTrips) -> None:
@@ -79,7 +79,7 @@ class Requests:
     def __init__(self, world: World, settings: KademliaSettings) -> None:
         self.trips = RoundTrips(settings)
         self._world = world
-        self._pending: dict[int, Request] = {}
+        self._pending: dict[int, _Request] = {}
         # An answer to a question of an earlier life at this address must not fit a new one.
         self._next = world.random.getrandbits(48)
         self._timer: Timer | None = None
@@ -88,7 +88,7 @@ class Requests:
     def open(self, to: AgentId, asker: Asker) -> int:
         """Expect an answer from there; the number is for the question about to be sent."""
         self._next += 1
-        request = Request(to, asker, self._world.elapsed(), self.trips)
+        request = _Request(to, asker, self._world.elapsed(), self.trips)
         self._pending[self._next] = request
         self._wake_by(request.due_at)
         return self._next
@@ -107,7 +107,7 @@ class Requests:
         """The asker no longer cares."""
         self._pending.pop(number, None)
 
-    def unreachable(self, node: str) -> None:
+    def unreachable(self, node: Node) -> None:
         """All questions to this node have failed."""
         for number in [n for n, r in self._pending.items() if node_of(r.to) == node]:
             self._fail(number)

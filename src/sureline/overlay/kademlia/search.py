@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.base import KademliaBase
 from sureline.overlay.kademlia.ids import ID_BYTES
 from sureline.overlay.kademlia.lookup import Lookup
-from sureline.overlay.kademlia.messages import Find, Found, Record
+from sureline.overlay.kademlia.messages import Find, Found, ValueRecord
 from sureline.world.protocol import AgentId, Message
 
 OnEnd = Callable[["Search"], None]
@@ -21,9 +21,9 @@ class Search:
 
     __slots__ = ("_base", "_on_end", "_open", "_question", "holder", "lookup", "over", "records")
 
-    def __init__(self, base: Base, lookup: Lookup, question: Find, on_end: OnEnd) -> None:
+    def __init__(self, base: KademliaBase, lookup: Lookup, question: Find, on_end: OnEnd) -> None:
         self.lookup = lookup
-        self.records: tuple[Record, ...] = ()
+        self.records: tuple[ValueRecord, ...] = ()
         self.holder: AgentId | None = None
         """Who had the records."""
         self.over = False
@@ -97,7 +97,7 @@ class Searches:
 
     __slots__ = ("_base", "_running", "_waiting", "hops", "questions", "started")
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: KademliaBase) -> None:
         self._base = base
         self._running: dict[Search, None] = {}
         self._waiting: deque[tuple[Search, Sequence[AgentId]]] | None = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sureline.overlay.kademlia.messages import Record
+from sureline.overlay.kademlia.messages import ValueRecord
 from sureline.overlay.kademlia.settings import KademliaSettings
 
 
-class Held:
+class _Held:
     """The values under one key: publisher and time of expiry by value."""
 
     __slots__ = ("stored_at", "values")
@@ -27,10 +27,10 @@ class Storage:
 
     def __init__(self, settings: KademliaSettings) -> None:
         self._settings = settings
-        self._held: dict[bytes, Held] = {}
+        self._held: dict[bytes, _Held] = {}
         self._value_bytes = 0
 
-    def keep(self, record: Record, now: float) -> bool:
+    def keep(self, record: ValueRecord, now: float) -> bool:
         """Keep a record, or refuse it. One that is kept already never expires earlier for it."""
         settings = self._settings
         if len(record.value) > settings.value_bytes_max or not record.ttl_s > 0:
@@ -43,7 +43,7 @@ class Storage:
         if held is None:
             if len(self._held) >= settings.keys_max:
                 return False
-            held = self._held[record.key] = Held()
+            held = self._held[record.key] = _Held()
         if record.value not in held.values:
             self._value_bytes += len(record.value)
         expires_at = now + min(record.ttl_s, settings.value_ttl_s)
@@ -54,13 +54,13 @@ class Storage:
         held.stored_at = now
         return record.value in held.values
 
-    def records(self, key: bytes, now: float) -> tuple[Record, ...]:
+    def records(self, key: bytes, now: float) -> tuple[ValueRecord, ...]:
         """What there is under the key and has not expired."""
         held = self._held.get(key)
         if held is None:
             return ()
         return tuple(
-            Record(key, value, publisher, expires_at - now)
+            ValueRecord(key, value, publisher, expires_at - now)
             for value, (publisher, expires_at) in held.values.items()
             if expires_at > now
         )
@@ -73,7 +73,7 @@ class Storage:
             if not held.values:
                 del self._held[key]
 
-    def _drop(self, held: Held, value: bytes) -> None:
+    def _drop(self, held: _Held, value: bytes) -> None:
         del held.values[value]
         self._value_bytes -= len(value)
 

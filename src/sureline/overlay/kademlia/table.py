@@ -58,7 +58,7 @@ class RoutingTable:
             return False
         if not self.admissible(contact):
             return False
-        self._add(distance.bit_length(), sys.intern(contact), now)
+        self._add(distance.bit_length(), AgentId(sys.intern(contact)), now)
         return True
 
     def admissible(self, contact: AgentId) -> bool:
@@ -99,7 +99,7 @@ class RoutingTable:
             and contact not in bucket.contacts
             and contact not in bucket.spares
         ):
-            bucket.spares.append(sys.intern(contact))
+            bucket.spares.append(AgentId(sys.intern(contact)))
 
     def silent(self, contact: AgentId) -> None:
         """The contact did not answer in time. Once makes it a spare: a slow node is better than

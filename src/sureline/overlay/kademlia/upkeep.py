@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sureline.overlay.kademlia.base import Base
+from sureline.overlay.kademlia.base import KademliaBase
 from sureline.overlay.kademlia.ids import ID_BITS, ID_BYTES, id_of, is_guest
 from sureline.overlay.kademlia.messages import Find, Found
 from sureline.overlay.kademlia.publishing import Publishing
@@ -30,10 +30,10 @@ NEWS_MAX = 3
 """Unknown neighbours that one answer makes us ask."""
 
 
-class Upkeep:
+class TableUpkeep:
     __slots__ = ("_base", "_publishing", "_searches", "_seeds", "_timer", "alone")
 
-    def __init__(self, base: Base, searches: Searches, publishing: Publishing) -> None:
+    def __init__(self, base: KademliaBase, searches: Searches, publishing: Publishing) -> None:
         self._base = base
         self._searches = searches
         self._publishing = publishing

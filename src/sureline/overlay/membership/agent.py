@@ -36,7 +36,7 @@ from sureline.overlay.membership.settings import (
     MembershipSettings,
 )
 from sureline.overlay.membership.suspicion import Inquiries
-from sureline.world.address import at, name_of, node_of
+from sureline.world.address import NO_NAME, Node, PeerName, at, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Timer, Unreachable, World
 
@@ -66,7 +66,7 @@ class Membership(Agent):
         self.news = 0
         """The version of the revocation list that this node has; whoever has a newer one sets
         it."""
-        self.on_news: Callable[[int, str], None] = lambda version, node: None
+        self.on_news: Callable[[int, Node], None] = lambda version, node: None
         """Called with a version higher than `news`, and the node that has it, as often as one is
         heard of."""
         self.on_superseded: Callable[[], None] = lambda: None
@@ -99,9 +99,9 @@ class Membership(Agent):
         self._retry_at = 0.0
         self._reported_at = float("-inf")
         self._load = (0.0, 0)
-        self._unanswered = ""
+        self._unanswered = NO_NAME
         """Whom this observer asked and has not heard from."""
-        self._callers: deque[str] = deque(maxlen=CALLERS_MAX)
+        self._callers: deque[PeerName] = deque(maxlen=CALLERS_MAX)
 
     # -- what the rest of the node uses ---------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Membership(Agent):
             else:
                 self._after("report", wait_s, self._report)
 
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[PeerName, Member]:
         """Everybody this node knows, by name, itself included unless it is an observer; those who
         died or left too, for `forget_s`."""
         return self.knowledge.members()
@@ -208,7 +208,7 @@ class Membership(Agent):
         else:
             self._walk_on(self.knowledge.name)
 
-    def _walk_on(self, name: str) -> None:
+    def _walk_on(self, name: PeerName) -> None:
         """Probe the next on the ring whose silence is not yet under inquiry. So that a row of dead
         neighbours does not hide the one behind it, this is not put off to the next beat."""
         for following in self.knowledge.table.after(name):
@@ -251,7 +251,7 @@ class Membership(Agent):
             else:
                 self.inquiries.send_probe_to(record)
 
-    def _back(self, name: str) -> None:
+    def _back(self, name: PeerName) -> None:
         """Somebody who was dead is back. If the network was cut, so are others: look at once, and
         compare tables."""
         now = self.world.elapsed()
@@ -263,7 +263,7 @@ class Membership(Agent):
         if self._unanswered:
             self._rota.dismiss(self._unanswered)
         name = self._rota.next()
-        self._unanswered = name or ""
+        self._unanswered = name or NO_NAME
         if name is not None:
             self.exchange.compare_with(self._agent_of(name))
 
@@ -284,7 +284,7 @@ class Membership(Agent):
             if rumours:
                 self.world.send(self._agent_of(name), Gossip(self.news, rumours))
 
-    def _near(self, most: int) -> list[str]:
+    def _near(self, most: int) -> list[PeerName]:
         """Some of those with whom this node talks anyway."""
         following = next(self.knowledge.table.after(self.knowledge.name), self.knowledge.name)
         names = dict.fromkeys([*self._rota.partners(), following, *self._callers])
@@ -294,10 +294,10 @@ class Membership(Agent):
             there = list(dict.fromkeys([*there, *(name for name in drawn if name is not None)]))
         return self.world.random.sample(there, min(most, len(there)))
 
-    def _agent_of(self, name: str) -> AgentId:
+    def _agent_of(self, name: PeerName) -> AgentId:
         return at(self.knowledge.table.records[name].node, PART)
 
-    def _anybody(self) -> str | None:
+    def _anybody(self) -> PeerName | None:
         ring = self.knowledge.table.ring
         for _ in range(8):
             if self.knowledge.others_present() == 0:
@@ -416,7 +416,7 @@ class Membership(Agent):
         else:
             self._point_out(hint.node)
 
-    def _point_out(self, node: str) -> None:
+    def _point_out(self, node: Node) -> None:
         """An observer accuses nobody: it asks a member to look. If nobody listens there, that
         member notices for itself."""
         name, helper = name_of(node), self._anybody()
@@ -441,7 +441,7 @@ class Membership(Agent):
 
     @handles(Differ)
     def _on_differ(self, sender: AgentId, answer: Differ) -> None:
-        self._unanswered = ""
+        self._unanswered = NO_NAME
         if self.exchange.told_of_difference(sender, answer):
             # Where one thing was missed there may be more.
             soon = self.world.elapsed() + self.settings.probe_s

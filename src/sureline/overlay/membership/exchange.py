@@ -23,7 +23,7 @@ from sureline.overlay.membership.messages import (
     Join,
     JoinPage,
     Load,
-    Record,
+    MemberRecord,
 )
 from sureline.overlay.membership.settings import (
     LOADS_PER_MESSAGE,
@@ -31,7 +31,7 @@ from sureline.overlay.membership.settings import (
     MembershipSettings,
 )
 from sureline.overlay.membership.table import SEGMENTS
-from sureline.world.address import at, name_of, node_of
+from sureline.world.address import NO_AGENT, PeerName, at, name_of, node_of
 from sureline.world.protocol import AgentId, Timer, World
 
 PART = "membership"
@@ -56,7 +56,7 @@ class Exchange:
         self._on_joined = on_joined
         self._contacts: list[AgentId] = []
         self._tries = 0
-        self._asked_of: AgentId = ""
+        self._asked_of = NO_AGENT
         self._after = 0
         self._timer: Timer | None = None
         self._loads_from = 0
@@ -157,7 +157,7 @@ class Exchange:
         except ValueError:
             return  # not from our code; whoever sent it gets no answer
         segments: list[int] = []
-        records: list[Record] = []
+        records: list[MemberRecord] = []
         start = self.world.random.randrange(len(differing)) if differing else 0
         for number in differing[start:] + differing[:start]:
             if len(records) >= RECORDS_PER_PAGE:
@@ -219,10 +219,10 @@ class Exchange:
             self.knowledge.lacking.clear()
             self.world.send(sender, Fetch(names))
 
-    def _amend(self, to: AgentId, records: Sequence[Record]) -> None:
+    def _amend(self, to: AgentId, records: Sequence[MemberRecord]) -> None:
         self.world.send(to, Amend(tuple(records[: 4 * RECORDS_PER_PAGE])))
 
-    def _gone_among(self, records: Sequence[Record]) -> list[Record]:
+    def _gone_among(self, records: Sequence[MemberRecord]) -> list[MemberRecord]:
         """Those of them who, as this node knows, are gone."""
         known = [self.knowledge.table.records.get(name_of(record.node)) for record in records]
         return [
@@ -231,7 +231,7 @@ class Exchange:
             if mine is not None and not mine.present and theirs.order < mine.order
         ]
 
-    def _loads_for(self, name: str) -> tuple[Load, ...]:
+    def _loads_for(self, name: PeerName) -> tuple[Load, ...]:
         """For one who is no member, and hears of loads in no other way, the newest ones too."""
         table = self.knowledge.table
         if name in table.records:

@@ -22,7 +22,7 @@ import msgspec
 
 from sureline.overlay.membership.damping import Damping
 from sureline.overlay.membership.dissemination import LOAD_SENDS_MAX, Spreader, sends_max
-from sureline.overlay.membership.messages import Load, Offer, Record, State
+from sureline.overlay.membership.messages import Load, MemberRecord, Offer, State
 from sureline.overlay.membership.settings import (
     LIFE_AHEAD_S,
     LOADS_PER_MESSAGE,
@@ -33,8 +33,8 @@ from sureline.overlay.membership.settings import (
     RUMOURS_MAX,
     MembershipSettings,
 )
-from sureline.overlay.membership.table import Table
-from sureline.world.address import name_of
+from sureline.overlay.membership.table import MemberTable
+from sureline.world.address import Node, PeerName, name_of
 from sureline.world.protocol import World
 
 CORES_MAX = 1e6
@@ -45,7 +45,7 @@ class Member(msgspec.Struct, frozen=True):
     """A member as others see it. A later life is another process: what ran in the one before is
     gone."""
 
-    node: str
+    node: Node
     life: int
     incarnation: int
     state: State
@@ -56,11 +56,11 @@ class Member(msgspec.Struct, frozen=True):
     """Tasks that wait there."""
 
     @property
-    def name(self) -> str:
+    def name(self) -> PeerName:
         return name_of(self.node)
 
 
-def size_bytes(item: Record | Load | Offer) -> int:
+def size_bytes(item: MemberRecord | Load | Offer) -> int:
     """What it takes in a message."""
     return len(msgspec.msgpack.encode(item))
 
@@ -70,45 +70,45 @@ class Knowledge:
     with the name of a member that was gone and is back, `on_new` with one never heard of."""
 
     def __init__(
-        self, node: str, world: World, offer: Offer | None, settings: MembershipSettings
+        self, node: Node, world: World, offer: Offer | None, settings: MembershipSettings
     ) -> None:
         self.name = name_of(node)
         self.world = world
         self.settings = settings
-        self.table = Table()
-        self.own: Record | None = None
+        self.table = MemberTable()
+        self.own: MemberRecord | None = None
         """What this node says of itself; None for an observer."""
         self.joined = False
-        self.rival: Record | None = None
+        self.rival: MemberRecord | None = None
         """A later life of this node's name at another address, if somebody speaks of one."""
-        self.lacking: dict[str, None] = {}
+        self.lacking: dict[PeerName, None] = {}
         """Whom others mention and this node does not know."""
-        self.hearsay: dict[str, float] = {}
+        self.hearsay: dict[PeerName, float] = {}
         """When to look into each suspicion (again); every suspect is here."""
-        self.rumours: Spreader[Record] = Spreader(size_bytes, RUMOURS_MAX)
+        self.rumours: Spreader[MemberRecord] = Spreader(size_bytes, RUMOURS_MAX)
         self.loads: Spreader[Load] = Spreader(lambda load: 1, settings.members_max)
         self.on_urgent: Callable[[], None] = lambda: None
-        self.on_return: Callable[[str], None] = lambda name: None
-        self.on_new: Callable[[str], None] = lambda name: None
+        self.on_return: Callable[[PeerName], None] = lambda name: None
+        self.on_new: Callable[[PeerName], None] = lambda name: None
         self._damping = Damping(settings.members_max)
-        self._held: dict[str, Member] = {}
+        self._held: dict[PeerName, Member] = {}
         """How those are shown who flap: dead, and as they were then, whatever becomes of them."""
         self._watchers: list[Callable[[Member], None]] = []
-        self._view: dict[str, Member] | None = None
+        self._view: dict[PeerName, Member] | None = None
         if offer is not None:
             self.offer(node, offer)
 
-    def offer(self, node: str, offer: Offer) -> None:
+    def offer(self, node: Node, offer: Offer) -> None:
         """What this node has to give, before it has joined."""
         if size_bytes(offer) > OFFER_BYTES_MAX:
             raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
         assert not self.joined, "an offer is fixed for one life"
-        self.own = Record(node, int(self.world.now() * 1000), 0, "alive", offer)
+        self.own = MemberRecord(node, int(self.world.now() * 1000), 0, "alive", offer)
         self.table.put(self.own, self.world.elapsed())
 
     # -- what others see ------------------------------------------------------------------------
 
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[PeerName, Member]:
         if self._view is None:
             self._view = {name: self._member(name) for name in self.table.records}
         return dict(self._view)
@@ -119,14 +119,14 @@ class Knowledge:
     def others_present(self) -> int:
         return len(self.table.ring) - (self.own is not None and self.own.present)
 
-    def is_present(self, name: str) -> bool:
+    def is_present(self, name: PeerName) -> bool:
         record = self.table.records.get(name)
         return record is not None and record.present and name != self.name
 
-    def _member(self, name: str) -> Member:
+    def _member(self, name: PeerName) -> Member:
         return self._held.get(name) or self._as_said(name, self.table.records[name])
 
-    def _as_said(self, name: str, record: Record) -> Member:
+    def _as_said(self, name: PeerName, record: MemberRecord) -> Member:
         load = self.table.loads.get(name)
         assert record.offer is not None, "a record is kept with its offer only"
         return Member(
@@ -138,7 +138,7 @@ class Knowledge:
             *((load.cores, load.waiting) if load is not None and load.life == record.life else ()),
         )
 
-    def _changed(self, name: str, seen_before: Member | None) -> None:
+    def _changed(self, name: PeerName, seen_before: Member | None) -> None:
         """Tell the watchers, if anything they can see is different."""
         if self._view is None and not self._watchers:
             return
@@ -149,14 +149,14 @@ class Knowledge:
             for watcher in list(self._watchers):
                 watcher(member)
 
-    def _seen(self, name: str) -> Member | None:
+    def _seen(self, name: PeerName) -> Member | None:
         if self._view is None and not self._watchers:
             return None
         return self._member(name) if name in self.table.records else None
 
     # -- what is said about others --------------------------------------------------------------
 
-    def hear(self, records: Sequence[Record], *, fresh: bool) -> None:
+    def hear(self, records: Sequence[MemberRecord], *, fresh: bool) -> None:
         """Statements that somebody passed on; `fresh` unless they come from comparing tables."""
         for record in records:
             name = name_of(record.node)
@@ -165,7 +165,7 @@ class Knowledge:
             elif is_sane(record, self.world.now()):
                 self._hear_of(name, record, fresh)
 
-    def _hear_of(self, name: str, record: Record, fresh: bool) -> None:
+    def _hear_of(self, name: PeerName, record: MemberRecord, fresh: bool) -> None:
         old = self.table.records.get(name)
         if old is not None and record.order <= old.order:
             return
@@ -185,7 +185,9 @@ class Knowledge:
         whole = record if record.offer is offer else record.but(offer=offer)
         self._accept(name, old, whole, hurry=fresh)
 
-    def _accept(self, name: str, old: Record | None, record: Record, *, hurry: bool) -> None:
+    def _accept(
+        self, name: PeerName, old: MemberRecord | None, record: MemberRecord, *, hurry: bool
+    ) -> None:
         now = self.world.elapsed()
         seen_before = self._seen(name)
         new_life = old is None or old.life != record.life
@@ -214,7 +216,9 @@ class Knowledge:
         if hurry:
             self.on_urgent()
 
-    def _came_or_went(self, name: str, old: Record, record: Record, now: float) -> None:
+    def _came_or_went(
+        self, name: PeerName, old: MemberRecord, record: MemberRecord, now: float
+    ) -> None:
         if old.present and (record.state == "dead" or (record.present and old.life < record.life)):
             self._damping.died(name, now)
         if record.present and (not old.present or old.life < record.life):
@@ -234,7 +238,7 @@ class Knowledge:
                 del self._held[name]
                 self._changed(name, seen_before)
 
-    def declare(self, name: str, life: int, incarnation: int, state: State) -> None:
+    def declare(self, name: PeerName, life: int, incarnation: int, state: State) -> None:
         """This node has evidence of its own that a member is suspect or dead."""
         old = self.table.records.get(name)
         if old is None or (old.life, old.incarnation) != (life, incarnation):
@@ -258,7 +262,7 @@ class Knowledge:
 
     # -- what is said about this node -----------------------------------------------------------
 
-    def _hear_of_myself(self, record: Record) -> None:
+    def _hear_of_myself(self, record: MemberRecord) -> None:
         own = self.own
         assert own is not None
         if own.state == "left" or not is_sane(record, self.world.now()):
@@ -279,14 +283,14 @@ class Knowledge:
         if rival is not None and self.own is not None and self.own.present:
             self._begin_after(rival)
 
-    def _begin_after(self, record: Record) -> None:
+    def _begin_after(self, record: MemberRecord) -> None:
         """A life after that one."""
         own = self.own
         assert own is not None
         life = max(own.life, record.life) + 1
-        self._say(Record(own.node, life, 0, "alive", own.offer), new_life=True)
+        self._say(MemberRecord(own.node, life, 0, "alive", own.offer), new_life=True)
 
-    def _say(self, record: Record, *, new_life: bool) -> None:
+    def _say(self, record: MemberRecord, *, new_life: bool) -> None:
         seen_before = self._seen(self.name)
         self.own = record
         self.table.put(record, self.world.elapsed())
@@ -334,7 +338,7 @@ class Knowledge:
 
     # -- what the next message carries ----------------------------------------------------------
 
-    def take_rumours(self, bytes_max: int) -> tuple[Record, ...]:
+    def take_rumours(self, bytes_max: int) -> tuple[MemberRecord, ...]:
         often = sends_max(len(self.table.ring))
         return tuple(self.rumours.take(bytes_max, often))
 
@@ -342,7 +346,7 @@ class Knowledge:
         return tuple(self.loads.take(LOADS_PER_MESSAGE, LOAD_SENDS_MAX))
 
 
-def is_sane(record: Record, now: float) -> bool:
+def is_sane(record: MemberRecord, now: float) -> bool:
     """Whether a record can be kept and answered at all, whoever made it up."""
     return (
         0 <= record.life <= (now + LIFE_AHEAD_S) * 1000

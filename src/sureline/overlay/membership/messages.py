@@ -1,8 +1,8 @@
 """What members say to each other, and what they say about each other.
 
-A `Record` is one statement about one member. Statements about a member are ordered by its life
-(one per start of its process), then by its incarnation (which only the member itself raises, to
-contradict what is said about it), then by state: the same incarnation can only get worse.
+A `MemberRecord` is one statement about one member. Statements about a member are ordered by its
+life (one per start of its process), then by its incarnation (which only the member itself raises,
+to contradict what is said about it), then by state: the same incarnation can only get worse.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from sureline.world.address import Node, PeerName
 from sureline.world.protocol import Message
 
 State = Literal["alive", "suspect", "dead", "left"]
@@ -39,11 +40,11 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
         return float(price) if isinstance(price, float | int) else 0.0
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """One statement about one member. Without an offer it only says something new about a member
     whose offer is known already."""
 
-    node: str
+    node: Node
     life: int
     """When it started, in milliseconds by its own clock, or one more than its life before."""
     incarnation: int
@@ -59,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     def present(self) -> bool:
         return self.state in PRESENT
 
-    def brief(self) -> Record:
+    def brief(self) -> MemberRecord:
         return self.but(offer=None)
 
     def but(
@@ -68,9 +69,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         state: State | None = None,
         incarnation: int | None = None,
         offer: Offer | None,
-    ) -> Record:
+    ) -> MemberRecord:
         """This, with another state, incarnation or offer."""
-        return Record(
+        return MemberRecord(
             self.node,
             self.life,
             self.incarnation if incarnation is None else incarnation,
@@ -82,7 +83,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 class Load(msgspec.Struct, frozen=True, array_like=True):
     """What a member reports of itself. Later reports of a life have greater sequences."""
 
-    name: str
+    name: PeerName
     life: int
     sequence: int
     cores: float
@@ -94,7 +95,7 @@ class Carrier(Message, frozen=True, omit_defaults=True):
     the rest what it passes on."""
 
     news: int = 0
-    rumours: tuple[Record, ...] = ()
+    rumours: tuple[MemberRecord, ...] = ()
     loads: tuple[Load, ...] = ()
 
 
@@ -113,14 +114,14 @@ class Ack(Carrier, frozen=True, tag="membership.ack", kw_only=True):
     """I am. With my own record if what the probe said of me was not so."""
 
     number: int
-    myself: Record | None = None
+    myself: MemberRecord | None = None
 
 
 class ProbeFor(Message, frozen=True, tag="membership.probe_for"):
     """Probe somebody for me; say what came of it with Vouch."""
 
     number: int
-    about: Record
+    about: MemberRecord
 
 
 class Vouch(Message, frozen=True, tag="membership.vouch"):
@@ -128,7 +129,7 @@ class Vouch(Message, frozen=True, tag="membership.vouch"):
 
     number: int
     outcome: Literal["answered", "refused", "silent"]
-    record: Record | None = None
+    record: MemberRecord | None = None
 
 
 class Gossip(Carrier, frozen=True, tag="membership.gossip", omit_defaults=True):
@@ -140,14 +141,14 @@ class Join(Message, frozen=True, tag="membership.join"):
     observer has none. Answered by JoinPage."""
 
     after: int
-    record: Record | None = None
+    record: MemberRecord | None = None
 
 
 class JoinPage(Carrier, frozen=True, tag="membership.join_page", kw_only=True):
     """The members from `after` on, by their places on the ring; the last page has no `next`."""
 
     after: int
-    records: tuple[Record, ...]
+    records: tuple[MemberRecord, ...]
     next: int | None
 
 
@@ -162,19 +163,19 @@ class Differ(Carrier, frozen=True, tag="membership.differ", kw_only=True):
     knows better."""
 
     segments: tuple[int, ...]
-    records: tuple[Record, ...]
+    records: tuple[MemberRecord, ...]
 
 
 class Amend(Message, frozen=True, tag="membership.amend"):
     """What I know better than you."""
 
-    records: tuple[Record, ...]
+    records: tuple[MemberRecord, ...]
 
 
 class Fetch(Message, frozen=True, tag="membership.fetch"):
     """You mentioned members whom I do not know: tell me all about them. Answered by Amend."""
 
-    names: tuple[str, ...]
+    names: tuple[PeerName, ...]
 
 
 MESSAGES = (Probe, Ack, ProbeFor, Vouch, Gossip, Join, JoinPage, Compare, Differ, Amend, Fetch)

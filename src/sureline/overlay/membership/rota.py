@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sureline.world.address import PeerName
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -23,25 +25,25 @@ class Rota:
         random: Random,
         partners_max: int,
         visits_max: int,
-        present: Callable[[str], bool],
-        everybody: Callable[[], Sequence[str]],
+        present: Callable[[PeerName], bool],
+        everybody: Callable[[], Sequence[PeerName]],
     ) -> None:
         self._random = random
         self._partners_max = partners_max
         self._visits_max = visits_max
         self._present = present
         self._everybody = everybody
-        self._partners: list[str] = []
-        self._visits: dict[str, int] = {}
-        self._unvisited: list[str] = []
+        self._partners: list[PeerName] = []
+        self._visits: dict[PeerName, int] = {}
+        self._unvisited: list[PeerName] = []
         self._turn = 0
 
-    def partners(self) -> list[str]:
+    def partners(self) -> list[PeerName]:
         """Those who are partners now."""
         self._fill()
         return list(self._partners)
 
-    def next(self) -> str | None:
+    def next(self) -> PeerName | None:
         """The partner whose turn it is; None if nobody is there."""
         self._fill()
         if not self._partners:
@@ -56,11 +58,11 @@ class Rota:
             del self._partners[self._turn]
         return name
 
-    def welcome(self, name: str) -> None:
+    def welcome(self, name: PeerName) -> None:
         """Somebody new: to be visited in this round already."""
         self._unvisited.append(name)
 
-    def dismiss(self, name: str) -> None:
+    def dismiss(self, name: PeerName) -> None:
         """Not this one, for now."""
         if name in self._partners:
             self._partners.remove(name)
@@ -74,7 +76,7 @@ class Rota:
                 return
             self._partners.append(drawn)
 
-    def _draw(self) -> str | None:
+    def _draw(self) -> PeerName | None:
         """One of those not yet visited in this round; a new round begins when all were."""
         for _ in range(2):
             while self._unvisited:

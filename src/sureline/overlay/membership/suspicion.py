@@ -25,15 +25,15 @@ from collections.abc import Callable
 from typing import Literal
 
 from sureline.overlay.membership.knowledge import Knowledge
-from sureline.overlay.membership.messages import Probe, ProbeFor, Record, Vouch
+from sureline.overlay.membership.messages import MemberRecord, Probe, ProbeFor, Vouch
 from sureline.overlay.membership.settings import (
     ERRANDS_MAX,
     INQUIRIES_MAX,
     RUMOUR_BYTES_PROBE,
     MembershipSettings,
 )
-from sureline.world.address import at, name_of, node_of
-from sureline.world.protocol import Message, Timer, World
+from sureline.world.address import Node, PeerName, at, name_of, node_of
+from sureline.world.protocol import AgentId, Message, Timer, World
 
 PART = "membership"
 INSIST_HELPERS = 2
@@ -89,7 +89,7 @@ class Inquiry:
         "timer",
     )
 
-    def __init__(self, name: str, about: Record, on_ring: bool) -> None:
+    def __init__(self, name: PeerName, about: MemberRecord, on_ring: bool) -> None:
         self.name = name
         self.about = about
         self.on_ring = on_ring
@@ -98,7 +98,7 @@ class Inquiry:
         self.stage: Literal["direct", "helped", "suspect"] = "direct"
         self.refusals = 0
         """How often the world said that nobody listens there."""
-        self.helpers: dict[str, Literal["asked", "refused", "silent"]] = {}
+        self.helpers: dict[Node, Literal["asked", "refused", "silent"]] = {}
         self.suspect_until = 0.0
         self.timer: Timer | None = None
 
@@ -106,7 +106,7 @@ class Inquiry:
 class Errand:
     __slots__ = ("asker", "name", "node", "number", "timer")
 
-    def __init__(self, asker: str, number: int, name: str, node: str) -> None:
+    def __init__(self, asker: AgentId, number: int, name: PeerName, node: Node) -> None:
         self.asker = asker
         self.number = number
         self.name = name
@@ -129,27 +129,27 @@ class Inquiries:
         self.settings = settings
         self.knowledge = knowledge
         self.health = Health(settings.ack_s / LATE)
-        self.on_silence: Callable[[str], None] = lambda name: None
-        self.near: Callable[[int], list[str]] = lambda most: []
+        self.on_silence: Callable[[PeerName], None] = lambda name: None
+        self.near: Callable[[int], list[PeerName]] = lambda most: []
         """Names of some members that this node talks to anyway."""
         self._news = news
         self._number = 0
-        self._open: dict[str, Inquiry] = {}
+        self._open: dict[PeerName, Inquiry] = {}
         self._asked: dict[int, Inquiry] = {}
         self._errands: dict[int, Errand] = {}
 
     # -- this node's own inquiries --------------------------------------------------------------
 
-    def is_open(self, name: str) -> bool:
+    def is_open(self, name: PeerName) -> bool:
         return name in self._open
 
-    def begin(self, name: str, *, on_ring: bool = False) -> None:
+    def begin(self, name: PeerName, *, on_ring: bool = False) -> None:
         """Probe a member that is present, unless it is under inquiry or too many are."""
         inquiry = self._open_for(name, on_ring)
         if inquiry is not None:
             self._try_directly(inquiry)
 
-    def unreachable(self, node: str) -> None:
+    def unreachable(self, node: Node) -> None:
         """The world says that nobody listens at this node."""
         for number, errand in list(self._errands.items()):
             if errand.node == node:
@@ -182,7 +182,7 @@ class Inquiries:
             record = self.knowledge.table.records.get(self._errands[number].name)
             self._end_errand(number, "answered", record)
 
-    def vouched(self, helper: str, vouch: Vouch) -> None:
+    def vouched(self, helper: Node, vouch: Vouch) -> None:
         inquiry = self._asked.get(vouch.number)
         if inquiry is None:
             return
@@ -205,7 +205,7 @@ class Inquiries:
                 errand.timer.cancel()
         self._errands.clear()
 
-    def _open_for(self, name: str, on_ring: bool) -> Inquiry | None:
+    def _open_for(self, name: PeerName, on_ring: bool) -> Inquiry | None:
         if name in self._open or len(self._open) >= INQUIRIES_MAX // self.health.patience:
             return None
         inquiry = Inquiry(name, self.knowledge.table.records[name], on_ring)
@@ -248,7 +248,7 @@ class Inquiries:
         for helper in inquiry.helpers:
             self.world.send(at(helper, PART), ProbeFor(number, inquiry.about.brief()))
 
-    def _choose_helpers(self, name: str, most: int) -> list[str]:
+    def _choose_helpers(self, name: PeerName, most: int) -> list[Node]:
         """Nodes of members that seem well. Those near, to whom there is a connection already."""
         records = self.knowledge.table.records
         well = [
@@ -320,7 +320,7 @@ class Inquiries:
 
     # -- errands for others ---------------------------------------------------------------------
 
-    def run_errand(self, asker: str, request: ProbeFor) -> None:
+    def run_errand(self, asker: AgentId, request: ProbeFor) -> None:
         """Probe somebody for another node, and say what came of it."""
         if len(self._errands) >= ERRANDS_MAX:
             return
@@ -338,7 +338,7 @@ class Inquiries:
         self,
         number: int,
         outcome: Literal["answered", "refused", "silent"],
-        record: Record | None,
+        record: MemberRecord | None,
     ) -> None:
         errand = self._errands.pop(number, None)
         if errand is None:
@@ -346,11 +346,11 @@ class Inquiries:
         if errand.timer is not None:
             errand.timer.cancel()
         said = record.brief() if record is not None else None
-        self._send(errand.asker, Vouch(errand.number, outcome, said))
+        self._send(node_of(errand.asker), Vouch(errand.number, outcome, said))
 
     # -- probes ---------------------------------------------------------------------------------
 
-    def send_probe_to(self, record: Record) -> None:
+    def send_probe_to(self, record: MemberRecord) -> None:
         """A probe that nobody waits for; the answer speaks for itself."""
         self._number += 1
         self._send_probe(record, self._number)
@@ -361,7 +361,7 @@ class Inquiries:
         inquiry.numbers.append(self._number)
         return self._number
 
-    def _send_probe(self, about: Record, number: int) -> None:
+    def _send_probe(self, about: MemberRecord, number: int) -> None:
         own = self.knowledge.own
         probe = Probe(
             news=self._news(),
@@ -375,5 +375,5 @@ class Inquiries:
         )
         self._send(about.node, probe)
 
-    def _send(self, node: str, message: Message) -> None:
-        self.world.send(at(node_of(node), PART), message)
+    def _send(self, node: Node, message: Message) -> None:
+        self.world.send(at(node, PART), message)

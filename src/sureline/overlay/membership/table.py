@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
 
-from sureline.overlay.membership.messages import Load, Record
+from sureline.overlay.membership.messages import Load, MemberRecord
 from sureline.overlay.membership.settings import GONE_MAX
-from sureline.world.address import name_of
+from sureline.world.address import PeerName, name_of
 
 SEGMENTS = 64
 _SEGMENT_SHIFT = 64 - 6
@@ -28,24 +28,24 @@ def _hash(text: str) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def place_of(name: str) -> int:
+def place_of(name: PeerName) -> int:
     """Where a name is on the ring: 64 bits, the same everywhere."""
     return _hash(name)
 
 
-class Table:
+class MemberTable:
     """Records by name. Invariant: the ring holds exactly the names whose record is present, and
     `gone` the others, in the order in which they went."""
 
     def __init__(self) -> None:
-        self.records: dict[str, Record] = {}
-        self.ring: list[tuple[int, str]] = []
-        self.gone: dict[str, float] = {}
-        self.loads: dict[str, Load] = {}
+        self.records: dict[PeerName, MemberRecord] = {}
+        self.ring: list[tuple[int, PeerName]] = []
+        self.gone: dict[PeerName, float] = {}
+        self.loads: dict[PeerName, Load] = {}
         """In the order in which they were heard, the newest last."""
         self._sums = [0] * SEGMENTS
 
-    def put(self, record: Record, now: float) -> None:
+    def put(self, record: MemberRecord, now: float) -> None:
         """Take this as the truth about its member."""
         name = name_of(record.node)
         old = self.records.get(name)
@@ -67,7 +67,7 @@ class Table:
         if len(self.gone) > GONE_MAX:
             self.forget(next(iter(self.gone)))
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: PeerName) -> None:
         """Somebody who is gone was never here."""
         del self.gone[name]
         del self.records[name]
@@ -84,13 +84,13 @@ class Table:
         self.loads[load.name] = load
         return True
 
-    def after(self, name: str) -> Iterator[str]:
+    def after(self, name: PeerName) -> Iterator[PeerName]:
         """The names present, once around the ring, from the one after `name` to `name` itself."""
         start = bisect_right(self.ring, (place_of(name), name))
         for index in range(len(self.ring)):
             yield self.ring[(start + index) % len(self.ring)][1]
 
-    def page(self, after: int, records_max: int) -> tuple[tuple[Record, ...], int | None]:
+    def page(self, after: int, records_max: int) -> tuple[tuple[MemberRecord, ...], int | None]:
         """Some of the present beyond a place, and from where to go on; None after the last."""
         start = bisect_left(self.ring, (after, ""))
         stretch = self.ring[start : start + records_max]
@@ -103,7 +103,7 @@ class Table:
         stretch = self.ring[start : start + loads_max]
         return tuple(self.loads[name] for _, name in stretch if name in self.loads)
 
-    def segment(self, number: int) -> tuple[Record, ...]:
+    def segment(self, number: int) -> tuple[MemberRecord, ...]:
         start = bisect_left(self.ring, (number << _SEGMENT_SHIFT, ""))
         end = bisect_left(self.ring, ((number + 1) << _SEGMENT_SHIFT, ""))
         return tuple(self.records[name] for _, name in self.ring[start:end])
@@ -121,6 +121,6 @@ class Table:
         return [number for number in range(SEGMENTS) if theirs[number] != self._sums[number]]
 
 
-def _stamp(name: str, record: Record) -> int:
+def _stamp(name: PeerName, record: MemberRecord) -> int:
     # Suspicion comes and goes: it is no difference worth an exchange.
     return _hash(f"{name} {record.life} {record.incarnation}")

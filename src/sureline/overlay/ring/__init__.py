@@ -7,9 +7,9 @@
 
 from sureline.overlay.ring.agent import Ring
 from sureline.overlay.ring.captures import Captured
-from sureline.overlay.ring.messages import MESSAGES, Limits, Meta
+from sureline.overlay.ring.messages import MESSAGES, Meta, ValueRange
 from sureline.overlay.ring.places import Feature
 from sureline.overlay.ring.ranges import Query
 from sureline.overlay.ring.settings import RingSettings
 
-__all__ = ["Captured", "Feature", "Limits", "MESSAGES", "Meta", "Query", "Ring", "RingSettings"]
+__all__ = ["Captured", "Feature", "ValueRange", "MESSAGES", "Meta", "Query", "Ring", "RingSettings"]

@@ -11,27 +11,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from sureline.overlay.kademlia.ids import ID_BITS, is_guest
-from sureline.overlay.ring.base import Base
+from sureline.overlay.ring.base import RingBase
 from sureline.overlay.ring.captures import Captured, Captures
-from sureline.overlay.ring.lookup import Lookup, Owners, answer_here
+from sureline.overlay.ring.lookup import OwnerLookup, Owners, answer_here
 from sureline.overlay.ring.messages import (
     Accept,
-    Answer,
     Ask,
-    Bye,
     Greet,
     Greeted,
     Prepare,
     Publish,
-    Said,
+    RingAnswer,
+    RingBye,
+    RingMessage,
     Scan,
     Told,
     Where,
-    Withdraw,
+    WithdrawMeta,
 )
-from sureline.overlay.ring.metas import Metas, Publishing
+from sureline.overlay.ring.metas import MetaPublishing, Metas
 from sureline.overlay.ring.places import SPACE, Feature
-from sureline.overlay.ring.ranges import Found, Query, Ranging, scan
+from sureline.overlay.ring.ranges import MetasFound, Query, Ranging, scan
 from sureline.overlay.ring.settings import RingSettings
 from sureline.world.address import at, part_of
 from sureline.world.agent import Agent, handles
@@ -53,11 +53,11 @@ class Ring(Agent):
         settings: RingSettings = DEFAULT,
     ) -> None:
         super().__init__(me, world)
-        self.base = Base(me, world, settings)
+        self.base = RingBase(me, world, settings)
         self.features = {feature.name: feature for feature in features}
         self.captures = Captures(self.base)
         self.metas = Metas()
-        self.publishing = Publishing(self.base, self.metas, self.features)
+        self.publishing = MetaPublishing(self.base, self.metas, self.features)
         self._seeds: tuple[AgentId, ...] = ()
         self._on_joined: Callable[[int], None] | None = None
         self._link = 0
@@ -80,7 +80,7 @@ class Ring(Agent):
 
     def _seek(self, through: Sequence[AgentId]) -> None:
         """Find one's neighbours, as others see them."""
-        Lookup(self.base, (self.base.table.place + 1) % SPACE, self._settle).start(through)
+        OwnerLookup(self.base, (self.base.table.place + 1) % SPACE, self._settle).start(through)
 
     def _settle(self, owners: Owners) -> None:
         for owner in owners:
@@ -101,7 +101,7 @@ class Ring(Agent):
 
         def gone() -> None:
             for contact in dict.fromkeys([*base.table.after(), *base.table.before()]):
-                self.world.send(contact.agent, Bye(0, base.life))
+                self.world.send(contact.agent, RingBye(0, base.life))
             self.stop()
             on_done()
 
@@ -114,7 +114,7 @@ class Ring(Agent):
 
     def lookup(self, key: int, on_done: Callable[[Owners], None]) -> None:
         """The owner of a key, and those after him."""
-        Lookup(self.base, key, on_done).start()
+        OwnerLookup(self.base, key, on_done).start()
 
     # Molecules.
 
@@ -139,7 +139,7 @@ class Ring(Agent):
         """What this node's resource offers from now on; nothing to take it back."""
         self.publishing.publish(values)
 
-    def find(self, query: Query, on_done: Callable[[Found], None]) -> None:
+    def find(self, query: Query, on_done: Callable[[MetasFound], None]) -> None:
         """Raises ValueError for a feature that is not known."""
         if query.rank not in self.features:
             raise ValueError(f"{query.rank} is no feature of this ring")
@@ -182,7 +182,7 @@ class Ring(Agent):
         if not table.nearer(key, 1) or self._link % ID_BITS == 0:
             self._link = 0  # nearer than the next neighbour: begin again far away
             return
-        Lookup(self.base, key, lambda owners: self._meet(owners[:1])).start()
+        OwnerLookup(self.base, key, lambda owners: self._meet(owners[:1])).start()
 
     def _meet(self, owners: Owners) -> None:
         for owner in owners:
@@ -218,14 +218,14 @@ class Ring(Agent):
         """As every agent; whoever speaks is there, and one that has stopped hears nothing."""
         if self.base.stopped:
             return
-        if isinstance(message, Said) and self._may_be_contact(sender):
+        if isinstance(message, RingMessage) and self._may_be_contact(sender):
             was_lost = sender in self.base.table.lost
             news = self.base.table.heard(sender, message.life)
             if was_lost and news:
                 self._seek([sender])  # we may have been on an island
             if news and self.base.table.is_near(sender):
                 self.publishing.hand_over(sender)
-        if isinstance(message, Answer):
+        if isinstance(message, RingAnswer):
             self.base.requests.answer(message.number, sender, message)
         else:
             super().receive(sender, message)
@@ -241,8 +241,8 @@ class Ring(Agent):
         said = answer_here(self.base, int.from_bytes(asked.key))
         self.world.send(sender, Told(asked.number, self.base.life, said.owners, said.nearer))
 
-    @handles(Bye)
-    def _on_bye(self, sender: AgentId, said: Bye) -> None:
+    @handles(RingBye)
+    def _on_bye(self, sender: AgentId, said: RingBye) -> None:
         if self.base.table.life(sender) == said.life:
             self.base.table.forget(sender)
 
@@ -266,8 +266,8 @@ class Ring(Agent):
         for entry in said.entries:
             self.metas.keep(entry, now, settings.metas_max, settings.meta_ttl_s)
 
-    @handles(Withdraw)
-    def _on_withdraw(self, sender: AgentId, said: Withdraw) -> None:
+    @handles(WithdrawMeta)
+    def _on_withdraw(self, sender: AgentId, said: WithdrawMeta) -> None:
         self.metas.withdraw(said.feature, sender, said.sequence)
 
     @handles(Scan)

@@ -6,28 +6,28 @@ from collections.abc import Callable
 
 from sureline.overlay.kademlia.requests import Requests
 from sureline.overlay.kademlia.settings import KademliaSettings
-from sureline.overlay.ring.messages import Contact
+from sureline.overlay.ring.messages import RingContact
 from sureline.overlay.ring.settings import RingSettings
-from sureline.overlay.ring.table import Table
+from sureline.overlay.ring.table import RingTable
 from sureline.world.protocol import AgentId, Message, World
 
 Answered = Callable[[AgentId, Message], None]
 Failed = Callable[[AgentId], None]
 
 
-class Base:
+class RingBase:
     """`ask` is the one way to put a question: each has an answer or fails, once."""
 
     def __init__(self, me: AgentId, world: World, settings: RingSettings) -> None:
         self.me, self.world, self.settings = me, world, settings
         self.life = world.random.getrandbits(47) + 1
-        self.table = Table(me, settings)
+        self.table = RingTable(me, settings)
         self.requests = Requests(world, KademliaSettings())
         self.stopped = False
 
     @property
-    def mine(self) -> Contact:
-        return Contact(self.me, self.life)
+    def mine(self) -> RingContact:
+        return RingContact(self.me, self.life)
 
     def jittered(self, seconds: float) -> float:
         return seconds * self.world.random.uniform(0.75, 1.25)
@@ -53,7 +53,7 @@ class Base:
 class _Asker:
     __slots__ = ("_answered", "_base", "_failed")
 
-    def __init__(self, base: Base, answered: Answered, failed: Failed) -> None:
+    def __init__(self, base: RingBase, answered: Answered, failed: Failed) -> None:
         self._base, self._answered, self._failed = base, answered, failed
 
     def answered(self, number: int, by: AgentId, answer: Message) -> None:

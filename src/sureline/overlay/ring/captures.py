@@ -12,26 +12,26 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sureline.overlay.ring.base import Base
-from sureline.overlay.ring.lookup import Lookup, Owners
+from sureline.overlay.ring.base import RingBase
+from sureline.overlay.ring.lookup import OwnerLookup, Owners
 from sureline.overlay.ring.messages import (
     Accept,
     Accepted,
     Ballot,
-    Contact,
     Contacts,
+    MoleculeState,
     Prepare,
     Promised,
-    State,
+    RingContact,
     There,
     Where,
 )
 from sureline.overlay.ring.register import EMPTY, Registers
 from sureline.world.protocol import AgentId, Message
 
-Change = Callable[[State], State | str]
+Change = Callable[[MoleculeState], MoleculeState | str]
 """What becomes of a molecule; or why nothing does."""
-Done = Callable[[State | None, str], None]
+Done = Callable[[MoleculeState | None, str], None]
 """The molecule as it is now; or None, and why."""
 UNKNOWN = "unknown"
 HELD = "held"
@@ -53,7 +53,7 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class Captures:
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: RingBase) -> None:
         self._base = base
         self.registers = Registers(base.mine, base.settings)
         self._moving: set[bytes] = set()
@@ -66,10 +66,10 @@ class Captures:
     def store(self, key: bytes, value: bytes, on_done: Callable[[bool], None]) -> None:
         birth = self._draw()
 
-        def change(state: State) -> State | str:
+        def change(state: MoleculeState) -> MoleculeState | str:
             if state.birth == birth:
                 return state
-            return State(birth, value) if state == EMPTY else "there is one already"
+            return MoleculeState(birth, value) if state == EMPTY else "there is one already"
 
         decree = Decree(self, key, change, lambda state, why: on_done(state is not None))
         decree.creates = True
@@ -78,12 +78,12 @@ class Captures:
     def capture(self, key: bytes, on_done: Callable[[Captured | None, str], None]) -> None:
         token, base = self._draw(), self._base
 
-        def change(state: State) -> State | str:
+        def change(state: MoleculeState) -> MoleculeState | str:
             if state == EMPTY or state.gone:
                 return MISSING if state == EMPTY else GONE
-            return State(state.birth, state.value, base.me, token)
+            return MoleculeState(state.birth, state.value, base.me, token)
 
-        def done(state: State | None, why: str) -> None:
+        def done(state: MoleculeState | None, why: str) -> None:
             found = None
             if state is not None:
                 until = decree.asked_at + base.settings.lease_s
@@ -96,7 +96,7 @@ class Captures:
     def renew(self, held: Captured, on_done: Callable[[Captured | None, str], None]) -> None:
         base = self._base
 
-        def done(state: State | None, why: str) -> None:
+        def done(state: MoleculeState | None, why: str) -> None:
             until = decree.asked_at + base.settings.lease_s
             renewed = Captured(held.key, held.value, held.token, until)
             on_done(None if state is None else renewed, why)
@@ -107,12 +107,12 @@ class Captures:
     def consume(self, held: Captured, on_done: Callable[[bool], None]) -> None:
         """It is used up; only its taker can do that."""
 
-        def change(state: State) -> State | str:
+        def change(state: MoleculeState) -> MoleculeState | str:
             if state.gone and state.token == held.token:
                 return state
-            return self._of(held, lambda now: State(now.birth, b"", now.taker, now.token, True))(
-                state
-            )
+            return self._of(
+                held, lambda now: MoleculeState(now.birth, b"", now.taker, now.token, True)
+            )(state)
 
         Decree(
             self, held.key, change, lambda state, _: on_done(state is not None), held.token
@@ -121,17 +121,17 @@ class Captures:
     def put_back(self, held: Captured, value: bytes, on_done: Callable[[bool], None]) -> None:
         """Give it back, perhaps as another: at once, so that no crash comes between."""
 
-        def change(state: State) -> State | str:
+        def change(state: MoleculeState) -> MoleculeState | str:
             if state.token == held.token and not state.taker:
                 return state
-            return self._of(held, lambda now: State(now.birth, value, "", now.token))(state)
+            return self._of(held, lambda now: MoleculeState(now.birth, value, "", now.token))(state)
 
         Decree(
             self, held.key, change, lambda state, _: on_done(state is not None), held.token
         ).start()
 
-    def _of(self, held: Captured, change: Callable[[State], State]) -> Change:
-        def checked(state: State) -> State | str:
+    def _of(self, held: Captured, change: Callable[[MoleculeState], MoleculeState]) -> Change:
+        def checked(state: MoleculeState) -> MoleculeState | str:
             mine = state.taker == self._base.me and state.token == held.token and not state.gone
             return change(state) if mine else "no longer taken by us"
 
@@ -198,7 +198,7 @@ class Captures:
         for key, to in moves:
             self.move(key, to, moved)
 
-    def wanted(self, key: bytes, without: Contact | None = None) -> Contacts:
+    def wanted(self, key: bytes, without: RingContact | None = None) -> Contacts:
         """Who should hold it, as far as is known here."""
         base = self._base
         count = base.settings.replicas + (without is not None)
@@ -206,7 +206,7 @@ class Captures:
         return tuple(contact for contact in found if contact != without)[: base.settings.replicas]
 
     def move(self, key: bytes, to: Contacts, on_done: Callable[[], None]) -> None:
-        def change(state: State) -> State | str:
+        def change(state: MoleculeState) -> MoleculeState | str:
             if state == EMPTY:
                 return MISSING
             # if it is gone, have all of its holders know: us, to begin with
@@ -219,7 +219,7 @@ class Captures:
         self._moving.add(key)
         record = self.registers.records[key]
 
-        def done(state: State | None, why: str) -> None:
+        def done(state: MoleculeState | None, why: str) -> None:
             record.settled = state is not None or why in (GONE, HELD)
             self._moved(key, lambda: None)
 
@@ -252,10 +252,10 @@ class Decree:
         """When the change that was accepted was first asked for."""
         self._configuration = 0
         self._holders: Contacts = ()
-        self._born: State | None = None
+        self._born: MoleculeState | None = None
         self._attempt = 0
         self._round = 0
-        self._by = f"{self._base.me}#{self._base.world.random.getrandbits(64):x}"
+        self._by = AgentId(f"{self._base.me}#{self._base.world.random.getrandbits(64):x}")
         """In ballots: two decrees of one node are two proposers."""
         self._makers: Contacts = ()
         """Who is asked to hold a new molecule: two sets of holders could each make one."""
@@ -266,9 +266,9 @@ class Decree:
         elif self._attempt == 0 and self._key in self._registers.records:
             self._locate(())
         else:
-            Lookup(self._base, int.from_bytes(self._key), self._locate).start()
+            OwnerLookup(self._base, int.from_bytes(self._key), self._locate).start()
 
-    def _end(self, state: State | None, why: str = "") -> None:
+    def _end(self, state: MoleculeState | None, why: str = "") -> None:
         self._attempt = -1
         self._on_done(state, why)
 
@@ -314,7 +314,7 @@ class Decree:
         else:
             self._again(MISSING)
 
-    def _go_to(self, configuration: int, holders: Contacts, born: State | None) -> None:
+    def _go_to(self, configuration: int, holders: Contacts, born: MoleculeState | None) -> None:
         self._configuration, self._holders = configuration, holders
         self._born = born
         self._prepare()
@@ -363,13 +363,15 @@ class Decree:
         else:
             self._accept(ballot, changed, self._accepted)
 
-    def _follow(self, state: State) -> None:
+    def _follow(self, state: MoleculeState) -> None:
         """To where it has moved; the new holders begin with what it is now."""
         self._makers = ()
         born = msgspec.structs.replace(state, moved=())
         self._go_to(self._configuration + 1, state.moved, born)
 
-    def _accept(self, ballot: Ballot, state: State, then: Callable[[State], None]) -> None:
+    def _accept(
+        self, ballot: Ballot, state: MoleculeState, then: Callable[[MoleculeState], None]
+    ) -> None:
         base = self._base
         self.asked_at = base.world.now()
         poll = _Poll(self, len(self._holders), self._attempt)
@@ -393,7 +395,7 @@ class Decree:
                 poll.missed,
             )
 
-    def _accepted(self, state: State) -> None:
+    def _accepted(self, state: MoleculeState) -> None:
         if state.moved:
             self._change = lambda now: now
             self._follow(state)

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sureline.overlay.kademlia.ids import ID_BYTES
-from sureline.overlay.ring.base import Base
-from sureline.overlay.ring.messages import Ask, Contact, Contacts, Told
+from sureline.overlay.ring.base import RingBase
+from sureline.overlay.ring.messages import Ask, Contacts, RingContact, Told
 from sureline.overlay.ring.places import distance, place_of
 from sureline.world.protocol import AgentId, Message
 
 NEARER = 4
 """Contacts named in an answer."""
-Owners = Sequence[Contact]
+Owners = Sequence[RingContact]
 
 
-class Lookup:
+class OwnerLookup:
     """One search; `on_done` hears the owner and those after him, or nothing at all if nobody could
     be asked. Never before `start` has returned."""
 
-    def __init__(self, base: Base, key: int, on_done: Callable[[Owners], None]) -> None:
+    def __init__(self, base: RingBase, key: int, on_done: Callable[[Owners], None]) -> None:
         self._base = base
         self._key = key
         self._on_done = on_done
@@ -73,19 +73,19 @@ class Lookup:
             self._on_done(answer_here(self._base, self._key).owners)
 
 
-class Known(NamedTuple):
+class _KnownOwner(NamedTuple):
     """As in `Told`."""
 
     owners: Contacts
     nearer: Contacts
 
 
-def answer_here(base: Base, key: int) -> Known:
+def answer_here(base: RingBase, key: int) -> _KnownOwner:
     """What this node can say of a key: it is known to its owner and to the one before him."""
     table, count = base.table, base.settings.leaves
     if table.owns(key):
-        return Known((base.mine, *table.after(count - 1)), ())
+        return _KnownOwner((base.mine, *table.after(count - 1)), ())
     nearer = table.nearer(key, NEARER)
     if not nearer:
-        return Known(tuple(table.after(count)), ())
-    return Known((), tuple(nearer))
+        return _KnownOwner(tuple(table.after(count)), ())
+    return _KnownOwner((), tuple(nearer))

@@ -21,49 +21,49 @@ Life = Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 
-class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+class RingContact(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
     agent: Agent
     life: Life
 
 
-Contacts = Annotated[tuple[Contact, ...], msgspec.Meta(max_length=64)]
+Contacts = Annotated[tuple[RingContact, ...], msgspec.Meta(max_length=64)]
 
 
-class Said(Message, frozen=True):
+class RingMessage(Message, frozen=True):
     number: Count
     life: Life
 
 
-class Answer(Said, frozen=True):
+class RingAnswer(RingMessage, frozen=True):
     """Goes to whoever asked the question of that number."""
 
 
 # The ring.
 
 
-class Greet(Said, frozen=True, tag="ring.greet"):
+class Greet(RingMessage, frozen=True, tag="ring.greet"):
     """Who are your neighbours? Answered by Greeted."""
 
 
-class Greeted(Answer, frozen=True, tag="ring.greeted"):
+class Greeted(RingAnswer, frozen=True, tag="ring.greeted"):
     after: Contacts
     before: Contacts
 
 
-class Ask(Said, frozen=True, tag="ring.ask"):
+class Ask(RingMessage, frozen=True, tag="ring.ask"):
     """Whose is this key? Answered by Told."""
 
     key: Key
 
 
-class Told(Answer, frozen=True, tag="ring.told"):
+class Told(RingAnswer, frozen=True, tag="ring.told"):
     """Either its owner and those after him, or contacts nearer to it, nearest first."""
 
     owners: Contacts = ()
     nearer: Contacts = ()
 
 
-class Bye(Said, frozen=True, tag="ring.bye"):
+class RingBye(RingMessage, frozen=True, tag="ring.bye"):
     """I am going."""
 
 
@@ -75,7 +75,7 @@ class Ballot(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True)
     by: Agent
 
 
-class State(msgspec.Struct, frozen=True, array_like=True):
+class MoleculeState(msgspec.Struct, frozen=True, array_like=True):
     """What a molecule is, as its holders have it."""
 
     birth: Count = 0
@@ -89,22 +89,22 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Its holders from now on; these change nothing any more."""
 
 
-class Where(Said, frozen=True, tag="ring.where"):
+class Where(RingMessage, frozen=True, tag="ring.where"):
     """Who holds this molecule? Answered by There."""
 
     key: Key
 
 
-class There(Answer, frozen=True, tag="ring.there"):
+class There(RingAnswer, frozen=True, tag="ring.there"):
     """`holders` is empty if nobody here knows; otherwise who holds it, in which configuration."""
 
     configuration: Count = 0
     holders: Contacts = ()
-    born: State | None = None
+    born: MoleculeState | None = None
     """What the configuration began with: so those that have not heard of it can be told."""
 
 
-class Prepare(Said, frozen=True, tag="ring.prepare"):
+class Prepare(RingMessage, frozen=True, tag="ring.prepare"):
     """Promise to accept nothing under a lower ballot. Answered by Promised, or by There if the
     receiver does not hold the molecule in this configuration. With `born`, a holder that does not
     know it yet begins with that."""
@@ -113,29 +113,29 @@ class Prepare(Said, frozen=True, tag="ring.prepare"):
     configuration: Count
     holders: Contacts
     ballot: Ballot
-    born: State | None = None
+    born: MoleculeState | None = None
 
 
-class Promised(Answer, frozen=True, tag="ring.promised"):
+class Promised(RingAnswer, frozen=True, tag="ring.promised"):
     """What was accepted last; `promised` is higher than the ballot asked for if that is refused."""
 
     promised: Ballot
     ballot: Ballot
-    state: State
+    state: MoleculeState
 
 
-class Accept(Said, frozen=True, tag="ring.accept"):
+class Accept(RingMessage, frozen=True, tag="ring.accept"):
     """Have the molecule be so. Answered by Accepted, or by There."""
 
     key: Key
     configuration: Count
     ballot: Ballot
-    state: State
+    state: MoleculeState
     token: Count = 0
     """Whose capture this is part of; shows the taker, who alone may end his lease early."""
 
 
-class Accepted(Answer, frozen=True, tag="ring.accepted"):
+class Accepted(RingAnswer, frozen=True, tag="ring.accepted"):
     """`held`: refused, since somebody's lease has not run out."""
 
     promised: Ballot
@@ -159,7 +159,7 @@ class Meta(msgspec.Struct, frozen=True):
     features: Features
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class MetaEntry(msgspec.Struct, frozen=True, array_like=True):
     """A meta-molecule at a place."""
 
     feature: Name
@@ -168,23 +168,23 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     ttl_s: float
 
 
-Entries = Annotated[tuple[Entry, ...], msgspec.Meta(max_length=256)]
+Entries = Annotated[tuple[MetaEntry, ...], msgspec.Meta(max_length=256)]
 
 
-class Publish(Said, frozen=True, tag="ring.publish"):
+class Publish(RingMessage, frozen=True, tag="ring.publish"):
     """Keep these. No answer: they are published again and again."""
 
     entries: Entries
 
 
-class Withdraw(Said, frozen=True, tag="ring.withdraw"):
+class WithdrawMeta(RingMessage, frozen=True, tag="ring.withdraw"):
     """The publisher's entry of this feature is no longer true, if it is not newer than this."""
 
     feature: Name
     sequence: Count
 
 
-class Limits(msgspec.Struct, frozen=True, array_like=True):
+class ValueRange(msgspec.Struct, frozen=True, array_like=True):
     """Which values of a feature will do."""
 
     low: float = -math.inf
@@ -199,10 +199,10 @@ class Limits(msgspec.Struct, frozen=True, array_like=True):
         return above and (value < self.high if self.high_open else value <= self.high)
 
 
-Wants = Annotated[dict[Name, Limits], msgspec.Meta(max_length=32)]
+Wants = Annotated[dict[Name, ValueRange], msgspec.Meta(max_length=32)]
 
 
-class Scan(Said, frozen=True, tag="ring.scan"):
+class Scan(RingMessage, frozen=True, tag="ring.scan"):
     """What is there of this feature between these positions, in order? Answered by Scanned."""
 
     feature: Name
@@ -212,7 +212,7 @@ class Scan(Said, frozen=True, tag="ring.scan"):
     descending: bool = False
 
 
-class Scanned(Answer, frozen=True, tag="ring.scanned"):
+class Scanned(RingAnswer, frozen=True, tag="ring.scanned"):
     entries: Entries
     more: bool
     """There are others, beyond the last of these."""
@@ -221,7 +221,7 @@ class Scanned(Answer, frozen=True, tag="ring.scanned"):
 
 
 MESSAGES = (
-    *(Greet, Greeted, Ask, Told, Bye),
+    *(Greet, Greeted, Ask, Told, RingBye),
     *(Where, There, Prepare, Promised, Accept, Accepted),
-    *(Publish, Withdraw, Scan, Scanned),
+    *(Publish, WithdrawMeta, Scan, Scanned),
 )

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from sureline.overlay.kademlia.ids import ID_BYTES
-from sureline.overlay.ring.base import Base
-from sureline.overlay.ring.lookup import Lookup, Owners
-from sureline.overlay.ring.messages import Entry, Meta, Publish, Withdraw
+from sureline.overlay.ring.base import RingBase
+from sureline.overlay.ring.lookup import OwnerLookup, Owners
+from sureline.overlay.ring.messages import Meta, MetaEntry, Publish, WithdrawMeta
 from sureline.overlay.ring.places import Feature
 from sureline.world.protocol import AgentId
 
@@ -31,7 +31,7 @@ class Metas:
     def __len__(self) -> int:
         return len(self._held)
 
-    def keep(self, entry: Entry, now: float, most: int, ttl_s_max: float) -> None:
+    def keep(self, entry: MetaEntry, now: float, most: int, ttl_s_max: float) -> None:
         place = entry.feature, entry.meta.publisher
         old = self._held.get(place)
         if old is None and len(self._held) >= most:
@@ -61,7 +61,7 @@ class Metas:
         for place in [place for place, (_, _, until) in self._held.items() if until <= now]:
             self._drop(place)
 
-    def between(self, feature: str, first: int, last: int, now: float) -> Iterator[Entry]:
+    def between(self, feature: str, first: int, last: int, now: float) -> Iterator[MetaEntry]:
         """In order."""
         order = self._order.get(feature, [])
         for at in range(bisect_left(order, (first, "")), len(order)):
@@ -70,17 +70,17 @@ class Metas:
                 return
             _, meta, until = self._held[feature, publisher]
             if until > now:
-                yield Entry(feature, position.to_bytes(ID_BYTES), meta, until - now)
+                yield MetaEntry(feature, position.to_bytes(ID_BYTES), meta, until - now)
 
-    def everything(self, now: float) -> list[Entry]:
+    def everything(self, now: float) -> list[MetaEntry]:
         every = (1 << 8 * ID_BYTES) - 1
         return [e for feature in self._order for e in self.between(feature, 0, every, now)]
 
 
-class Publishing:
+class MetaPublishing:
     """What this node publishes, and what it passes on."""
 
-    def __init__(self, base: Base, metas: Metas, features: Mapping[str, Feature]) -> None:
+    def __init__(self, base: RingBase, metas: Metas, features: Mapping[str, Feature]) -> None:
         self._base, self._metas, self._features = base, metas, features
         self._mine: dict[str, float] = {}
         self._sequence = 0
@@ -112,15 +112,15 @@ class Publishing:
         meta = Meta(base.me, base.life, self._sequence, dict(self._mine))
         for name, value in self._mine.items():
             position = self._features[name].position(value, base.me)
-            entry = Entry(name, position.to_bytes(ID_BYTES), meta, base.settings.meta_ttl_s)
+            entry = MetaEntry(name, position.to_bytes(ID_BYTES), meta, base.settings.meta_ttl_s)
             self._at_owners(position, partial(self._give, entries=(entry,)))
 
-    def _give(self, to: AgentId, entries: tuple[Entry, ...]) -> None:
+    def _give(self, to: AgentId, entries: tuple[MetaEntry, ...]) -> None:
         self._base.world.send(to, Publish(0, self._base.life, entries))
 
     def _withdraw(self, name: str, value: float) -> None:
         base = self._base
-        old = Withdraw(0, base.life, name, self._sequence - 1)
+        old = WithdrawMeta(0, base.life, name, self._sequence - 1)
         position = self._features[name].position(value, base.me)
         self._at_owners(position, lambda owner: base.world.send(owner, old))
 
@@ -129,7 +129,7 @@ class Publishing:
             for owner in owners[: self._base.settings.replicas]:
                 send(owner.agent)
 
-        Lookup(self._base, position, found).start()
+        OwnerLookup(self._base, position, found).start()
 
     def hand_over(self, to: AgentId) -> None:
         """Give a newcomer, or one who moved up, what he should have."""

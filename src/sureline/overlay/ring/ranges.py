@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from sureline.overlay.kademlia.ids import ID_BYTES
-from sureline.overlay.ring.base import Base
-from sureline.overlay.ring.lookup import Lookup, Owners
-from sureline.overlay.ring.messages import Limits, Meta, Scan, Scanned
+from sureline.overlay.ring.base import RingBase
+from sureline.overlay.ring.lookup import OwnerLookup, Owners
+from sureline.overlay.ring.messages import Meta, Scan, Scanned, ValueRange
 from sureline.overlay.ring.metas import Metas
 from sureline.overlay.ring.places import SPACE, Feature, distance, place_of
 from sureline.world.protocol import AgentId, Message
@@ -27,12 +27,12 @@ class Query(msgspec.Struct, frozen=True):
     feature wanted within its limits."""
 
     rank: str
-    wants: Mapping[str, Limits] = {}
+    wants: Mapping[str, ValueRange] = {}
     highest: bool = False
     most: int = 1 << 30
 
 
-class Found(msgspec.Struct, frozen=True):
+class MetasFound(msgspec.Struct, frozen=True):
     metas: tuple[Meta, ...]
     """Best first."""
     whole: bool
@@ -45,10 +45,10 @@ class Ranging:
     """One query under way."""
 
     def __init__(
-        self, base: Base, feature: Feature, query: Query, on_done: Callable[[Found], None]
+        self, base: RingBase, feature: Feature, query: Query, on_done: Callable[[MetasFound], None]
     ) -> None:
         self._base, self._feature, self._query, self._on_done = base, feature, query, on_done
-        limits = query.wants.get(query.rank, Limits())
+        limits = query.wants.get(query.rank, ValueRange())
         self._first = feature.first(limits.low) if limits.low > -math.inf else 0
         self._last = feature.last(limits.high) if limits.high < math.inf else SPACE - 1
         self._best: dict[AgentId, Meta] = {}
@@ -80,7 +80,7 @@ class Ranging:
             self._questions += lookup.questions
             self._visit([owner.agent for owner in owners], first, last)
 
-        lookup = Lookup(self._base, last if self._query.highest else first, found)
+        lookup = OwnerLookup(self._base, last if self._query.highest else first, found)
         lookup.start()
 
     def _visit(self, candidates: Sequence[AgentId], first: int, last: int) -> None:
@@ -167,7 +167,7 @@ class Ranging:
         ordered = sorted(
             self._best.values(), key=lambda meta: (sign * meta.features[rank], meta.publisher)
         )
-        self._on_done(Found(tuple(ordered[: self._query.most]), self._whole, self._questions))
+        self._on_done(MetasFound(tuple(ordered[: self._query.most]), self._whole, self._questions))
 
 
 def dyadic(first: int, last: int, depth: int) -> list[tuple[int, int]]:
@@ -195,7 +195,7 @@ def dyadic(first: int, last: int, depth: int) -> list[tuple[int, int]]:
     return found
 
 
-def _log_of_nodes(base: Base) -> int:
+def _log_of_nodes(base: RingBase) -> int:
     """About log2 n, from how far apart the neighbours are."""
     after = base.table.after()
     if not after:
@@ -204,7 +204,7 @@ def _log_of_nodes(base: Base) -> int:
     return max(0, math.ceil(math.log2(SPACE / max(1, far) * len(after))))
 
 
-def scan(base: Base, metas: Metas, asked: Scan) -> Scanned:
+def scan(base: RingBase, metas: Metas, asked: Scan) -> Scanned:
     """What this node has of a range: going up what is its own, going down also what it keeps for
     those before it, who may be dead."""
     first, last = int.from_bytes(asked.first), int.from_bytes(asked.last)

@@ -21,21 +21,22 @@ from sureline.overlay.ring.messages import (
     Accept,
     Accepted,
     Ballot,
-    Contact,
     Contacts,
+    MoleculeState,
     Prepare,
     Promised,
-    State,
+    RingContact,
     There,
 )
 from sureline.overlay.ring.settings import RingSettings
+from sureline.world.address import NO_AGENT
 from sureline.world.protocol import AgentId
 
-NO_BALLOT = Ballot(0, "")
-EMPTY = State()
+NO_BALLOT = Ballot(0, NO_AGENT)
+EMPTY = MoleculeState()
 
 
-class Record:
+class HolderRecord:
     """What one holder knows of one molecule."""
 
     __slots__ = (
@@ -51,7 +52,9 @@ class Record:
         "state",
     )
 
-    def __init__(self, configuration: int, holders: Contacts, state: State, now: float) -> None:
+    def __init__(
+        self, configuration: int, holders: Contacts, state: MoleculeState, now: float
+    ) -> None:
         self.configuration = configuration
         self.holders = holders
         self.born = state
@@ -75,10 +78,10 @@ class Record:
 class Registers:
     """All molecules that one node holds."""
 
-    def __init__(self, mine: Contact, settings: RingSettings) -> None:
+    def __init__(self, mine: RingContact, settings: RingSettings) -> None:
         self._mine = mine
         self._settings = settings
-        self.records: dict[bytes, Record] = {}
+        self.records: dict[bytes, HolderRecord] = {}
         self.leaving = False
 
     def there(self, number: int, key: bytes) -> There:
@@ -92,7 +95,7 @@ class Registers:
         if record is None or record.configuration < asked.configuration:
             if asked.born is None or self._mine not in asked.holders or not self._room(asked.key):
                 return There(asked.number, self._mine.life)
-            record = Record(asked.configuration, asked.holders, asked.born, now)
+            record = HolderRecord(asked.configuration, asked.holders, asked.born, now)
             self.records[asked.key] = record
         elif record.configuration > asked.configuration:
             return self.there(asked.number, asked.key)
@@ -114,7 +117,7 @@ class Registers:
         record.changed_at = now
         return Accepted(asked.number, self._mine.life, record.promised)
 
-    def _is_held(self, record: Record, asked: Accept, now: float) -> bool:
+    def _is_held(self, record: HolderRecord, asked: Accept, now: float) -> bool:
         old, new = record.state, asked.state
         if not old.taker or old.gone or asked.token == old.token:
             return False

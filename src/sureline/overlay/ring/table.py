@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from sureline.overlay.ring.messages import Contact
+from sureline.overlay.ring.messages import RingContact
 from sureline.overlay.ring.places import distance, place_of
 from sureline.overlay.ring.settings import RingSettings
 from sureline.world.protocol import AgentId
 
 
-class Table:
+class RingTable:
     def __init__(self, me: AgentId, settings: RingSettings) -> None:
         self.me = me
         self.place = place_of(me)
@@ -74,16 +74,16 @@ class Table:
             if counts[order] > self._settings.links:
                 self.forget(agent)
 
-    def after(self, count: int | None = None) -> list[Contact]:
+    def after(self, count: int | None = None) -> list[RingContact]:
         """The next ones clockwise, nearest first."""
         found = self._clockwise[: self._settings.leaves if count is None else count]
-        return [Contact(agent, self._lives[agent]) for _, agent in found]
+        return [RingContact(agent, self._lives[agent]) for _, agent in found]
 
-    def before(self, count: int | None = None) -> list[Contact]:
+    def before(self, count: int | None = None) -> list[RingContact]:
         """The next ones the other way round, nearest first."""
         count = self._settings.leaves if count is None else count
         found = self._clockwise[-count:][::-1] if count else []
-        return [Contact(agent, self._lives[agent]) for _, agent in found]
+        return [RingContact(agent, self._lives[agent]) for _, agent in found]
 
     def is_near(self, agent: AgentId) -> bool:
         """Whether it is, or would be, a neighbour."""
@@ -93,15 +93,15 @@ class Table:
         far = distance(self.place, place_of(agent))
         return far <= self._clockwise[leaves - 1][0] or far >= self._clockwise[-leaves][0]
 
-    def nearer(self, key: int, count: int) -> list[Contact]:
+    def nearer(self, key: int, count: int) -> list[RingContact]:
         """Those between here and the key, nearest to the key first."""
         end = bisect_left(self._clockwise, (distance(self.place, key), ""))
         found = self._clockwise[max(0, end - count) : end][::-1]
-        return [Contact(agent, self._lives[agent]) for _, agent in found]
+        return [RingContact(agent, self._lives[agent]) for _, agent in found]
 
-    def owners(self, key: int, count: int, mine: Contact) -> list[Contact]:
+    def owners(self, key: int, count: int, mine: RingContact) -> list[RingContact]:
         """The first nodes at or after the key, of those known here and this one."""
-        known = [Contact(agent, self._lives[agent]) for _, agent in self._clockwise]
+        known = [RingContact(agent, self._lives[agent]) for _, agent in self._clockwise]
         known.append(mine)
         return sorted(known, key=lambda c: distance(key, place_of(c.agent)))[:count]
 

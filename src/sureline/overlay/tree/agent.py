@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from sureline.overlay.tree.leaf import Ask, Leaf, Slot
+from sureline.overlay.tree.leaf import HoleSought, Leaf, PromisedTime
 from sureline.overlay.tree.messages import (
     Busy,
     Commit,
@@ -25,20 +25,21 @@ from sureline.overlay.tree.messages import (
     Held,
     Hold,
     Nowhere,
-    Place,
+    PlaceBetween,
     Ref,
-    Release,
     Released,
-    Request,
     Reserved,
+    RollBack,
     Seek,
+    TimeRequest,
     Update,
     Will,
 )
 from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
 from sureline.overlay.tree.summary import EMPTY, unpacked
-from sureline.overlay.tree.upkeep import Upkeep
+from sureline.overlay.tree.upkeep import TreeUpkeep
+from sureline.world.address import NO_AGENT
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Unreachable, World
 
@@ -47,7 +48,7 @@ HEADER_BYTES = 90
 """What a message costs beside its content, as the paper counts."""
 
 
-class Client(Protocol):
+class TimeSeeker(Protocol):
     """Whoever asks the tree for time on behalf of this peer."""
 
     def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None: ...
@@ -95,16 +96,16 @@ class Tree(Agent):
         self.settings = settings
         self.shelf: Shelf = OwnShelf() if shelf is None else shelf
         self.row = row
-        self.client: Client | None = None
-        self.leaf_parent: AgentId = ""
+        self.client: TimeSeeker | None = None
+        self.leaf_parent = NO_AGENT
         """Who hosts the branch above the leaf; nobody while it is alone."""
-        self.branch_parent: AgentId = ""
+        self.branch_parent = NO_AGENT
         """Nobody for the root's."""
         self.kids: tuple[Ref, Ref] | None = None
         """The children of its branch, left and right; None if it has no branch."""
         self.heights = (0, 0)
         self.paces: tuple[Pace, Pace] | None = None
-        self.upkeep: Upkeep | None = None
+        self.upkeep: TreeUpkeep | None = None
         """Keeps the links right; None where somebody else has laid out the tree."""
 
     def placed(
@@ -115,7 +116,7 @@ class Tree(Agent):
 
     def start(self, contacts: Sequence[AgentId]) -> None:
         """Join the tree that these belong to, or begin one if there is nobody else."""
-        self.upkeep = Upkeep(self)
+        self.upkeep = TreeUpkeep(self)
         self.begin()
         if [contact for contact in contacts if contact != self.me]:
             self.upkeep.join(contacts)
@@ -150,12 +151,12 @@ class Tree(Agent):
 
     # What a client asks for.
 
-    def request(self, ask: Ask, *, traced: bool = False) -> None:
+    def request(self, ask: HoleSought, *, traced: bool = False) -> None:
         """Look for time. The client is told Reserved, for all tasks in pieces, or Nowhere; nothing
         if a message is lost."""
         trail = (self.me,) if traced else None
         to = self.leaf_parent or self.me
-        self.world.send(to, Request(ask, self.me, not self.leaf_parent, 0, trail))
+        self.world.send(to, TimeRequest(ask, self.me, not self.leaf_parent, 0, trail))
 
     # Links.
 
@@ -167,8 +168,8 @@ class Tree(Agent):
     def _on_seek(self, sender: AgentId, message: Seek) -> None:
         self._keep_up(sender, message)
 
-    @handles(Place)
-    def _on_place(self, sender: AgentId, message: Place) -> None:
+    @handles(PlaceBetween)
+    def _on_place(self, sender: AgentId, message: PlaceBetween) -> None:
         self._keep_up(sender, message)
 
     @handles(Hold)
@@ -202,8 +203,8 @@ class Tree(Agent):
 
     # Search.
 
-    @handles(Request)
-    def _on_request(self, sender: AgentId, request: Request) -> None:
+    @handles(TimeRequest)
+    def _on_request(self, sender: AgentId, request: TimeRequest) -> None:
         if request.trail is not None and len(request.trail) < 256:
             request = msgspec.structs.replace(request, trail=(*request.trail, self.me))
         if request.leaf:
@@ -216,7 +217,7 @@ class Tree(Agent):
         else:
             self._route(request, self._side_of(sender))
 
-    def _route(self, request: Request, came_from: int) -> None:
+    def _route(self, request: TimeRequest, came_from: int) -> None:
         kids = self.kids
         if kids is None:
             self._nowhere(request)
@@ -232,8 +233,8 @@ class Tree(Agent):
         else:
             self._nowhere(request)
 
-    def _pass_on(self, to: AgentId, request: Request, ask: Ask, leaf: bool) -> None:
-        self.world.send(to, Request(ask, request.owner, leaf, request.hops + 1, request.trail))
+    def _pass_on(self, to: AgentId, request: TimeRequest, ask: HoleSought, leaf: bool) -> None:
+        self.world.send(to, TimeRequest(ask, request.owner, leaf, request.hops + 1, request.trail))
 
     def _side_of(self, sender: AgentId) -> int:
         kids = self.kids
@@ -241,13 +242,13 @@ class Tree(Agent):
             return NOBODY
         return 0 if kids[0].host == sender else 1 if kids[1].host == sender else NOBODY
 
-    def _nowhere(self, request: Request) -> None:
+    def _nowhere(self, request: TimeRequest) -> None:
         ask = request.ask
         self.world.send(request.owner, Nowhere(ask.number, ask.first, len(ask.works), request.hops))
 
     # The leaf.
 
-    def _reserve(self, request: Request) -> None:
+    def _reserve(self, request: TimeRequest) -> None:
         ask = request.ask
         slots = self.leaf.reserve(ask, self.world.now()) if self.leaf is not None else ()
         if slots:
@@ -262,7 +263,7 @@ class Tree(Agent):
 
     @handles(Commit)
     def _on_commit(self, sender: AgentId, commit: Commit) -> None:
-        slots: tuple[Slot, ...] = ()
+        slots: tuple[PromisedTime, ...] = ()
         if self.leaf is not None:
             slots = self.leaf.commit(
                 commit.number, commit.first, commit.startlines_s, self.world.now()
@@ -270,8 +271,8 @@ class Tree(Agent):
             self._changed(leaf=True)
         self.world.send(sender, Committed(commit.number, commit.first, slots))
 
-    @handles(Release)
-    def _on_release(self, sender: AgentId, release: Release) -> None:
+    @handles(RollBack)
+    def _on_release(self, sender: AgentId, release: RollBack) -> None:
         if self.leaf is not None:
             self.leaf.release(release.number, self.world.now())
             self._changed(leaf=True)

@@ -16,16 +16,18 @@ from collections.abc import MutableMapping
 import msgspec
 
 from sureline.overlay.tree.refs import Peer, Ref
+from sureline.world.address import NO_AGENT
+from sureline.world.protocol import AgentId
 
 
 class Links(msgspec.Struct, frozen=True):
     """All that a peer is tied to. '' stands for nobody."""
 
-    left: Peer = ""
-    right: Peer = ""
+    left: Peer = NO_AGENT
+    right: Peer = NO_AGENT
     """Its neighbours in the order of addresses."""
-    leaf_parent: Peer = ""
-    branch_parent: Peer = ""
+    leaf_parent: Peer = NO_AGENT
+    branch_parent: Peer = NO_AGENT
     kids: tuple[Ref, Ref] | None = None
     heights: tuple[int, int] = (0, 0)
 
@@ -35,13 +37,13 @@ class Links(msgspec.Struct, frozen=True):
         return 1 + max(self.heights)
 
 
-View = MutableMapping[str, Links]
+View = MutableMapping[AgentId, Links]
 
 
 class Missing(Exception):  # noqa: N818  # it is asked for, not a failure
     """The change needs this peer, too."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: AgentId) -> None:
         self.host = host
         super().__init__(host)
 
@@ -50,18 +52,18 @@ class Misplaced(Exception):  # noqa: N818  # the change must be looked at again 
     """What the change rests on is no longer so."""
 
 
-def _get(view: View, host: str) -> Links:
+def _get(view: View, host: AgentId) -> Links:
     try:
         return view[host]
     except KeyError:
         raise Missing(host) from None
 
 
-def _set(view: View, host: str, **fields: object) -> None:
+def _set(view: View, host: AgentId, **fields: object) -> None:
     view[host] = msgspec.structs.replace(_get(view, host), **fields)
 
 
-def _set_parent(view: View, child: Ref, parent: str, before: str) -> None:
+def _set_parent(view: View, child: Ref, parent: AgentId, before: AgentId) -> None:
     """Put the child below another parent than `before`."""
     name = "leaf_parent" if child.leaf else "branch_parent"
     if getattr(_get(view, child.host), name) != before:
@@ -69,7 +71,7 @@ def _set_parent(view: View, child: Ref, parent: str, before: str) -> None:
     _set(view, child.host, **{name: parent})
 
 
-def _swap(view: View, parent: str, old: Ref, new: Ref, height: int) -> None:
+def _swap(view: View, parent: AgentId, old: Ref, new: Ref, height: int) -> None:
     """Below the branch of `parent`, put `new`, of this height, where `old` was. At the top there is
     nothing to do."""
     if not parent:
@@ -87,7 +89,7 @@ def _height(view: View, ref: Ref) -> int:
     return 0 if ref.leaf else _get(view, ref.host).height
 
 
-def insert(view: View, new: str, left: str, right: str) -> None:
+def insert(view: View, new: AgentId, left: AgentId, right: AgentId) -> None:
     """A peer comes between two neighbours, one of whom may be nobody."""
     if right:
         _insert_before(view, new, left, right)
@@ -95,7 +97,7 @@ def insert(view: View, new: str, left: str, right: str) -> None:
         _insert_last(view, new, left)
 
 
-def _insert_before(view: View, new: str, left: str, right: str) -> None:
+def _insert_before(view: View, new: AgentId, left: AgentId, right: AgentId) -> None:
     if _get(view, right).left != left:
         raise Misplaced(f"{left} is no longer before {right}")
     above = _get(view, right).leaf_parent
@@ -107,7 +109,7 @@ def _insert_before(view: View, new: str, left: str, right: str) -> None:
         _set(view, left, right=new)
 
 
-def _insert_last(view: View, new: str, left: str) -> None:
+def _insert_last(view: View, new: AgentId, left: AgentId) -> None:
     links = _get(view, left)
     if links.right or links.kids is not None:
         raise Misplaced(f"{left} is no longer the last")
@@ -125,7 +127,7 @@ def _insert_last(view: View, new: str, left: str) -> None:
     view[new] = Links(left=left, leaf_parent=left)
 
 
-def remove(view: View, gone: str) -> None:
+def remove(view: View, gone: AgentId) -> None:
     """A peer goes: the branch above its leaf goes with it, and if that was another's, the other
     takes over the branch of the one that goes."""
     above = _get(view, gone).leaf_parent
@@ -151,7 +153,7 @@ def remove(view: View, gone: str) -> None:
     del view[gone]
 
 
-def _take_over(view: View, heir: str, gone: str) -> None:
+def _take_over(view: View, heir: AgentId, gone: AgentId) -> None:
     links = _get(view, gone)
     if links.kids is None:
         return
@@ -165,7 +167,7 @@ def unbalanced(links: Links) -> bool:
     return links.kids is not None and abs(links.heights[0] - links.heights[1]) > 1
 
 
-def rotate(view: View, host: str) -> None:
+def rotate(view: View, host: AgentId) -> None:
     """Make the branch of `host` balanced, as AVL trees do: its higher child, or that one's inner
     child, takes its place."""
     links = _get(view, host)
@@ -186,7 +188,7 @@ def rotate(view: View, host: str) -> None:
     _lift(view, _get(view, host).kids[heavy].host, host)  # type: ignore[index]  # it has a branch
 
 
-def _lift(view: View, child: str, parent: str) -> None:
+def _lift(view: View, child: AgentId, parent: AgentId) -> None:
     """The branch `child` takes the place of its parent, which becomes its child, and takes the
     inner one of its children in exchange."""
     up, low = _get(view, parent), _get(view, child)

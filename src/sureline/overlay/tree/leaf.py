@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from sureline.overlay.tree.summary import Limits, Summary
+from sureline.overlay.tree.summary import Amounts, Summary
 
 
-class Ask(NamedTuple):
+class HoleSought(NamedTuple):
     """A sequence of tasks, or a piece of one, that looks for a hole."""
 
     number: int
@@ -25,14 +25,14 @@ class Ask(NamedTuple):
     middle_s: float
     """The early tasks end before this moment, the late ones begin after it: between them is room
     for what they wait for."""
-    limits: Limits = Limits()
+    limits: Amounts = Amounts()
 
     @property
     def deadline_s(self) -> float:
         return self.dues_s[-1]
 
 
-class Slot(NamedTuple):
+class PromisedTime(NamedTuple):
     """The time promised to one task."""
 
     latest_start_s: float
@@ -42,13 +42,13 @@ class Slot(NamedTuple):
 class Leaf(Protocol):
     def summary(self, now_s: float) -> Summary: ...
 
-    def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
+    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
         """Take it, for as long as a lease lasts; nothing if it would make anybody late. Asked again
         for what it has, it says the same."""
 
     def commit(
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
-    ) -> tuple[Slot, ...]:
+    ) -> tuple[PromisedTime, ...]:
         """Keep what was reserved until it has run, as early as it now can; nothing if the lease was
         over."""
 

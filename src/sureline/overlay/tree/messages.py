@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from sureline.overlay.tree.changes import Links
-from sureline.overlay.tree.leaf import Ask, Slot
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.refs import Peer, Ref
 from sureline.world.protocol import Message
 
@@ -15,7 +15,7 @@ __all__ = ["Ref"]
 
 CELLS_BYTES_MAX = 1 << 20
 TASKS_MAX = 256
-Slots = Annotated[tuple[Slot, ...], msgspec.Meta(max_length=TASKS_MAX)]
+Slots = Annotated[tuple[PromisedTime, ...], msgspec.Meta(max_length=TASKS_MAX)]
 
 
 # Availability.
@@ -33,10 +33,10 @@ class Update(Message, frozen=True, tag="tree.update", gc=False):
 # Search and reservation.
 
 
-class Request(Message, frozen=True, tag="tree.request"):
+class TimeRequest(Message, frozen=True, tag="tree.request"):
     """Find time for these tasks. Goes down to where a hole is promised, up where none is known."""
 
-    ask: Ask
+    ask: HoleSought
     owner: Peer
     leaf: bool
     """Whether it is for the receiver's leaf; else for its branch."""
@@ -81,7 +81,7 @@ class Committed(Message, frozen=True, tag="tree.committed"):
     slots: Slots
 
 
-class Release(Message, frozen=True, tag="tree.release"):
+class RollBack(Message, frozen=True, tag="tree.release"):
     """Roll back: drop all that was reserved or committed under this number and has not begun."""
 
     number: int
@@ -95,7 +95,7 @@ class Released(Message, frozen=True, tag="tree.released"):
 
 
 class Seek(Message, frozen=True, tag="tree.seek"):
-    """Where does this newcomer belong? First up to the root, then down. Answered by Place."""
+    """Where does this newcomer belong? Up to the root, then down. Answered by PlaceBetween."""
 
     who: Peer
     up: bool
@@ -104,7 +104,7 @@ class Seek(Message, frozen=True, tag="tree.seek"):
     """Whether it is for the receiver's leaf; else for its branch."""
 
 
-class Place(Message, frozen=True, tag="tree.place"):
+class PlaceBetween(Message, frozen=True, tag="tree.place"):
     """You belong between these two, one of whom may be nobody."""
 
     left: Peer
@@ -147,9 +147,9 @@ class Will(Message, frozen=True, tag="tree.will"):
     links: Links
 
 
-LINK_MESSAGES = (Seek, Place, Hold, Held, Busy, Edit, Free, Will)
+LINK_MESSAGES = (Seek, PlaceBetween, Hold, Held, Busy, Edit, Free, Will)
 MESSAGES = (
-    *(Update, Request, Reserved, Nowhere, Commit, Committed, Release, Released),
+    *(Update, TimeRequest, Reserved, Nowhere, Commit, Committed, RollBack, Released),
     *LINK_MESSAGES,
 )
 """All that travels, for the codec."""

@@ -42,7 +42,7 @@ def order_of(agent: AgentId) -> tuple[int, int, int, str]:
     return (address.version, int(address), there.port, there.name)
 
 
-class Shape(NamedTuple):
+class TreeShape(NamedTuple):
     """Of every peer's branch; the last peer has none. A child c is the leaf of peer c if it is
     below the number of peers, else the branch of peer c - peers."""
 
@@ -60,7 +60,7 @@ class Shape(NamedTuple):
         return int(self.depth.max(initial=-1)) + 1
 
 
-def balanced(peers: int) -> Shape:
+def balanced(peers: int) -> TreeShape:
     """Every branch has as many leaves on its left as on its right, or one more."""
     children = np.full((peers, 2), -1, np.int64)
     branch_parent = np.full(peers, ROOT, np.int64)
@@ -83,4 +83,4 @@ def balanced(peers: int) -> Shape:
             next_high.append(last[~leaf])
         low, high = np.concatenate(next_low), np.concatenate(next_high)
         level += 1
-    return Shape(peers, children, branch_parent, leaf_parent, depth)
+    return TreeShape(peers, children, branch_parent, leaf_parent, depth)

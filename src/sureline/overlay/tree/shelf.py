@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from sureline.overlay.tree.leaf import Ask
+from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import Floats, bounds_of, slot_of
 from sureline.overlay.tree.summary import (
     EMPTY,
@@ -27,14 +27,14 @@ NOBODY = -1
 class Piece(NamedTuple):
     """A part of a request, and the child below which a hole for it is promised."""
 
-    ask: Ask
+    ask: HoleSought
     side: int
 
 
 class Shelf(Protocol):
     """Summaries of the children of some branches, by row."""
 
-    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: HoleSought, now_s: float, without: int) -> list[Piece]:
         """Where it goes, whole or in pieces; nothing if no hole is known. `without` is the side
         that has just said that it has none (the pieces of a cut may go there)."""
 
@@ -58,7 +58,7 @@ class OwnShelf:
     def below(self, row: int) -> Summary:
         return merged(*self._sides)
 
-    def fit(self, row: int, ask: Ask, now_s: float, without: int) -> list[Piece]:
+    def fit(self, row: int, ask: HoleSought, now_s: float, without: int) -> list[Piece]:
         slot = max(slot_of(now_s), self._sides[0].slot, self._sides[1].slot)
         a, b = self._sides = [renewed(side, slot) for side in self._sides]
         left, right = (a.keys, a.counts, 0, len(a.keys)), (b.keys, b.counts, 0, len(b.keys))
@@ -66,7 +66,7 @@ class OwnShelf:
 
 
 def fit_in(
-    left: Part, right: Part, bounds: Floats, ask: Ask, now_s: float, without: int
+    left: Part, right: Part, bounds: Floats, ask: HoleSought, now_s: float, without: int
 ) -> list[Piece]:
     """Search in both children's cells, and take what is found."""
     works = ask.works
@@ -82,7 +82,7 @@ def fit_in(
     return [Piece(first, one), Piece(rest, other)]
 
 
-def cut(ask: Ask, count: int, point_s: float) -> tuple[Ask, Ask]:
+def cut(ask: HoleSought, count: int, point_s: float) -> tuple[HoleSought, HoleSought]:
     """Two pieces, in order and complete; the moment between them is the deadline of the first and
     the startline of the second."""
     first = ask._replace(

@@ -42,7 +42,7 @@ LEAST_S = 1.0
 MEBIBYTE = 1 << 20
 
 
-class Limits(NamedTuple):
+class Amounts(NamedTuple):
     """What a machine has beside time, or what a task needs of it, by powers of two."""
 
     memory: int = 0
@@ -50,16 +50,16 @@ class Limits(NamedTuple):
     disk: int = 0
 
 
-def limits_offered(memory_bytes: float, cores: float, disk_bytes: float) -> Limits:
+def limits_offered(memory_bytes: float, cores: float, disk_bytes: float) -> Amounts:
     """Floored: what is certainly there. Sizes count in MiB."""
     sizes = (memory_bytes / MEBIBYTE, cores, disk_bytes / MEBIBYTE)
-    return Limits(*(min(30, int(size).bit_length()) for size in sizes))
+    return Amounts(*(min(30, int(size).bit_length()) for size in sizes))
 
 
-def limits_needed(memory_bytes: float, cores: float, disk_bytes: float) -> Limits:
+def limits_needed(memory_bytes: float, cores: float, disk_bytes: float) -> Amounts:
     """Ceiled: whatever offers these limits has enough."""
     sizes = (memory_bytes / MEBIBYTE, cores, disk_bytes / MEBIBYTE)
-    return Limits(
+    return Amounts(
         *(0 if size <= 0 else (int(-(-size // 1)) - 1).bit_length() + 1 for size in sizes)
     )
 
@@ -289,7 +289,7 @@ def unpacked(slot: int, data: bytes) -> Summary:
     return Summary(slot, keys, counts)
 
 
-def summary_of(slot: int, holes: Floats, power: float, limits: Limits) -> Summary:
+def summary_of(slot: int, holes: Floats, power: float, limits: Amounts) -> Summary:
     """Of one machine's holes, given as rows of (begin, end)."""
     bounds = bounds_of(slot)
     keys = np.empty(len(holes), np.uint32)

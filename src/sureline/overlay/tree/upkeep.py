@@ -28,15 +28,15 @@ from sureline.overlay.tree.changes import (
     rotate,
     unbalanced,
 )
-from sureline.overlay.tree.messages import Busy, Edit, Free, Held, Hold, Place, Seek, Will
+from sureline.overlay.tree.messages import Busy, Edit, Free, Held, Hold, PlaceBetween, Seek, Will
 from sureline.overlay.tree.shape import order_of
-from sureline.world.address import at, part_of
+from sureline.world.address import NO_AGENT, Node, at, part_of
 from sureline.world.protocol import AgentId, Message, Timer
 
 if TYPE_CHECKING:
     from sureline.overlay.tree.agent import Tree
 
-Change = Callable[[dict[str, Links]], None]
+Change = Callable[[dict[AgentId, Links]], None]
 SEEK_HOPS_MAX = 256
 PARTIES_MAX = 64
 DEAD_MAX = 16
@@ -52,19 +52,19 @@ class Coordination:
         self.number = number
         self.change = change
         self.on_done = on_done
-        self.view: dict[str, Links] = {}
-        self.asked: set[str] = set()
-        self.dead: dict[str, Links] = {}
+        self.view: dict[AgentId, Links] = {}
+        self.asked: set[AgentId] = set()
+        self.dead: dict[AgentId, Links] = {}
         """Those to be removed; empty if nobody is."""
-        self.wills: dict[str, Links] = {}
+        self.wills: dict[AgentId, Links] = {}
         """Of other dead peers, as those who take part know them."""
         self.timer: Timer | None = None
 
 
-class Upkeep:
+class TreeUpkeep:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.left = self.right = ""
+        self.left = self.right = NO_AGENT
         self.joined = False
         self.left_for_good = False
         self._settings = tree.settings
@@ -135,14 +135,14 @@ class Upkeep:
         if beyond and (order_of(who) < order_of(beyond)) == before:
             self._world.send(beyond, Seek(who, False, seek.hops + 1, True))
         else:
-            self._world.send(who, Place(left, right))
+            self._world.send(who, PlaceBetween(left, right))
 
-    def on_place(self, place: Place) -> None:
+    def on_place(self, place: PlaceBetween) -> None:
         if self.joined or self._own is not None:
             return
         me = self.tree.me
 
-        def change(view: dict[str, Links]) -> None:
+        def change(view: dict[AgentId, Links]) -> None:
             insert(view, me, place.left, place.right)
 
         def done(well: bool) -> None:
@@ -207,7 +207,7 @@ class Upkeep:
             own.view.clear()
             self._end(True)
 
-    def _ask(self, own: Coordination, host: str) -> None:
+    def _ask(self, own: Coordination, host: AgentId) -> None:
         if not host or host in own.asked or len(own.asked) >= PARTIES_MAX:
             self._end(False)
             return
@@ -224,7 +224,7 @@ class Upkeep:
             own.timer.cancel()
         own.timer = self._world.after(self._settings.answer_s, lambda: self._silent(own, host))
 
-    def _silent(self, own: Coordination, host: str) -> None:
+    def _silent(self, own: Coordination, host: AgentId) -> None:
         if own is self._own:
             self._forget_soon(host)
             self._end(False)
@@ -350,9 +350,10 @@ class Upkeep:
                 del self._wills[other]
         self._wills[sender] = (will.links, self._world.now())
 
-    def unreachable(self, node: str) -> None:
+    def unreachable(self, node: Node) -> None:
         """Nobody answers there: as if it had been silent for long."""
-        self._forget_soon(at(node, part_of(self.tree.me)) if part_of(self.tree.me) else node)
+        part = part_of(self.tree.me)
+        self._forget_soon(at(node, part) if part else AgentId(node))
         self._look_around()
 
     def _forget_soon(self, host: AgentId) -> None:
@@ -379,7 +380,7 @@ class Upkeep:
         if gone:
             self._remove({host: self._wills[host][0] for host in gone}, self._removed)
 
-    def _remove(self, gone: dict[str, Links], on_done: Callable[[bool], None]) -> None:
+    def _remove(self, gone: dict[AgentId, Links], on_done: Callable[[bool], None]) -> None:
         number = self._world.random.getrandbits(48)
         own = Coordination(number, lambda view: _remove_all(view, gone), on_done)
         own.dead = gone
@@ -394,7 +395,7 @@ class Upkeep:
     def receive(self, sender: AgentId, message: Message) -> None:
         if isinstance(message, Seek):
             self.on_seek(message)
-        elif isinstance(message, Place):
+        elif isinstance(message, PlaceBetween):
             self.on_place(message)
         elif isinstance(message, Hold):
             self.on_hold(sender, message)
@@ -410,6 +411,6 @@ class Upkeep:
             self.on_will(sender, message)
 
 
-def _remove_all(view: dict[str, Links], dead: dict[str, Links]) -> None:
+def _remove_all(view: dict[AgentId, Links], dead: dict[AgentId, Links]) -> None:
     for host in list(dead):
         remove(view, host)

@@ -40,7 +40,7 @@ CHUNK_S = 180.0
 """The longest that a chunk may take, over the slowest link."""
 
 
-class Offer(NamedTuple):
+class FileOffer(NamedTuple):
     """What a node says that it has. Two nodes whose `key` differs do not mean the same file."""
 
     size: int
@@ -64,9 +64,9 @@ class Buffers:
         self._free: deque[bytearray] = deque()
         self._room = asyncio.Semaphore(count)
 
-    async def take(self) -> Held:
+    async def take(self) -> _Held:
         await self._room.acquire()
-        return Held(self, self._free.pop() if self._free else bytearray(CHUNK_BYTES_MAX))
+        return _Held(self, self._free.pop() if self._free else bytearray(CHUNK_BYTES_MAX))
 
     def give_back(self, buffer: bytearray | None) -> None:
         if buffer is not None:
@@ -74,7 +74,7 @@ class Buffers:
         self._room.release()
 
 
-class Held:
+class _Held:
     """A buffer in use. Left by an exception, it is not used again: somebody may still write to
     it."""
 
@@ -94,7 +94,7 @@ class Held:
         self._pool.give_back(self.buffer if kind is None else None)
 
 
-class Asker:
+class FileAsker:
     """All methods raise one of NO_ANSWER, BadAnswerError or RefusedError."""
 
     def __init__(self, bulk: Bulk, me: Node) -> None:
@@ -108,7 +108,7 @@ class Asker:
         header, body = await asyncio.wait_for(asked, limit_s)
         return decode_answer(header), body
 
-    async def describe(self, node: Node, digest: str, *, inline: bool = False) -> Offer:
+    async def describe(self, node: Node, digest: str, *, inline: bool = False) -> FileOffer:
         found, body = await self._ask(node, Describe(digest, inline, self._me), ASK_S)
         if not isinstance(found, Description):
             raise BadAnswerError("no description")
@@ -116,7 +116,7 @@ class Asker:
         if count == 1:
             every: Flags = np.ones(1, dtype=np.bool_)
             content = bytes(body) if inline else None
-            return Offer(found.size, b"", True, every, ~every, found.others, content)
+            return FileOffer(found.size, b"", True, every, ~every, found.others, content)
         width = (count + 7) // 8
         if len(body) != (width if found.complete else 2 * width):
             raise BadAnswerError("maps of another number of chunks")
@@ -124,7 +124,9 @@ class Asker:
         has = np.ones(count, dtype=np.bool_)
         if not found.complete:
             has = from_bits(bytes(body[:width]), count)
-        return Offer(found.size, found.list_digest, found.complete, has, handed, found.others, None)
+        return FileOffer(
+            found.size, found.list_digest, found.complete, has, handed, found.others, None
+        )
 
     async def chunk_list(self, node: Node, digest: str, size: int, list_digest: bytes) -> bytes:
         wanted = chunk_count(size) * DIGEST_BYTES

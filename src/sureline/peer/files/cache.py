@@ -24,7 +24,7 @@ import msgspec
 
 from sureline.peer import tree
 from sureline.peer.content import copy_file, write_all
-from sureline.peer.files.claims import Claim, Claims, Pin
+from sureline.peer.files.claims import Claims, FileClaim, Pin
 from sureline.peer.files.partial import Leftover, leftovers
 from sureline.peer.files.sharing import Sharing
 from sureline.peer.files.uses import UseLog
@@ -48,14 +48,14 @@ class CacheFullError(SurelineError):
     """There is no room, and nothing that may be evicted; the message says why."""
 
 
-class Held(NamedTuple):
+class CachedFile(NamedTuple):
     """One stored file. `claims` says why it may not be evicted."""
 
     digest: str
     executable: bool
     size: int
     used_at: float
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[FileClaim, ...] = ()
 
 
 class FileCache:
@@ -173,7 +173,7 @@ class FileCache:
         size = sum(entry.size for entry in entries)
         return msgspec.structs.replace(record, size=size, ctime_ns=newest)
 
-    def missing_parts(self, entries: list[tree.Entry]) -> list[tree.Entry]:
+    def missing_parts(self, entries: list[tree.TreeEntry]) -> list[tree.TreeEntry]:
         """Of a directory's files, those that are not here; each content once."""
         wanted = {entry.what: entry for entry in entries if entry.kind in ("file", "program")}
         return [entry for entry in wanted.values() if self.path(entry.what) is None]
@@ -185,11 +185,11 @@ class FileCache:
             return []  # somebody claims as a directory what is none
         return [e.what for e in entries or () if e.kind in ("file", "program")]
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[CachedFile]:
         """All that is here, most recently used first."""
         found = self._scan()
         with self._locked():
-            claims: dict[str, list[Claim]] = {}
+            claims: dict[str, list[FileClaim]] = {}
             for claim in self._claims.all():
                 for digest in (
                     (claim.digest, *self._parts_of(claim.digest))
@@ -200,7 +200,7 @@ class FileCache:
         found.sort(key=lambda one: (-one.used_at, one.digest))
         return [one._replace(claims=tuple(claims.get(one.digest, ()))) for one in found]
 
-    def _scan(self) -> list[Held]:
+    def _scan(self) -> list[CachedFile]:
         """Look at every stored file; also counts what is used."""
         found: list[tuple[str, bool, os.stat_result]] = []
         blobs = f"{self.root}/blobs"
@@ -216,7 +216,7 @@ class FileCache:
         self._used_bytes += sum(left.size for left in leftovers(self.incoming))
         self._scanned_at = time.monotonic()
         return [
-            Held(digest, executable, status.st_size, used.get(digest, status.st_ctime))
+            CachedFile(digest, executable, status.st_size, used.get(digest, status.st_ctime))
             for digest, executable, status in found
         ]
 
@@ -343,8 +343,8 @@ class FileCache:
             if self._used_bytes > limit:
                 raise CacheFullError(self._why_full(size))
 
-    def _evict(self, found: list[Held], left: list[Leftover], wanted_bytes: int) -> None:
-        order: list[Held | Leftover] = [*found, *left]
+    def _evict(self, found: list[CachedFile], left: list[Leftover], wanted_bytes: int) -> None:
+        order: list[CachedFile | Leftover] = [*found, *left]
         order.sort(key=lambda one: (one.used_at, one.digest))
         for start in range(0, len(order), _EVICTED_PER_LOCK):
             if self._used_bytes <= wanted_bytes:
@@ -359,7 +359,7 @@ class FileCache:
                     elif one.digest not in protected:
                         self._remove(one)
 
-    def _remove(self, one: Held) -> None:
+    def _remove(self, one: CachedFile) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.store.blob_path(one.digest, one.executable))
             self.store.forget_note(one.digest, one.executable)
@@ -400,7 +400,7 @@ class FileCache:
         for executable in (False, True):
             blob = self.store.blob_path(digest, executable)
             with contextlib.suppress(FileNotFoundError):
-                self._remove(Held(digest, executable, os.stat(blob).st_size, 0.0))
+                self._remove(CachedFile(digest, executable, os.stat(blob).st_size, 0.0))
 
     def list_path(self, digest: str) -> str:
         """Where the list of a stored file's chunks is kept."""

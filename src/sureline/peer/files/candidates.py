@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from sureline.peer.files.asking import Asker, Offer
+from sureline.peer.files.asking import FileAsker, FileOffer
 from sureline.peer.files.finding import FetchError
 from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, RefusedError
 from sureline.world.address import Node, name_of
@@ -36,7 +36,7 @@ _TOLD_MAX = 5
 
 class _Candidate:
     def __init__(self) -> None:
-        self.offer: Offer | None = None
+        self.offer: FileOffer | None = None
         self.ask_at = 0.0
         self.asking = False
         self.silences = 0
@@ -57,12 +57,12 @@ class Candidates:
 
     def __init__(
         self,
-        asker: Asker,
+        asker: FileAsker,
         locate: Callable[[str], Awaitable[Sequence[Node]]],
         digest: str,
         size: int | None,
         me: Node,
-        on_offer: Callable[[Node, Offer | None], None],
+        on_offer: Callable[[Node, FileOffer | None], None],
     ) -> None:
         self._asker = asker
         self._locate = locate
@@ -90,7 +90,7 @@ class Candidates:
                 self._nodes[node] = _Candidate()
         self._wake.set()
 
-    def take(self, node: Node, offer: Offer) -> None:
+    def take(self, node: Node, offer: FileOffer) -> None:
         """What a node has said."""
         self.add([node])
         candidate = self._nodes.get(node)
@@ -115,7 +115,7 @@ class Candidates:
                 candidate.ask_at = 0.0
         self._wake.set()
 
-    def offer(self, node: Node) -> Offer:
+    def offer(self, node: Node) -> FileOffer:
         offer = self._nodes[node].offer
         assert offer is not None
         return offer
@@ -179,7 +179,7 @@ class Candidates:
             self._dismiss(candidate, why, candidate.offer)
         return givers
 
-    def _dismiss(self, candidate: _Candidate, why: str, offer: Offer) -> None:
+    def _dismiss(self, candidate: _Candidate, why: str, offer: FileOffer) -> None:
         candidate.offer = None
         candidate.returns += 1
         candidate.ask_at = self._loop.time() + 4 * REFRESH_S

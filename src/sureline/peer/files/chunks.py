@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 """One flag for each chunk."""
 
 
-class DamagedError(Exception):
+class DamagedChunkError(Exception):
     """A stored file is not what its name says."""
 
 
@@ -86,7 +86,7 @@ def agreeing(one: bytes, other: bytes) -> Flags:
 def list_chunks(path: str, digest: str) -> bytes:
     """The digests of all chunks of a stored file, joined.
 
-    Raises DamagedError if the file is not what its digest says, FileNotFoundError.
+    Raises DamagedChunkError if the file is not what its digest says, FileNotFoundError.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -98,11 +98,11 @@ def list_chunks(path: str, digest: str) -> bytes:
             start, length = chunk_span(size, index)
             view = buffer[:length]
             if os.preadv(fd, [view], start) != length:
-                raise DamagedError(f"{path} became shorter while it was read")
+                raise DamagedChunkError(f"{path} became shorter while it was read")
             digests.append(blake3(view).digest())
             whole.update(view)
     finally:
         os.close(fd)
     if whole.hexdigest() != digest:
-        raise DamagedError(f"{path} is damaged")
+        raise DamagedChunkError(f"{path} is damaged")
     return b"".join(digests)

@@ -34,7 +34,7 @@ _RUN_FROM = 66
 """Where in a mark's name the dot before the run stands."""
 
 
-class Claim(NamedTuple):
+class FileClaim(NamedTuple):
     """`run` is '' for a pin."""
 
     digest: str
@@ -136,7 +136,7 @@ class Claims:
 
     # -- looking ----------------------------------------------------------------------------
 
-    def all(self) -> list[Claim]:
+    def all(self) -> list[FileClaim]:
         """All claims that hold, of all processes, with their reasons."""
         found = []
         for claim, path in self._names():
@@ -145,10 +145,10 @@ class Claims:
                 found.append(claim._replace(why=why))
         return found
 
-    def protected(self) -> dict[str, Claim]:
+    def protected(self) -> dict[str, FileClaim]:
         """What no eviction may take, parts of directories included. Without reasons: there may be
         many, and others wait for the lock."""
-        found: dict[str, Claim] = {}
+        found: dict[str, FileClaim] = {}
         for claim, _ in self._names():
             found.setdefault(claim.digest, claim)
             if claim.directory:
@@ -156,12 +156,12 @@ class Claims:
                     found.setdefault(part, claim)
         return found
 
-    def _names(self) -> list[tuple[Claim, str]]:
+    def _names(self) -> list[tuple[FileClaim, str]]:
         """All claims that hold, and where each lies; those of dead processes are removed."""
         found = []
         for name in sorted(filter(_MARK.fullmatch, os.listdir(self._only))):
             digest, kind, run = name.split(".", 2)
-            claim = Claim(digest, kind == "d", unquote(run), "")
+            claim = FileClaim(digest, kind == "d", unquote(run), "")
             found.append((claim, f"{self._only}/{name}"))
         alive: dict[str, bool] = {self._token: True}
         for name in sorted(filter(_PIN.fullmatch, os.listdir(self._pins))):
@@ -169,7 +169,7 @@ class Claims:
             if token not in alive:
                 alive[token] = self._lives(token)
             if alive[token]:
-                found.append((Claim(digest, kind == "d", "", ""), f"{self._pins}/{name}"))
+                found.append((FileClaim(digest, kind == "d", "", ""), f"{self._pins}/{name}"))
         for token, lives in alive.items():
             if not lives:
                 self._forget(token)

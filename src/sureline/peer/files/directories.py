@@ -14,9 +14,9 @@ from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.finding import FetchError
 from sureline.peer.files.wire import unique
 from sureline.peer.store import StoreError
-from sureline.peer.tree import Entry
+from sureline.peer.tree import TreeEntry
 from sureline.workflow.files import FileRecord
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
 
 UNKNOWN_SIZE = -1
 """The size of a file of which only the digest is known."""
@@ -32,14 +32,14 @@ class Content(Protocol):
     ) -> Awaitable[Node]: ...
 
 
-class Kit(NamedTuple):
+class DirectoryKit(NamedTuple):
     cache: FileCache
     content: Content
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
     locate: Callable[[str], Awaitable[list[Node]]]
 
 
-async def fetch(kit: Kit, record: FileRecord, sources: Sequence[Node]) -> Node:
+async def fetch(kit: DirectoryKit, record: FileRecord, sources: Sequence[Node]) -> Node:
     """Bring all of a directory into the cache; the node that gave most files. Raises FetchError."""
     given: dict[Node, int] = {}
     if kit.cache.path(record.digest) is None:
@@ -47,18 +47,18 @@ async def fetch(kit: Kit, record: FileRecord, sources: Sequence[Node]) -> Node:
         given[source] = 1
     try:
         entries = await kit.in_thread(lambda: kit.cache.store.entries(record))
-        missing: list[Entry] = await kit.in_thread(lambda: kit.cache.missing_parts(entries))
+        missing: list[TreeEntry] = await kit.in_thread(lambda: kit.cache.missing_parts(entries))
         await kit.in_thread(lambda: kit.cache.make_room(sum(entry.size for entry in missing)))
     except (StoreError, CacheFullError) as error:
         raise FetchError(str(error)) from None
     if missing:
         likely = unique([*given, *sources, *await kit.locate(record.digest)])
         await _fetch_all(kit, missing, likely, given)
-    return max(given, key=given.__getitem__, default="")
+    return max(given, key=given.__getitem__, default=NO_NODE)
 
 
 async def _fetch_all(
-    kit: Kit, missing: list[Entry], likely: Sequence[Node], given: dict[Node, int]
+    kit: DirectoryKit, missing: list[TreeEntry], likely: Sequence[Node], given: dict[Node, int]
 ) -> None:
     """A bounded number of workers share the list; the first failure ends all of them."""
     waiting = iter(missing)

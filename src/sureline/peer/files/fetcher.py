@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import Blob, FileMissing, FileReady
-from sureline.world.address import node_of
+from sureline.world.address import Node
 from sureline.world.live import Fetcher
-from sureline.world.protocol import AgentId, Fetched, Wanted
+from sureline.world.protocol import Fetched, Wanted
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class BlobFetcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         """`on_done` gets FileReady or FileMissing, and is never called before this returns."""
         if isinstance(wanted, Blob):
@@ -43,11 +43,11 @@ class BlobFetcher:
             raise AssertionError(f"nobody fetches {wanted}")
 
     async def _fetch(
-        self, wanted: Blob, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Blob, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         answer: Fetched
         try:
-            found = await self._service.fetch(wanted.file, [node_of(one) for one in sources])
+            found = await self._service.fetch(wanted.file, list(sources))
             answer = FileReady(found.file, found.source)
         except (FetchError, OSError) as error:
             answer = FileMissing(wanted.file.path, str(error))

@@ -41,7 +41,7 @@ class FetchError(SurelineError):
     """A file that could not be fetched; the message says why, in one sentence."""
 
 
-class Places(Protocol):
+class ContentPlaces(Protocol):
     """The hash table, as far as it tells where contents are."""
 
     def announce(self, digest: str) -> None: ...
@@ -50,7 +50,7 @@ class Places(Protocol):
         """Calls back once, with the nodes that have announced it."""
 
 
-class Nowhere:
+class NoPlaces:
     """For a node that is on no grid."""
 
     def announce(self, digest: str) -> None: ...
@@ -59,7 +59,7 @@ class Nowhere:
         on_done(())
 
 
-NOWHERE = Nowhere()
+NOWHERE = NoPlaces()
 
 
 class Hunt:
@@ -115,7 +115,7 @@ Move = Callable[[Hunt, OnLanded], None]
 class Finder:
     """Of one node. `after` runs an action so many seconds later."""
 
-    def __init__(self, me: Node, places: Places, after: After) -> None:
+    def __init__(self, me: Node, places: ContentPlaces, after: After) -> None:
         self.me = me
         self._places = places
         self._after = after
@@ -193,7 +193,9 @@ class Stock(Protocol):
 class Announcer:
     """Tells the hash table what is here, from the first `turn` on, a little each FRESH_S."""
 
-    def __init__(self, places: Places, stock: Stock, is_coming: Callable[[str], bool]) -> None:
+    def __init__(
+        self, places: ContentPlaces, stock: Stock, is_coming: Callable[[str], bool]
+    ) -> None:
         self._places = places
         self._stock = stock
         self._is_coming = is_coming

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sureline.peer.files.chunks import Flags
+from sureline.world.address import Node
 
 COPIES_MAX = 2
 FAILURES_ROW_MAX = 3
@@ -46,8 +47,8 @@ SPREAD_SHARE = 0.4
 """Before all chunks are out, so much of those that are may be here: see above."""
 
 
-class Request(NamedTuple):
-    source: str
+class ChunkRequest(NamedTuple):
+    source: Node
     chunk: int
 
 
@@ -100,15 +101,15 @@ class Schedule:
     def __init__(self, kept: Flags, seed: int, *, window: int = 3, total: int = 12) -> None:
         self.count = len(kept)
         self.kept = kept.copy()
-        self.dropped: dict[str, str] = {}
+        self.dropped: dict[Node, str] = {}
         """The sources that will not be asked again, and why."""
         self._own_order = np.random.default_rng(seed).permutation(self.count)
         self._alone = True
         self._window = window
         self._total = total
-        self._sources: dict[str, _Source] = {}
-        self._handed: dict[str, Flags] = {}
-        self._askers: dict[int, dict[str, None]] = {}
+        self._sources: dict[Node, _Source] = {}
+        self._handed: dict[Node, Flags] = {}
+        self._askers: dict[int, dict[Node, None]] = {}
         """Of whom each chunk has been asked and not answered yet."""
         self._arrived: dict[int, None] = {}
         """Chunks that are being verified."""
@@ -143,7 +144,7 @@ class Schedule:
         wanted = ~self.kept
         return not any(bool((source.has & wanted).any()) for source in self._sources.values())
 
-    def sources(self) -> list[str]:
+    def sources(self) -> list[Node]:
         return list(self._sources)
 
     def due(self, now: float) -> float | None:
@@ -161,7 +162,7 @@ class Schedule:
     # -- sources ----------------------------------------------------------------------------
 
     def offer(
-        self, name: str, has: Flags, handed: Flags | None = None, *, others: bool = False
+        self, name: Node, has: Flags, handed: Flags | None = None, *, others: bool = False
     ) -> bool:
         """A source has these chunks now (and gave those away; and knows others who are after the
         file); whether it is welcome."""
@@ -181,14 +182,14 @@ class Schedule:
         self._stale = True
         return True
 
-    def gave_away(self, name: str, handed: Flags) -> None:
+    def gave_away(self, name: Node, handed: Flags) -> None:
         """A source has given these chunks to somebody."""
         if name in self._sources:
             self._handed[name] = handed
             self._alone = False
             self._stale = True
 
-    def drop(self, name: str, why: str) -> None:
+    def drop(self, name: Node, why: str) -> None:
         """Ask it no more. What it owes is asked of others; what it gave stays."""
         source = self._sources.pop(name, None)
         self.dropped.setdefault(name, why)
@@ -200,7 +201,7 @@ class Schedule:
 
     # -- answers ----------------------------------------------------------------------------
 
-    def arrived(self, name: str, chunk: int, now: float) -> bool:
+    def arrived(self, name: Node, chunk: int, now: float) -> bool:
         """An answer has come; whether it is wanted: then `keep` or `reject` must follow."""
         source = self._sources.get(name)
         if source is None or chunk not in source.asked:
@@ -212,7 +213,7 @@ class Schedule:
         self._arrived[chunk] = None
         return True
 
-    def keep(self, name: str, chunk: int) -> None:
+    def keep(self, name: Node, chunk: int) -> None:
         """The chunk was right, and is safe."""
         self._arrived.pop(chunk, None)
         self.kept[chunk] = True
@@ -221,14 +222,14 @@ class Schedule:
             source.given += 1
             source.failures_row = 0
 
-    def reject(self, name: str, chunk: int) -> None:
+    def reject(self, name: Node, chunk: int) -> None:
         """The chunk was wrong: this source lies, or its copy is damaged."""
         self._arrived.pop(chunk, None)
         self._again.append(chunk)
         self.drop(name, "gave a wrong chunk")
 
     def fail(
-        self, name: str, chunk: int, now: float, *, gone: bool = False, busy: bool = False
+        self, name: Node, chunk: int, now: float, *, gone: bool = False, busy: bool = False
     ) -> None:
         """No answer will come: the source is `busy`, or does not have the chunk after all
         (`gone`), or it is not known why."""
@@ -245,7 +246,7 @@ class Schedule:
         self._count_failure(name, source, now, in_row, "did not answer")
 
     def _count_failure(
-        self, name: str, source: _Source, now: float, in_row: bool, why: str
+        self, name: Node, source: _Source, now: float, in_row: bool, why: str
     ) -> None:
         source.failures += 1
         source.failures_row += in_row
@@ -254,7 +255,7 @@ class Schedule:
         if source.hopeless:
             self.drop(name, why)
 
-    def _forget(self, name: str, source: _Source, chunk: int) -> None:
+    def _forget(self, name: Node, source: _Source, chunk: int) -> None:
         source.asked.pop(chunk, None)
         source.overdue.pop(chunk, None)
         askers = self._askers.get(chunk)
@@ -267,12 +268,12 @@ class Schedule:
 
     # -- asking -----------------------------------------------------------------------------
 
-    def requests(self, now: float) -> list[Request]:
+    def requests(self, now: float) -> list[ChunkRequest]:
         """What to ask now. Each is under way until `arrived` or `fail` ends it."""
         self._look_for_overdue(now)
         if self._stale:
             self._sort()
-        found: list[Request] = []
+        found: list[ChunkRequest] = []
         room = self._total - self.under_way
         waiting = [name for name, source in self._sources.items() if source.ready(now)]
         while waiting and room > 0:
@@ -288,7 +289,7 @@ class Schedule:
                     continue
                 source.asked[chunk] = now
                 self._askers.setdefault(chunk, {})[name] = None
-                found.append(Request(name, chunk))
+                found.append(ChunkRequest(name, chunk))
                 room -= 1
         return found
 
@@ -317,13 +318,13 @@ class Schedule:
             elif late:
                 self._count_failure(name, source, now, True, "took too long")
 
-    def _pick(self, name: str, source: _Source, now: float) -> int | None:
+    def _pick(self, name: Node, source: _Source, now: float) -> int | None:
         chunk = self._pick_again(name, source)
         if chunk is None:
             chunk = self._pick_rarest(source)
         return chunk if chunk is not None else self._pick_owed(name, source, now)
 
-    def _pick_again(self, name: str, source: _Source) -> int | None:
+    def _pick_again(self, name: Node, source: _Source) -> int | None:
         for _ in range(len(self._again)):
             chunk = self._again.popleft()
             if self.kept[chunk] or chunk in self._arrived:
@@ -347,7 +348,7 @@ class Schedule:
     def _open(self, chunk: int) -> bool:
         return not (self.kept[chunk] or chunk in self._askers or chunk in self._arrived)
 
-    def _pick_owed(self, name: str, source: _Source, now: float) -> int | None:
+    def _pick_owed(self, name: Node, source: _Source, now: float) -> int | None:
         """Something that a slower source owes for longer than this one would need."""
         best: tuple[float, int] | None = None
         usual_s = source.usual_s if source.usual_s is not None else PATIENCE_MIN_S

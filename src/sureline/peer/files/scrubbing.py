@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 
 from sureline.peer.content import hash_open_file
-from sureline.peer.files.cache import FileCache, Held
+from sureline.peer.files.cache import CachedFile, FileCache
 
 BYTES_PER_S = 4 << 20
 """Slow enough that nobody notices: 1 TB takes three days."""
@@ -51,7 +51,7 @@ class Scrub:
             await loop.run_in_executor(None, self._note, "")
             await asyncio.sleep(self._round_s)
 
-    def _look_at(self, one: Held) -> None:
+    def _look_at(self, one: CachedFile) -> None:
         path = self._cache.store.blob_path(one.digest, one.executable)
         with contextlib.suppress(OSError):  # evicted meanwhile, or a disk that cannot be read
             if _digest_on_disk(path) != one.digest:

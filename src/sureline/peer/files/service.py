@@ -16,30 +16,30 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from sureline.peer.files import directories
-from sureline.peer.files.asking import Asker, Buffers
+from sureline.peer.files.asking import Buffers, FileAsker
 from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.chunks import chunk_count
 from sureline.peer.files.directories import UNKNOWN_SIZE
 from sureline.peer.files.finding import (
     FRESH_S,
     Announcer,
+    ContentPlaces,
     FetchError,
     Finder,
     Hunt,
     Landed,
     OnLanded,
     OnProgress,
-    Places,
 )
 from sureline.peer.files.partial import Partial
 from sureline.peer.files.serving import Server
 from sureline.peer.files.small import ask_for_small
-from sureline.peer.files.transfer import Kit, Transfer
+from sureline.peer.files.transfer import Transfer, TransferKit
 from sureline.peer.files.wire import Body, Bulk
 from sureline.workflow.files import FileRecord
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node, PeerName
 
-__all__ = ["UNKNOWN_SIZE", "Fetched", "FetchError", "FileService"]
+__all__ = ["UNKNOWN_SIZE", "FetchedFile", "FetchError", "FileService"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ BUFFERS = 20
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-class Fetched(NamedTuple):
+class FetchedFile(NamedTuple):
     """`file` is the local copy. `source` gave it, or most of it; '' if it was here."""
 
     file: FileRecord
@@ -70,7 +70,7 @@ class FileService:
     """`bulk` asks other nodes; `answer` is what it must call for the requests of others. `places`
     is the hash table."""
 
-    def __init__(self, cache: FileCache, bulk: Bulk, *, me: Node, places: Places) -> None:
+    def __init__(self, cache: FileCache, bulk: Bulk, *, me: Node, places: ContentPlaces) -> None:
         self.cache = cache
         self.me = me
         self._loop = asyncio.get_running_loop()
@@ -79,20 +79,24 @@ class FileService:
         self._in = ThreadPoolExecutor(2, "files-in")
         self._out = ThreadPoolExecutor(2, "files-out")
         partials: dict[str, Partial] = {}
-        self._asker = Asker(bulk, me)
-        self._kit = Kit(cache, self._asker, self._in, Buffers(BUFFERS), partials, me, self.locate)
+        self._asker = FileAsker(bulk, me)
+        self._kit = TransferKit(
+            cache, self._asker, self._in, Buffers(BUFFERS), partials, me, self.locate
+        )
         self._server = Server(cache, self._out, partials)
         self._flights: set[asyncio.Task[Node]] = set()
         self._announcer: Announcer | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._directory_kit = directories.Kit(cache, self._content, self._in_thread, self.locate)
+        self._directory_kit = directories.DirectoryKit(
+            cache, self._content, self._in_thread, self.locate
+        )
         cache.on_evicted = self._evicted
 
     def _evicted(self, digest: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody to tell
             self._loop.call_soon_threadsafe(self._places.withdraw, digest)
 
-    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Body]:
+    async def answer(self, peer: PeerName, request: bytes) -> tuple[bytes, Body]:
         """Answer the bulk request of an enrolled peer."""
         return await self._server.answer(peer, request)
 
@@ -158,7 +162,7 @@ class FileService:
         record: FileRecord,
         sources: Sequence[Node] = (),
         on_progress: OnProgress | None = None,
-    ) -> Fetched:
+    ) -> FetchedFile:
         """Bring a file or directory into the cache. Its size may be UNKNOWN_SIZE.
 
         Raises FetchError with one sentence on why it cannot be had.
@@ -167,7 +171,7 @@ class FileService:
             raise FetchError(f"{record.digest[:80]!r} is not the digest of stored content")
         ready = await self._in_thread(lambda: self.cache.ready(record))
         if ready is not None:
-            return Fetched(ready, "")
+            return FetchedFile(ready, NO_NODE)
         pin = await self._in_thread(lambda: self.cache.pin(record, "being fetched"))
         if self._announcer is not None and chunk_count(max(record.size, 0)) > 1:
             self._announcer.tell(record.digest)  # others may have what comes as it comes
@@ -182,7 +186,7 @@ class FileService:
         if ready is None:
             raise FetchError(f"{record.digest[:16]} was removed as soon as it had come")
         self.made(ready)
-        return Fetched(ready, source)
+        return FetchedFile(ready, source)
 
     async def _content(
         self,

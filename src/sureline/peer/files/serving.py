@@ -24,7 +24,7 @@ from sureline.peer.files.cache import FileCache
 from sureline.peer.files.chunks import (
     CHUNK_BYTES_MAX,
     DIGEST_BYTES,
-    DamagedError,
+    DamagedChunkError,
     Flags,
     chunk_count,
     chunk_span,
@@ -41,14 +41,14 @@ from sureline.peer.files.wire import (
     Body,
     Describe,
     Description,
+    FileRefused,
     Question,
-    Refused,
     Sent,
     Suspect,
     decode_question,
     encode,
 )
-from sureline.world.address import Node, peer_of
+from sureline.world.address import NO_NODE, Node, PeerName, peer_of
 from sureline.world.net.interfaces import FileRegion
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class _Swarm:
         return others[-OTHERS_MAX:]
 
 
-class Copy(NamedTuple):
+class _Copy(NamedTuple):
     """What this node has of a file: a stored one, or one on its way in."""
 
     size: int
@@ -119,26 +119,26 @@ class Server:
         self._listing: dict[str, asyncio.Future[_Stored | None]] = {}
         self._suspected: dict[str, float] = {}
 
-    async def answer(self, peer: str, request: bytes) -> tuple[bytes, Body]:
+    async def answer(self, peer: PeerName, request: bytes) -> tuple[bytes, Body]:
         """Answer one request of an enrolled peer; never raises but for cancellation."""
         try:
             question: Question = decode_question(request)
         except msgspec.DecodeError:
-            return encode(Refused("mistake")), b""
+            return encode(FileRefused("mistake")), b""
         try:
             async with self._turns.turn(peer_of(peer)):
                 answer = await self._answer(peer, question)
         except TooManyError:
-            return encode(Refused("busy")), b""
+            return encode(FileRefused("busy")), b""
         return answer
 
-    async def _answer(self, peer: str, question: Question) -> tuple[bytes, Body]:
+    async def _answer(self, peer: PeerName, question: Question) -> tuple[bytes, Body]:
         if isinstance(question, Suspect):
             await self._look_at(question.digest)
             return encode(Sent()), b""
         copy = await self._copy(question.digest)
         if copy is None:
-            return encode(Refused("unknown")), b""
+            return encode(FileRefused("unknown")), b""
         match question:
             case Describe():
                 return await self._describe(peer, question, copy)
@@ -148,16 +148,18 @@ class Server:
             case AskChunk(digest=digest, index=index):
                 return await self._chunk(digest, index, copy)
 
-    async def _describe(self, peer: str, question: Describe, copy: Copy) -> tuple[bytes, Body]:
+    async def _describe(
+        self, peer: PeerName, question: Describe, copy: _Copy
+    ) -> tuple[bytes, Body]:
         if not copy.chunks:
             body = b""
             if question.inline:
                 body = await self._in_thread(lambda: _read(copy.path))
                 if len(body) != copy.size:
-                    return encode(Refused("unknown")), b""
+                    return encode(FileRefused("unknown")), b""
             return encode(Description(copy.size)), body
         swarm = self._swarm(question.digest, chunk_count(copy.size))
-        node = question.me if peer_of(question.me) == peer_of(peer) else ""
+        node = question.me if peer_of(question.me) == peer_of(peer) else NO_NODE
         others = swarm.met(node, asyncio.get_running_loop().time())
         have = b"" if copy.partial is None else copy.partial.have_bits()
         described = Description(
@@ -174,12 +176,12 @@ class Server:
             del self._swarms[next(iter(self._swarms))]
         return swarm
 
-    async def _chunk(self, digest: str, index: int, copy: Copy) -> tuple[bytes, Body]:
+    async def _chunk(self, digest: str, index: int, copy: _Copy) -> tuple[bytes, Body]:
         count = chunk_count(copy.size)
         if index >= count:
-            return encode(Refused("mistake")), b""
+            return encode(FileRefused("mistake")), b""
         if copy.partial is not None and not copy.partial.kept[index]:
-            return encode(Refused("unknown")), b""
+            return encode(FileRefused("unknown")), b""
         swarm = self._swarm(digest, count)
         swarm.handed[index] = True
         handed = to_bits(swarm.handed) if len(swarm.askers) > 1 else b""
@@ -190,11 +192,11 @@ class Server:
         try:  # read at once: its file may have another name in a moment
             return said, await self._in_thread(lambda: partial.read(index))
         except OSError:
-            return encode(Refused("unknown")), b""
+            return encode(FileRefused("unknown")), b""
 
     # -- copies and their lists ---------------------------------------------------------------
 
-    async def _copy(self, digest: str) -> Copy | None:
+    async def _copy(self, digest: str) -> _Copy | None:
         path = self._cache.path(digest)
         if path is not None:
             try:
@@ -202,12 +204,12 @@ class Server:
             except FileNotFoundError:
                 return None
             if chunk_count(status.st_size) == 1:
-                return Copy(status.st_size, b"", path, None)
+                return _Copy(status.st_size, b"", path, None)
             listed = await self._list(digest, path, status)
-            return None if listed is None else Copy(listed.size, listed.chunks, path, None)
+            return None if listed is None else _Copy(listed.size, listed.chunks, path, None)
         partial = self._partials.get(digest)
         if partial is not None and partial.chunks:
-            return Copy(partial.size, partial.chunks, partial.path, partial)
+            return _Copy(partial.size, partial.chunks, partial.path, partial)
         return None
 
     async def _list(self, digest: str, path: str, status: os.stat_result) -> _Stored | None:
@@ -243,7 +245,7 @@ class Server:
             chunks = list_chunks(path, digest)
         except FileNotFoundError:
             return None
-        except DamagedError:
+        except DamagedChunkError:
             _log.warning("the stored copy of %s is damaged, and removed", digest)
             self._cache.discard(digest)
             return None

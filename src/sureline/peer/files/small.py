@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from blake3 import blake3
 
-from sureline.peer.files.asking import Asker, Offer
+from sureline.peer.files.asking import FileAsker, FileOffer
 from sureline.peer.files.finding import FetchError, Hunt
 from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, RefusedError
 from sureline.world.address import Node, name_of
@@ -21,16 +21,16 @@ OVERTAKE_S = 1.0
 TOLD_MAX = 5
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """What a source offers; with the content, if that is short. It has been verified."""
 
     node: Node
-    offer: Offer
+    offer: FileOffer
 
 
-async def ask_for_small(asker: Asker, hunt: Hunt, size: int | None) -> Found:
+async def ask_for_small(asker: FileAsker, hunt: Hunt, size: int | None) -> _Found:
     """Raises FetchError. If the `size` is not known, a source may say that it is no small file."""
-    asked: dict[asyncio.Task[Offer], Node] = {}
+    asked: dict[asyncio.Task[FileOffer], Node] = {}
     told: list[str] = []
     coming: asyncio.Future[Node | None] | None = _next(hunt)
     is_more = True
@@ -52,7 +52,7 @@ async def ask_for_small(asker: Asker, hunt: Hunt, size: int | None) -> Found:
                 node = asked.pop(task)
                 offer = _judged(task, hunt.digest, size, node, told)
                 if offer is not None:
-                    return Found(node, offer)
+                    return _Found(node, offer)
             if coming is None and is_more:
                 coming = _next(hunt)
     finally:
@@ -71,8 +71,8 @@ def _next(hunt: Hunt) -> asyncio.Future[Node | None]:
 
 
 def _judged(
-    task: asyncio.Task[Offer], digest: str, size: int | None, node: Node, told: list[str]
-) -> Offer | None:
+    task: asyncio.Task[FileOffer], digest: str, size: int | None, node: Node, told: list[str]
+) -> FileOffer | None:
     """The offer, if it is not a lie."""
     name = name_of(node)
     try:

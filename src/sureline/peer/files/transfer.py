@@ -16,16 +16,16 @@ from typing import NamedTuple, TypeVar
 
 from blake3 import blake3
 
-from sureline.peer.files.asking import Asker, Buffers, Offer
+from sureline.peer.files.asking import Buffers, FileAsker, FileOffer
 from sureline.peer.files.cache import CacheFullError, FileCache
 from sureline.peer.files.candidates import Candidates, Key
 from sureline.peer.files.chunks import Flags, chunk_span
 from sureline.peer.files.finding import FetchError, OnProgress
 from sureline.peer.files.partial import BusyError, Partial
-from sureline.peer.files.schedule import Request, Schedule
+from sureline.peer.files.schedule import ChunkRequest, Schedule
 from sureline.peer.files.serving import save_list
 from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, Buffer, RefusedError
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
 
 T = TypeVar("T")
 
@@ -37,11 +37,11 @@ REFRESHES = 16
 Locate = Callable[[str], Awaitable[Sequence[Node]]]
 
 
-class Kit(NamedTuple):
+class TransferKit(NamedTuple):
     """What all transfers of a node share."""
 
     cache: FileCache
-    asker: Asker
+    asker: FileAsker
     threads: Executor
     buffers: Buffers
     partials: dict[str, Partial]
@@ -57,7 +57,12 @@ class Transfer:
     """`size` may be None: then the sources say it. `executable` is how it will be stored."""
 
     def __init__(
-        self, kit: Kit, digest: str, size: int | None, executable: bool, on_progress: OnProgress
+        self,
+        kit: TransferKit,
+        digest: str,
+        size: int | None,
+        executable: bool,
+        on_progress: OnProgress,
     ) -> None:
         self._kit = kit
         self._digest = digest
@@ -70,13 +75,13 @@ class Transfer:
         self._schedule: Schedule | None = None
         self._key: Key | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._asking: dict[Request, asyncio.Future[tuple[Buffer, Flags | None]]] = {}
+        self._asking: dict[ChunkRequest, asyncio.Future[tuple[Buffer, Flags | None]]] = {}
         self._given: dict[Node, int] = {}
         self._progress_at = self._loop.time()
         self._kept_since = 0
         self._failure: BaseException | None = None
 
-    def add(self, nodes: Sequence[Node], offer: tuple[Node, Offer] | None = None) -> None:
+    def add(self, nodes: Sequence[Node], offer: tuple[Node, FileOffer] | None = None) -> None:
         """Nodes that may have it."""
         self._candidates.add(nodes)
         if offer is not None:
@@ -98,7 +103,7 @@ class Transfer:
                 if await self._begin(key) and await self._download(key):
                     done = await self._finish(key)
                     if done:
-                        return max(self._given, key=self._given.__getitem__, default="")
+                        return max(self._given, key=self._given.__getitem__, default=NO_NODE)
             raise FetchError(f"no source of {self._digest[:16]} gives what its digest says")
         finally:
             looking.cancel()
@@ -154,7 +159,7 @@ class Transfer:
             self._heard(node, self._candidates.offer(node))
         return True
 
-    def _heard(self, node: Node, offer: Offer | None) -> None:
+    def _heard(self, node: Node, offer: FileOffer | None) -> None:
         """A node has said what it has; None if it has gone silent."""
         if self._schedule is not None and offer is not None and offer.key == self._key:
             others = bool(offer.others)
@@ -209,7 +214,7 @@ class Transfer:
         for node, why in schedule.dropped.items():
             self._candidates.drop(node, why)
 
-    async def _get(self, schedule: Schedule, request: Request) -> None:
+    async def _get(self, schedule: Schedule, request: ChunkRequest) -> None:
         """Ask for one chunk, verify it, write it."""
         try:
             with await self._kit.buffers.take() as buffer:
@@ -222,7 +227,7 @@ class Transfer:
         finally:
             self._wake.set()
 
-    async def _ask(self, schedule: Schedule, request: Request, buffer: bytearray) -> Buffer:
+    async def _ask(self, schedule: Schedule, request: ChunkRequest, buffer: bytearray) -> Buffer:
         """The body of the answer. Raises _NoChunkError when the schedule knows that there is
         none."""
         node, chunk = request
@@ -256,7 +261,7 @@ class Transfer:
         except OSError as error:
             raise FetchError(f"it cannot be written: {os.strerror(error.errno or 0)}") from None
 
-    def _judge(self, schedule: Schedule, request: Request, right: bool) -> None:
+    def _judge(self, schedule: Schedule, request: ChunkRequest, right: bool) -> None:
         if right:
             schedule.keep(*request)
             length = chunk_span(self._partial.size, request.chunk)[1]

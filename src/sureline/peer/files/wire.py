@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 
 from sureline.peer.files.chunks import DIGEST_BYTES, FILE_BYTES_MAX
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
 from sureline.world.net.bulk_wire import BulkError
 from sureline.world.net.interfaces import FileRegion
 
@@ -48,7 +48,7 @@ class Describe(msgspec.Struct, frozen=True, array_like=True, tag="describe"):
 
     digest: Digest
     inline: bool = False
-    me: Annotated[str, msgspec.Meta(max_length=NODE_CHARS_MAX)] = ""
+    me: Annotated[Node, msgspec.Meta(max_length=NODE_CHARS_MAX)] = NO_NODE
 
 
 class AskList(msgspec.Struct, frozen=True, array_like=True, tag="list"):
@@ -79,7 +79,7 @@ class Description(msgspec.Struct, frozen=True, array_like=True, tag="description
     list_digest: Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES)] = b""
     complete: bool = True
     others: Annotated[
-        tuple[Annotated[str, msgspec.Meta(max_length=NODE_CHARS_MAX)], ...],
+        tuple[Annotated[Node, msgspec.Meta(max_length=NODE_CHARS_MAX)], ...],
         msgspec.Meta(max_length=OTHERS_MAX),
     ] = ()
 
@@ -91,14 +91,14 @@ class Sent(msgspec.Struct, frozen=True, array_like=True, tag="sent"):
     handed: Annotated[bytes, msgspec.Meta(max_length=HANDED_BYTES_MAX)] = b""
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
+class FileRefused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
     """`unknown`: it is not here (any more). `busy`: too many ask; ask again later."""
 
     why: Literal["unknown", "busy", "mistake"]
 
 
 Question = Describe | AskList | AskChunk | Suspect
-Answer = Description | Sent | Refused
+Answer = Description | Sent | FileRefused
 
 encode = msgspec.msgpack.Encoder().encode
 decode_question = msgspec.msgpack.Decoder(Question).decode
@@ -110,7 +110,7 @@ class BadAnswerError(Exception):
 
 
 class RefusedError(Exception):
-    """The peer will not, or cannot, answer now; `why` as in Refused."""
+    """The peer will not, or cannot, answer now; `why` as in FileRefused."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -123,7 +123,7 @@ def decode_answer(header: bytes) -> Description | Sent:
         answer: Answer = _decode_answer(header)
     except msgspec.DecodeError as error:
         raise BadAnswerError(f"an answer that cannot be read: {error}") from None
-    if isinstance(answer, Refused):
+    if isinstance(answer, FileRefused):
         raise RefusedError(answer.why)
     return answer
 

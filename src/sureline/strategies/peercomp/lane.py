@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sureline.overlay.tree.leaf import Ask, Slot
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.points import bounds_of, slot_of
-from sureline.overlay.tree.summary import Limits, Summary, summary_of
+from sureline.overlay.tree.summary import Amounts, Summary, summary_of
 from sureline.strategies.peercomp.queues import Queues, commit, release, reserve
 
 LEASE_S = 30.0
@@ -20,7 +20,7 @@ SOON_S = 5.0
 """A task that could begin at once is promised for a little later: its commitment is on its way."""
 PIECES_MAX = 64
 """Tasks of one sequence on one lane."""
-AMPLE = Limits(30, 30, 30)
+AMPLE = Amounts(30, 30, 30)
 
 
 class Lane:
@@ -33,7 +33,7 @@ class Lane:
         self,
         queues: Queues,
         row: int,
-        limits: Limits = AMPLE,
+        limits: Amounts = AMPLE,
         *,
         watched: bool = False,
         shortfall: float = 1.0,
@@ -51,7 +51,7 @@ class Lane:
         holes = self.queues.holes(self.row, now_s, float(bounds_of(slot)[-1]))
         return summary_of(slot, holes, float(self.queues.power[self.row]), self.limits)
 
-    def reserve(self, ask: Ask, now_s: float) -> tuple[Slot, ...]:
+    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
         if not 0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX:
             return ()
         if not 0 <= ask.early <= len(ask.works):
@@ -69,7 +69,7 @@ class Lane:
 
     def commit(
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
-    ) -> tuple[Slot, ...]:
+    ) -> tuple[PromisedTime, ...]:
         q = self.queues
         placed = np.empty((len(startlines_s), 2))
         kept = commit(
@@ -84,5 +84,5 @@ class Lane:
         q.sizes[row] = release(q.queue[row], q.ids[row], q.sizes[row], number, now_s)
 
 
-def _slots(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[Slot, ...]:
-    return tuple([Slot(*pair) for pair in placed.tolist()])
+def _slots(placed: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[PromisedTime, ...]:
+    return tuple([PromisedTime(*pair) for pair in placed.tolist()])

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.overlay.tree.agent import Tree
-from sureline.overlay.tree.leaf import Ask, Slot
-from sureline.overlay.tree.messages import Commit, Committed, Nowhere, Release, Released, Reserved
-from sureline.overlay.tree.summary import Limits
+from sureline.overlay.tree.leaf import HoleSought, PromisedTime
+from sureline.overlay.tree.messages import Commit, Committed, Nowhere, Released, Reserved, RollBack
+from sureline.overlay.tree.summary import Amounts
 from sureline.workflow.model import Graph
 from sureline.workflow.sequences import Window, sequences, windows
 from sureline.world.protocol import AgentId, Timer
@@ -57,7 +57,7 @@ class _Order:
 
     __slots__ = ("ask", "found", "left", "pieces", "tasks")
 
-    def __init__(self, ask: Ask, tasks: Sequence[int]) -> None:
+    def __init__(self, ask: HoleSought, tasks: Sequence[int]) -> None:
         self.ask = ask
         self.tasks = tasks
         self.left = len(tasks)
@@ -79,13 +79,13 @@ class Booking:
         deadline_s: float,
         on_done: Callable[[Booking, Booked], None],
         settings: OwnerSettings,
-        limits: Sequence[Limits] | None = None,
+        limits: Sequence[Amounts] | None = None,
     ) -> None:
         self.tree = tree
         self.graph = graph
         self.works = works
         self.deadline_s = deadline_s
-        self.slots: dict[int, Slot] = {}
+        self.slots: dict[int, PromisedTime] = {}
         """Of every task that is placed."""
         self.hosts: dict[int, AgentId] = {}
         self._order = order
@@ -144,7 +144,7 @@ class Booking:
             self._send(_Order(self._ask(tasks, limits), tasks))
         self._set_timer()
 
-    def _ask(self, tasks: Sequence[int], limits: Sequence[Window]) -> Ask:
+    def _ask(self, tasks: Sequence[int], limits: Sequence[Window]) -> HoleSought:
         early = self._early(tasks)
         startline_s = limits[tasks[0]].startline_s
         dues_s = tuple([limits[task].deadline_s for task in tasks])
@@ -155,10 +155,10 @@ class Booking:
             middle_s = startline_s = max(startline_s, dues_s[0] - self._lengths_s[tasks[0]])
         number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
         works = tuple([self.works[task] for task in tasks])
-        needs = Limits()
+        needs = Amounts()
         if self._limits is not None:
-            needs = Limits(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
-        return Ask(number, 0, works, dues_s, early, startline_s, middle_s, needs)
+            needs = Amounts(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
+        return HoleSought(number, 0, works, dues_s, early, startline_s, middle_s, needs)
 
     def _early(self, tasks: Sequence[int]) -> int:
         """How many of the first tasks wait only for what is placed, or for each other."""
@@ -188,7 +188,7 @@ class Booking:
     def _reserved(self, sender: AgentId, message: Reserved) -> None:
         order = self._orders.get(message.number)
         if self.over or order is None:
-            self.tree.world.send(sender, Release(message.number))
+            self.tree.world.send(sender, RollBack(message.number))
             return
         self._hops += message.hops
         first, count = message.first, len(message.slots)
@@ -226,7 +226,7 @@ class Booking:
     def _drop(self, order: _Order) -> None:
         del self._orders[order.ask.number]
         for host, _ in order.pieces.values():
-            self.tree.world.send(host, Release(order.ask.number))
+            self.tree.world.send(host, RollBack(order.ask.number))
 
     # Second phase.
 
@@ -335,4 +335,4 @@ class Desk:
                 booking.told(sender, message)
                 return
         if isinstance(message, Reserved):
-            self._tree.world.send(sender, Release(message.number))
+            self._tree.world.send(sender, RollBack(message.number))

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sureline.journal.events import Noted, Unknown
+from sureline.world.address import PeerName
 
 
 class Bid(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -20,7 +21,7 @@ class Bid(msgspec.Struct, frozen=True, omit_defaults=True):
 
     service: str
     """What is offered: a task's kind, or a service's name in a table of bids."""
-    provider: str
+    provider: PeerName
     cost: float
     time: float
     """The most likely duration."""
@@ -56,7 +57,7 @@ class Contracted(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     task: str
     attempt: int
-    provider: str
+    provider: PeerName
     contract: str
     cost: float
     time_s: float
@@ -72,7 +73,7 @@ class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
     of that came back as late or cancellation fees."""
 
     at: float
-    provider: str
+    provider: PeerName
     contract: str
     paid: float
     refunded: float = 0.0

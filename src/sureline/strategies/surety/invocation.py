@@ -27,7 +27,7 @@ from sureline.workflow.model import Needs, Takes
 from sureline.world.protocol import Message
 
 
-class Call(Message, frozen=True, omit_defaults=True):
+class ProviderCall(Message, frozen=True, omit_defaults=True):
     """Base of what the scheduler asks. `serial` is told again in the answer."""
 
     needs_role: ClassVar[str] = "submit"
@@ -37,7 +37,7 @@ class Call(Message, frozen=True, omit_defaults=True):
     serial: int
 
 
-class Answer(Message, frozen=True, omit_defaults=True):
+class ProviderAnswer(Message, frozen=True, omit_defaults=True):
     """Base of what the provider answers."""
 
     needs_role: ClassVar[str] = "run"
@@ -47,7 +47,7 @@ class Answer(Message, frozen=True, omit_defaults=True):
     serial: int
 
 
-class Setup(Call, frozen=True, tag="surety.setup"):
+class Setup(ProviderCall, frozen=True, tag="surety.setup"):
     service: str
     epoch: int = 0
 
@@ -65,16 +65,16 @@ class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the scheduler knows of its duration on a machine of speed 1."""
 
 
-class SetParam(Call, frozen=True, tag="surety.setparam"):
+class SetParam(ProviderCall, frozen=True, tag="surety.setparam"):
     parameters: Parameters
 
 
-class Estimate(Call, frozen=True, tag="surety.estimate"):
+class EstimateCall(ProviderCall, frozen=True, tag="surety.estimate"):
     wish: Bid | None = None
     """Other terms that the scheduler would accept; None asks for the provider's own."""
 
 
-class Invoke(Call, frozen=True, tag="surety.invoke"):
+class Invoke(ProviderCall, frozen=True, tag="surety.invoke"):
     """Agree on a contract. With a task, it is for that attempt and starts now; without one it is a
     reservation: the fee is due, and a place is held until the bid expires."""
 
@@ -85,33 +85,33 @@ class Invoke(Call, frozen=True, tag="surety.invoke"):
     """A contract made before (reserved), which is exercised now."""
 
 
-class Examine(Call, frozen=True, tag="surety.examine"):
+class Examine(ProviderCall, frozen=True, tag="surety.examine"):
     task: str
     attempt: int
 
 
-class Extract(Call, frozen=True, tag="surety.extract"):
+class Extract(ProviderCall, frozen=True, tag="surety.extract"):
     task: str
     attempt: int
 
 
-class Terminate(Call, frozen=True, tag="surety.terminate"):
+class Terminate(ProviderCall, frozen=True, tag="surety.terminate"):
     """End one contract (and its attempt, if it runs), or with contract '' the whole deal."""
 
     contract: str = ""
 
 
-class Ready(Answer, frozen=True, tag="surety.ready"):
+class Ready(ProviderAnswer, frozen=True, tag="surety.ready"):
     pass
 
 
-class Declined(Answer, frozen=True, tag="surety.declined"):
+class Declined(ProviderAnswer, frozen=True, tag="surety.declined"):
     """`reason` is one sentence."""
 
     reason: str
 
 
-class Offered(Answer, frozen=True, tag="surety.offered"):
+class Offered(ProviderAnswer, frozen=True, tag="surety.offered"):
     bid: Bid
     slots: int
     """How many tasks of the service it would run for us at once, now."""
@@ -121,13 +121,13 @@ class Offered(Answer, frozen=True, tag="surety.offered"):
     """A wish was declined, and this is the bid as it was."""
 
 
-class Invoked(Answer, frozen=True, tag="surety.invoked"):
+class Invoked(ProviderAnswer, frozen=True, tag="surety.invoked"):
     contract: str
     """Its number, for `Bind.contract`."""
     bid: Bid
 
 
-class Examined(Answer, frozen=True, tag="surety.examined"):
+class Examined(ProviderAnswer, frozen=True, tag="surety.examined"):
     state: Literal["unknown", "waiting", "running", "ended"]
     task: str = ""
     attempt: int = 0
@@ -136,13 +136,13 @@ class Examined(Answer, frozen=True, tag="surety.examined"):
     elapsed_s: float = 0.0
 
 
-class Extracted(Answer, frozen=True, tag="surety.extracted"):
+class Extracted(ProviderAnswer, frozen=True, tag="surety.extracted"):
     """The report itself follows as `Finished`, if there is one."""
 
     state: Literal["unknown", "waiting", "running", "ended"]
 
 
-class Terminated(Answer, frozen=True, tag="surety.terminated"):
+class Terminated(ProviderAnswer, frozen=True, tag="surety.terminated"):
     contract: str = ""
     refund: float = 0.0
     """The cancellation fee, and what was paid for work that was not done, that go back."""
@@ -151,7 +151,7 @@ class Terminated(Answer, frozen=True, tag="surety.terminated"):
 MESSAGES = (
     Setup,
     SetParam,
-    Estimate,
+    EstimateCall,
     Invoke,
     Examine,
     Extract,

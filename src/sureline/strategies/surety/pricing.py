@@ -12,6 +12,7 @@ import msgspec
 
 from sureline.strategies.surety.contract import Bid
 from sureline.workflow.model import Needs, Takes
+from sureline.world.address import PeerName
 
 Ending = Literal["done", "cancelled", "unused", "broken"]
 """How a contract ends. done: the service was performed (a task that fails by itself was run all
@@ -50,7 +51,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 def bid_for(
-    service: str, provider: str, needs: Needs, takes: Takes, tariff: Tariff, now: float
+    service: str, provider: PeerName, needs: Needs, takes: Takes, tariff: Tariff, now: float
 ) -> Bid:
     """What a provider bids for a service that takes so long on its machine."""
     cores = max(CORES_LEAST, needs.cores)

@@ -23,7 +23,7 @@ from sureline.world.identity.authority import (
     SpentInvitationError,
 )
 from sureline.world.identity.credentials import Credentials
-from sureline.world.identity.enrolment_wire import Code
+from sureline.world.identity.enrolment_wire import EnrolmentCode
 from sureline.world.identity.errors import IdentityError
 from sureline.world.identity.home import CONTACTS_MAX
 from sureline.world.net.complaints import Complaints
@@ -32,7 +32,7 @@ log = logging.getLogger("sureline.identity")
 
 
 class _Outcome(NamedTuple):
-    code: Code
+    code: EnrolmentCode
     told: str
     """For the log."""
     body: bytes = b""
@@ -66,8 +66,8 @@ class EnrolmentDesk:
             )
         except (IdentityError, OSError) as error:
             self._complaints.say("failed", address, f"enrolment from {address} failed: {error}")
-            return wire.write_unsigned_answer(Code.BUSY)
-        if outcome.code is Code.WELCOME:
+            return wire.write_unsigned_answer(EnrolmentCode.BUSY)
+        if outcome.code is EnrolmentCode.WELCOME:
             log.info("enrolment from %s: %s", address, outcome.told)
         else:
             text = f"enrolment from {address} refused: {outcome.told}"
@@ -81,8 +81,8 @@ class EnrolmentDesk:
         if invited is None or not wire.same(
             asked.mac, wire.question_mac(invited.secret, binding, asked.fixed, asked.body)
         ):
-            outcome = _Outcome(Code.UNKNOWN, "an unknown or altered invitation")
-            return wire.write_unsigned_answer(Code.UNKNOWN), outcome
+            outcome = _Outcome(EnrolmentCode.UNKNOWN, "an unknown or altered invitation")
+            return wire.write_unsigned_answer(EnrolmentCode.UNKNOWN), outcome
         outcome = self._admit(asked, contacts)
         answer = wire.write_answer(outcome.code, invited.secret, binding, asked.mac, outcome.body)
         return answer, outcome
@@ -90,7 +90,7 @@ class EnrolmentDesk:
     def _admit(self, asked: wire.Question, contacts: tuple[str, ...]) -> _Outcome:
         """What to say to somebody who knows the invitation's secret."""
         try:
-            request = msgspec.msgpack.decode(asked.body, type=wire.Request)
+            request = msgspec.msgpack.decode(asked.body, type=wire.EnrolmentRequest)
             key = certificates.requested_key(request.signing_request)
             certificate = self._authority.redeem(asked.invitation, key, request.wanted_name)
         except (IdentityError, msgspec.MsgspecError) as error:
@@ -104,10 +104,12 @@ class EnrolmentDesk:
         )
         name = certificates.identity_of(certificate, self._authority.certificate).name
         told = f"{name}, with invitation {asked.invitation.hex()}"
-        return _Outcome(Code.WELCOME, told, msgspec.msgpack.encode(welcome))
+        return _Outcome(EnrolmentCode.WELCOME, told, msgspec.msgpack.encode(welcome))
 
 
-def _code_of(error: Exception) -> Code:
+def _code_of(error: Exception) -> EnrolmentCode:
     if isinstance(error, SpentInvitationError):
-        return Code.USED
-    return Code.EXPIRED if isinstance(error, ExpiredInvitationError) else Code.UNFIT
+        return EnrolmentCode.USED
+    return (
+        EnrolmentCode.EXPIRED if isinstance(error, ExpiredInvitationError) else EnrolmentCode.UNFIT
+    )

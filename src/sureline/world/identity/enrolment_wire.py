@@ -29,7 +29,7 @@ _ANSWER = struct.Struct(">4sBBI")
 _QUESTION_MAGIC, _ANSWER_MAGIC = b"SLEQ", b"SLEA"
 
 
-class Code(enum.IntEnum):
+class EnrolmentCode(enum.IntEnum):
     """What the issuer says. The sentences are the client's own: text from an unknown machine is
     not shown to a user."""
 
@@ -44,11 +44,11 @@ class Code(enum.IntEnum):
     """Try again. Not signed."""
 
 
-UNSIGNED = (Code.UNKNOWN, Code.BUSY)
-_CODES = tuple(code.value for code in Code)
+UNSIGNED = (EnrolmentCode.UNKNOWN, EnrolmentCode.BUSY)
+_CODES = tuple(code.value for code in EnrolmentCode)
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
+class EnrolmentRequest(msgspec.Struct, frozen=True, array_like=True):
     """The body of the question."""
 
     signing_request: bytes
@@ -74,10 +74,10 @@ class Question(NamedTuple):
     body: bytes
 
 
-class Answer(NamedTuple):
+class _Answer(NamedTuple):
     """An answer, cut into its parts likewise."""
 
-    code: Code
+    code: EnrolmentCode
     fixed: bytes
     mac: bytes
     body: bytes
@@ -114,18 +114,20 @@ def question_mac(secret: bytes, binding: bytes, fixed: bytes, body: bytes) -> by
     return hmac.digest(secret, b"sureline enrol question\0" + binding + fixed + body, "sha256")
 
 
-def write_answer(code: Code, secret: bytes, binding: bytes, question: bytes, body: bytes) -> bytes:
+def write_answer(
+    code: EnrolmentCode, secret: bytes, binding: bytes, question: bytes, body: bytes
+) -> bytes:
     """`question` is the MAC of what is answered: no answer fits another question."""
     fixed = _ANSWER.pack(_ANSWER_MAGIC, _VERSION, code, len(body))
     return fixed + answer_mac(secret, binding, question, fixed, body) + body
 
 
-def write_unsigned_answer(code: Code) -> bytes:
+def write_unsigned_answer(code: EnrolmentCode) -> bytes:
     assert code in UNSIGNED
     return _ANSWER.pack(_ANSWER_MAGIC, _VERSION, code, 0) + bytes(MAC_BYTES)
 
 
-def read_answer(data: bytes) -> Answer:
+def read_answer(data: bytes) -> _Answer:
     """Raises WireError unless the data is one whole answer in form."""
     if len(data) < _ANSWER.size + MAC_BYTES:
         raise WireError("not an answer to an enrolment")
@@ -133,7 +135,7 @@ def read_answer(data: bytes) -> Answer:
     fixed, mac, body = _cut(data, _ANSWER.size)
     if (magic, version, size) != (_ANSWER_MAGIC, _VERSION, len(body)) or code not in _CODES:
         raise WireError("not an answer to an enrolment")
-    return Answer(Code(code), fixed, mac, body)
+    return _Answer(EnrolmentCode(code), fixed, mac, body)
 
 
 def _cut(data: bytes, fixed_bytes: int) -> tuple[bytes, bytes, bytes]:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from sureline.world.address import Node
 from sureline.world.identity import disk
 from sureline.world.identity.errors import IdentityError
 from sureline.world.identity.names import check_name, is_name
@@ -47,7 +48,7 @@ class Issuer(msgspec.Struct, frozen=True):
 class Serving(msgspec.Struct, frozen=True):
     """A peer that serves from this home."""
 
-    node: str
+    node: Node
     """Its address, `NAME@HOST:PORT`."""
     pid: int
 
@@ -181,7 +182,7 @@ class GridHome:
         """Remember the first CONTACTS_MAX of these, best first."""
         disk.write(self.path / "contacts.json", encode_contacts(nodes))
 
-    def claim(self) -> Claim:
+    def claim(self) -> HomeClaim:
         """The right to serve from this home, until it is released or this process ends. Raises
         IdentityError if another peer has it: one certificate listens in one place."""
         descriptor = disk.try_lock(self.path / "serving.lock", patience_s=1.0)
@@ -193,7 +194,7 @@ class GridHome:
                 "to another directory for another peer"
             )
         disk.sweep(self.path)
-        return Claim(self.path / "serving.json", descriptor)
+        return HomeClaim(self.path / "serving.json", descriptor)
 
     def serving(self) -> Serving | None:
         """The peer that serves from this home, if there is one."""
@@ -208,7 +209,7 @@ class GridHome:
             return None
 
 
-class Claim:
+class HomeClaim:
     """Held by the peer that serves from a home."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -216,7 +217,7 @@ class Claim:
         self._descriptor: int | None = descriptor
         path.unlink(missing_ok=True)  # from one that was killed
 
-    def announce(self, node: str) -> None:
+    def announce(self, node: Node) -> None:
         """Say where this process listens, for `invite` and other commands of this home."""
         disk.write(self._path, msgspec.json.encode(Serving(node=node, pid=os.getpid())))
 

@@ -24,7 +24,7 @@ from sureline.world.identity import certificates, disk
 from sureline.world.identity import enrolment_wire as wire
 from sureline.world.identity.certificates import Certificate, PrivateKey
 from sureline.world.identity.credentials import Credentials
-from sureline.world.identity.enrolment_wire import Code
+from sureline.world.identity.enrolment_wire import EnrolmentCode
 from sureline.world.identity.errors import EnrolmentError, IdentityError
 from sureline.world.identity.home import (
     FILE_BYTES_MAX,
@@ -43,11 +43,11 @@ ATTEMPT_S_MAX = 10.0
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.2, 5.0
 
 _SENTENCES = {
-    Code.UNKNOWN: "the issuer does not know this invitation, or somebody in between has changed "
-    "it; ask for a new one",
-    Code.EXPIRED: "the invitation has expired; ask for a new one",
-    Code.USED: "the invitation has been used by another machine; ask for a new one",
-    Code.UNFIT: "the issuer could not grant this request; ask for a new invitation",
+    EnrolmentCode.UNKNOWN: "the issuer does not know this invitation, or somebody in between has "
+    "changed it; ask for a new one",
+    EnrolmentCode.EXPIRED: "the invitation has expired; ask for a new one",
+    EnrolmentCode.USED: "the invitation has been used by another machine; ask for a new one",
+    EnrolmentCode.UNFIT: "the issuer could not grant this request; ask for a new invitation",
 }
 
 _NO_PEER = "whoever listens there is no peer of this grid"
@@ -78,7 +78,7 @@ async def enrol(
     if present is not None:
         return present
     key = _kept_key(home, invitation)
-    request = wire.Request(certificates.new_request(key), name)
+    request = wire.EnrolmentRequest(certificates.new_request(key), name)
     try:
         welcome = await _ask_until_answered(invitation, request, timeout_s, on_progress)
         return _settle(home, invitation, key, welcome)
@@ -132,7 +132,7 @@ def _kept_key(home: Path, invitation: Invitation) -> PrivateKey:
 
 async def _ask_until_answered(
     invitation: Invitation,
-    request: wire.Request,
+    request: wire.EnrolmentRequest,
     timeout_s: float,
     on_progress: Callable[[str], None],
 ) -> wire.Welcome:
@@ -162,7 +162,9 @@ async def _ask_until_answered(
         pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
 
-async def _ask(address: str, invitation: Invitation, request: wire.Request) -> wire.Welcome:
+async def _ask(
+    address: str, invitation: Invitation, request: wire.EnrolmentRequest
+) -> wire.Welcome:
     """One attempt at one address. Raises EnrolmentError if the issuer itself refuses."""
     endpoint = endpoint_of(f"issuer@{address}")
     try:
@@ -208,14 +210,14 @@ def _accepted(data: bytes, invitation: Invitation, binding: bytes, question: byt
         answer = wire.read_answer(data)
     except wire.WireError:
         raise _UnprovenError(_NO_PEER) from None
-    if answer.code is Code.BUSY:
+    if answer.code is EnrolmentCode.BUSY:
         raise ConnectionError("the issuer is busy")
-    if answer.code is Code.UNKNOWN:
-        raise _UnprovenError(_SENTENCES[Code.UNKNOWN])
+    if answer.code is EnrolmentCode.UNKNOWN:
+        raise _UnprovenError(_SENTENCES[EnrolmentCode.UNKNOWN])
     expected = wire.answer_mac(invitation.secret, binding, question, answer.fixed, answer.body)
     if not wire.same(expected, answer.mac):
         raise _UnprovenError("whoever listens there is not the issuer, but pretends to be")
-    if answer.code is not Code.WELCOME:
+    if answer.code is not EnrolmentCode.WELCOME:
         raise EnrolmentError(_SENTENCES[answer.code], is_final=True)
     return _decoded(answer.body)
 

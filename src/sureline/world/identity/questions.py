@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from sureline.world.address import Node
 from sureline.world.identity import certificates
 from sureline.world.identity.errors import IdentityError
 
@@ -29,7 +30,7 @@ _CONTEXT = b"sureline question\0"
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
-    node: str
+    node: Node
     text: str
     at: float
 
@@ -45,14 +46,14 @@ _signed = msgspec.msgpack.Decoder(_Signed).decode
 _body = msgspec.msgpack.Decoder(_Body).decode
 
 
-def ask(credentials: Credentials, node: str, text: str) -> bytes:
+def ask(credentials: Credentials, node: Node, text: str) -> bytes:
     """The question, signed by this home for its process `node`."""
     body = _encode(_Body(node, text, time.time()))
     signature = credentials.own_key().sign(_CONTEXT + body, ec.ECDSA(hashes.SHA256()))
     return _encode(_Signed(body, credentials.certificate_der, signature))
 
 
-def asked(credentials: Credentials, question: bytes, node: str, role: str) -> str | None:
+def asked(credentials: Credentials, question: bytes, node: Node, role: str) -> str | None:
     """What `node` asks, if the one who signed it has this role and is of the grid; else None."""
     if len(question) > BYTES_MAX:
         return None

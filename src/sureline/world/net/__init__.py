@@ -1,6 +1,6 @@
 """Nodes of a grid talk here: TLS 1.3 with certificates on both sides, MessagePack within.
 
-`transport` is what others use: `Transport.listen`, `send`, `ask_bulk`, `close`. From the wire
+`transport` is what others use: `NetTransport.listen`, `send`, `ask_bulk`, `close`. From the wire
 inwards: `door` counts who has connected but not greeted, `tls` encrypts, `opening` finds out who
 it is and greets, `stranger` serves those without a certificate, `link` carries messages, `route`
 keeps what waits for one destination, `dialler` calls others, `codec` turns messages into bytes and

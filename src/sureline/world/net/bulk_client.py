@@ -50,7 +50,7 @@ class BulkClient:
     async def ask(
         self, node: Node, request: bytes, into: bytearray | memoryview | None
     ) -> tuple[bytes, memoryview]:
-        """See `Transport.ask_bulk`."""
+        """See `NetTransport.ask_bulk`."""
         size_max = self._owner.limits.bulk_request_bytes_max
         if len(request) > size_max:
             raise ValueError(f"a bulk request has at most {size_max} bytes, not {len(request)}")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
+from sureline.world.address import Node
 from sureline.world.net.limits import FRAME_BYTES_MAX
 from sureline.world.protocol import Message
 
@@ -46,7 +47,7 @@ class Hello(Message, frozen=True, tag="net.hello"):
 
     version: int
     grid: str
-    node: str
+    node: Node
     """Who speaks, and where it listens."""
     to: str
     """The name of the node that is meant; empty in the answer."""
@@ -61,7 +62,7 @@ class Bye(Message, frozen=True, tag="net.bye"):
     """The whole node goes away."""
 
 
-class Refused(Message, frozen=True, tag="net.refused"):
+class GreetingRefused(Message, frozen=True, tag="net.refused"):
     """Instead of a greeting: why there will be no connection."""
 
     reason: str
@@ -75,7 +76,7 @@ class Codec:
 
     def __init__(self, message_types: Sequence[type[Message]]) -> None:
         """Raises ValueError if a type has no tag of its own, or one that the world reserves."""
-        types: list[type[Message]] = [*message_types, Hello, Bye, Refused]
+        types: list[type[Message]] = [*message_types, Hello, Bye, GreetingRefused]
         self.tags = _tags(types)
         self._known = frozenset(self.tags.values())
         union: Any = Union[tuple(types)]  # noqa: UP007 - the types are not known before

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sureline.world.identity.certificates import Identity
 
 
-class Credentials(Protocol):
+class NodeCredentials(Protocol):
     """Who this node is and whom it accepts; `world.identity.credentials` has the real one."""
 
     @property

@@ -17,8 +17,8 @@ from sureline.world.net.codec import (
     Bye,
     Codec,
     Frames,
+    GreetingRefused,
     Hello,
-    Refused,
     UnknownKindError,
 )
 from sureline.world.net.limits import Limits
@@ -41,13 +41,13 @@ class LinkOwner(Protocol):
     holding: bool
     """No link may deliver now: whoever takes the messages is behind."""
 
-    def took(self, link: Link, sender_part: str, to_part: str, message: Message) -> None: ...
-    def link_writable(self, link: Link) -> None: ...
-    def link_lost(self, link: Link, why: str) -> None: ...
+    def took(self, link: NetLink, sender_part: str, to_part: str, message: Message) -> None: ...
+    def link_writable(self, link: NetLink) -> None: ...
+    def link_lost(self, link: NetLink, why: str) -> None: ...
     def complain(self, kind: str, source: str, text: str) -> None: ...
 
 
-class Link:
+class NetLink:
     """An open connection to `node`. `ours`: we opened it."""
 
     __slots__ = (
@@ -195,7 +195,7 @@ class Link:
         kind = type(message)
         if kind is Bye:
             self._hear_bye(message)
-        elif kind is Hello or kind is Refused:
+        elif kind is Hello or kind is GreetingRefused:
             raise BadFrameError("a greeting in the middle of a conversation")
         else:
             self._owner.took(self, sender_part, to_part, message)

@@ -14,18 +14,18 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sureline.world.address import Node, endpoint_of, name_of, peer_of
+from sureline.world.address import NO_NODE, Node, endpoint_of, name_of, peer_of
 from sureline.world.identity.errors import IdentityError
 from sureline.world.net.codec import (
     HEADER_BYTES,
     VERSION,
     BadFrameError,
     Codec,
+    GreetingRefused,
     Hello,
-    Refused,
     body_size,
 )
-from sureline.world.net.interfaces import Credentials
+from sureline.world.net.interfaces import NodeCredentials
 from sureline.world.net.limits import HELLO_BYTES_MAX
 from sureline.world.net.tls import TlsStream
 
@@ -43,10 +43,10 @@ class NotWelcomeError(Exception):
 class Greeter:
     """Knows who we are and decides who is welcome."""
 
-    def __init__(self, credentials: Credentials, codec: Codec) -> None:
+    def __init__(self, credentials: NodeCredentials, codec: Codec) -> None:
         self.credentials = credentials
         self.codec = codec
-        self.node: Node = ""
+        self.node = NO_NODE
         self.dropped: set[str] = set()
         """Names of peers that were told to go."""
         self._identities: dict[bytes, Identity] = {}
@@ -184,7 +184,7 @@ class Opening:
 
     def _greeted(self) -> None:
         _, _, said = self._greeter.codec.decode(memoryview(self._buffer)[HEADER_BYTES:])
-        if isinstance(said, Refused) and self.target is not None:
+        if isinstance(said, GreetingRefused) and self.target is not None:
             self._refusal = f"it refuses us: {said.reason[:200]}"
             self.stream.close(self._refusal)
             return
@@ -196,7 +196,7 @@ class Opening:
             self._refuse(str(error))
             return
         if self.target is None:
-            self.stream.write(self._greeter.hello("", bulk=said.bulk))
+            self.stream.write(self._greeter.hello(NO_NODE, bulk=said.bulk))
         self._over = True
         self._on_open(self, said)
         if not self.stream.closing:
@@ -205,7 +205,7 @@ class Opening:
     def _refuse(self, reason: str) -> None:
         self._refusal = reason
         if self.target is None:
-            self.stream.write(self._greeter.codec.encode("", "", Refused(reason)))
+            self.stream.write(self._greeter.codec.encode("", "", GreetingRefused(reason)))
         self.stream.close(reason)
 
     def writable(self) -> None:

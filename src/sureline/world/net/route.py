@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sureline.world.address import Node
 from sureline.world.net.limits import WRITE_BYTES, Limits
-from sureline.world.net.link import Link
+from sureline.world.net.link import NetLink
 
 LIVED_S = 5.0
 """A link that lasted this long was a good one: its loss starts no back-off."""
@@ -21,7 +21,7 @@ BREAKS_MAX = 3
 """After so many short-lived links in a row a node counts as unreachable."""
 
 
-class Counts:
+class UndeliveredCounts:
     """What became of messages that did not arrive."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Counts:
 class RouteOwner(Protocol):
     loop: asyncio.AbstractEventLoop
     limits: Limits
-    counts: Counts
+    counts: UndeliveredCounts
     node: Node
     leaving: bool
 
@@ -62,13 +62,13 @@ class Route:
 
     def __init__(self, owner: RouteOwner, node: Node) -> None:
         self.node = node
-        self.link: Link | None = None
+        self.link: NetLink | None = None
         """The one that is sent on; possibly still closing."""
         self.dialling = False
         self.blocked_until = 0.0
         """Until then nobody is called there: it was in vain a moment ago."""
         self._owner = owner
-        self._links: list[Link] = []
+        self._links: list[NetLink] = []
         self._queue: deque[bytearray] = deque()
         self._queued_bytes = 0
         self._breaks = 0
@@ -102,7 +102,7 @@ class Route:
         elif not self.dialling:
             self._owner.dial(self)
 
-    def adopt(self, link: Link) -> None:
+    def adopt(self, link: NetLink) -> None:
         """A link to this node is open."""
         for other in list(self._links):
             if other.ours == link.ours and other.usable:
@@ -119,7 +119,7 @@ class Route:
         if len({link.ours for link in usable}) == 2 and self._owner.node > self.node:
             next(link for link in usable if link.ours).say_bye()
 
-    def gone(self, link: Link) -> None:
+    def gone(self, link: NetLink) -> None:
         """A link to this node is closed."""
         self._links.remove(link)
         if self.link is not link:
@@ -137,7 +137,7 @@ class Route:
         else:
             self._broke(link)
 
-    def _broke(self, link: Link) -> None:
+    def _broke(self, link: NetLink) -> None:
         """The link ended without goodbye. Call again: if that is in vain, the node is gone."""
         lived_s = self._owner.loop.time() - link.opened_at
         self._breaks = 0 if lived_s > LIVED_S else self._breaks + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sureline.world.address import Node
-from sureline.world.net.link import Link
+from sureline.world.net.link import NetLink
 
 if TYPE_CHECKING:
     from sureline.world.identity.certificates import Identity
@@ -24,7 +24,7 @@ class PeerLink(NamedTuple):
     bytes_out: int
 
     @classmethod
-    def of(cls, link: Link, now: float) -> PeerLink:
+    def of(cls, link: NetLink, now: float) -> PeerLink:
         return cls(
             link.node,
             link.identity,

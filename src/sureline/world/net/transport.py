@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sureline.world.address import Endpoint, Node, at, node_of, part_of, peer_of
+from sureline.world.address import NO_NODE, Endpoint, Node, at, node_of, part_of, peer_of
 from sureline.world.net.bulk_client import BulkClient
 from sureline.world.net.bulk_server import BulkServer
 from sureline.world.net.codec import CannotTravelError, Codec, Hello
@@ -18,15 +18,15 @@ from sureline.world.net.dialler import DialError, Dialler
 from sureline.world.net.door import Door
 from sureline.world.net.interfaces import (
     BulkHandler,
-    Credentials,
+    NodeCredentials,
     OnMessage,
     OnUnreachable,
     StrangerHandler,
 )
 from sureline.world.net.limits import Limits
-from sureline.world.net.link import Link
+from sureline.world.net.link import NetLink
 from sureline.world.net.opening import Greeter, Opening
-from sureline.world.net.route import Counts, Route
+from sureline.world.net.route import Route, UndeliveredCounts
 from sureline.world.net.stats import PeerLink, Stats
 from sureline.world.net.stranger import Strangers
 from sureline.world.protocol import AgentId, Message
@@ -39,26 +39,26 @@ ALIASES_MAX = 256
 POLL_S = 0.005
 
 
-class Transport:
+class NetTransport:
     """See the package. Everything happens on the loop's own thread."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        credentials: Credentials,
+        credentials: NodeCredentials,
         codec: Codec,
         limits: Limits,
         strangers: StrangerHandler | None,
         bulk: BulkHandler | None,
     ) -> None:
-        """Use `Transport.listen`."""
+        """Use `NetTransport.listen`."""
         self.loop = loop
         self.codec = codec
         self.limits = limits
-        self.node: Node = ""
+        self.node = NO_NODE
         self.leaving = False
         self.holding = False
-        self.counts = Counts()
+        self.counts = UndeliveredCounts()
         self._complaints = Complaints(loop.time)
         self._greeter = Greeter(credentials, codec)
         self._dialler = Dialler(loop, self._greeter, limits)
@@ -66,7 +66,7 @@ class Transport:
         self._strangers = Strangers(loop, limits, strangers, self.complain)
         self._bulk_server = BulkServer(self, bulk)
         self._bulk_client = BulkClient(self, self._dialler)
-        self._links: dict[Link, Route] = {}
+        self._links: dict[NetLink, Route] = {}
         self._routes: dict[Node, Route] = {}
         self._aliases: dict[Node, Node] = {}
         self._sent: Counter[str] = Counter()
@@ -84,7 +84,7 @@ class Transport:
         loop: asyncio.AbstractEventLoop,
         host: str,
         port: int,
-        credentials: Credentials,
+        credentials: NodeCredentials,
         codec: Codec,
         *,
         name_suffix: str = "",
@@ -94,7 +94,7 @@ class Transport:
         bulk: BulkHandler | None = None,
         on_stranger: StrangerHandler | None = None,
         advertise: str | None = None,
-    ) -> Transport:
+    ) -> NetTransport:
         """Start to listen, on port 0 for any free one. `advertise` is the HOST at which others
         reach this node, if it is not the one listened on. Raises OSError if the address cannot
         be had, ValueError if others would not know where to connect."""
@@ -230,7 +230,7 @@ class Transport:
             opening.stream.close("too many nodes are known here")
             return
         target = opening.target
-        link = Link(self, opening.stream, node, identity, ours=target is not None)
+        link = NetLink(self, opening.stream, node, identity, ours=target is not None)
         opening.stream.user = link
         self._links[link] = route
         route.adopt(link)
@@ -249,7 +249,7 @@ class Transport:
 
     # Links at work.
 
-    def took(self, link: Link, sender_part: str, to_part: str, message: Message) -> None:
+    def took(self, link: NetLink, sender_part: str, to_part: str, message: Message) -> None:
         role = message.needs_role
         if role and role not in link.identity.roles:
             self._without_role += 1
@@ -260,12 +260,12 @@ class Transport:
         self._received[self.codec.tags[type(message)]] += 1
         self._on_message(at(link.node, sender_part), at(self.node, to_part), message)
 
-    def link_writable(self, link: Link) -> None:
+    def link_writable(self, link: NetLink) -> None:
         route = self._links.get(link)
         if route is not None:
             route.flush()
 
-    def link_lost(self, link: Link, why: str) -> None:
+    def link_lost(self, link: NetLink, why: str) -> None:
         self._bytes_in += link.bytes_in
         self._bytes_out += link.bytes_out
         self._links.pop(link).gone(link)
@@ -318,7 +318,7 @@ class Transport:
                 self.complain("cut", identity.name, text)
                 stream.abort(reason)
 
-    def _inspect(self, link: Link, now: float) -> None:
+    def _inspect(self, link: NetLink, now: float) -> None:
         limits = self.limits
         if link.closing_since is not None:
             if now - link.closing_since > limits.drain_s:

@@ -14,9 +14,9 @@ from sureline.world.simulated.delays import (
     LogNormal,
     Uniform,
 )
-from sureline.world.simulated.faults import Faults, Rates
+from sureline.world.simulated.faults import RandomFaults, Rates
 from sureline.world.simulated.links import LAN, Link
-from sureline.world.simulated.machine import Life, Machine, MachineParts, MachineSpec
+from sureline.world.simulated.machine import Life, MachineParts, MachineSpec, SimulatedMachine
 from sureline.world.simulated.network import Network
 from sureline.world.simulated.simulation import Simulation, SimulationError
 
@@ -32,11 +32,11 @@ __all__ = [
     "Exponential",
     "LogNormal",
     "Empirical",
-    "Machine",
+    "SimulatedMachine",
     "MachineSpec",
     "MachineParts",
     "Life",
-    "Faults",
+    "RandomFaults",
     "Rates",
     "Counters",
     "Traffic",

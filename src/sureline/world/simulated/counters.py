@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sureline.world.address import node_of
+from sureline.world.address import Node, node_of
 from sureline.world.protocol import AgentId, Message
 from sureline.world.simulated.calendar import Calendar, Entry, SimTimer
 
@@ -153,7 +153,7 @@ class Counters:
                 traffic.received += 1
                 traffic.received_bytes += size_bytes
 
-    def dropped(self, node: str, message: Message, *, arrived: bool) -> None:
+    def dropped(self, node: Node, message: Message, *, arrived: bool) -> None:
         """A message from this node never reached anybody, though it may have `arrived`."""
         if not arrived:
             self._lost[type(message)] += 1
@@ -169,7 +169,7 @@ class Counters:
         self._bulk[target].received += 1
         self._bulk[target].received_bytes += arrived_bytes
 
-    def _traffic(self, node: str, message: Message) -> list[Traffic]:
+    def _traffic(self, node: Node, message: Message) -> list[Traffic]:
         """Where a message is counted: for its type and, with full detail, for the node."""
         kind = type(message)
         over_all = self._types.get(kind)

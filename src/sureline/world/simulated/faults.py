@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sureline.world.address import Node
+
 if TYPE_CHECKING:
     from sureline.world.simulated.simulation import Simulation
 
@@ -34,10 +36,10 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parted_s: float = 10.0
 
 
-class Faults:
+class RandomFaults:
     """Strikes the given nodes of a simulation until `stop`. `struck` counts, by kind."""
 
-    def __init__(self, sim: Simulation, nodes: Sequence[str], seed: int | None = None) -> None:
+    def __init__(self, sim: Simulation, nodes: Sequence[Node], seed: int | None = None) -> None:
         self._sim = sim
         self._nodes = list(nodes)
         self.random = Random(f"{sim.seed if seed is None else seed} faults")
@@ -76,20 +78,20 @@ class Faults:
         if per_s > 0:
             self._after(1.0 / per_s, next_one)
 
-    def _victim(self) -> str | None:
+    def _victim(self) -> Node | None:
         """Any machine that is up and not frozen; None if there is none."""
         machines = [self._sim.machine(node) for node in self._nodes]
         able = [m.node for m in machines if m.life is not None and not m.frozen]
         return self.random.choice(able) if able else None
 
-    def _crash(self, end: Callable[[str], None], down: Callable[[str], None]) -> bool:
+    def _crash(self, end: Callable[[Node], None], down: Callable[[Node], None]) -> bool:
         node = self._victim()
         if node is not None:
             end(node)
             down(node)
         return node is not None
 
-    def _end_crash(self, down_s: float, node: str) -> None:
+    def _end_crash(self, down_s: float, node: Node) -> None:
         self._after(down_s, partial(self._sim.restart, node))
 
     def _freeze(self, frozen_s: float) -> bool:
@@ -115,7 +117,7 @@ class Faults:
         self._after(parted_s, self._sim.heal)
         return True
 
-    def _end_session(self, node: str, session_s: float, pause_s: float) -> None:
+    def _end_session(self, node: Node, session_s: float, pause_s: float) -> None:
         if self._stopped:
             return
         if self._sim.machine(node).life is not None:
@@ -123,6 +125,6 @@ class Faults:
             self.struck["churn"] = self.struck.get("churn", 0) + 1
         self._after(pause_s, partial(self._begin_session, node, session_s, pause_s))
 
-    def _begin_session(self, node: str, session_s: float, pause_s: float) -> None:
+    def _begin_session(self, node: Node, session_s: float, pause_s: float) -> None:
         self._sim.restart(node)
         self._after(session_s, partial(self._end_session, node, session_s, pause_s))

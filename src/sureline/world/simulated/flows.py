@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from sureline.world.address import Node
 from sureline.world.simulated.calendar import SimTimer
 
 if TYPE_CHECKING:
-    from sureline.world.simulated.machine import Life, Machine
+    from sureline.world.simulated.machine import Life, SimulatedMachine
     from sureline.world.simulated.simulation import Simulation
 
 
@@ -67,7 +68,7 @@ def fair_rates(demands: Sequence[Demand], capacities: dict[str, float]) -> list[
                     settle(index, share)
 
 
-class Transfer:
+class Flow:
     """One flow. `cancel` stops it without a word."""
 
     __slots__ = (
@@ -87,8 +88,8 @@ class Transfer:
     def __init__(
         self,
         flows: Flows,
-        source: Machine,
-        target: Machine,
+        source: SimulatedMachine,
+        target: SimulatedMachine,
         life: Life,
         size_bytes: int,
         on_done: Callable[[int], None],
@@ -127,29 +128,29 @@ class Flows:
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
-        self._flows: dict[Transfer, None] = {}
-        self._of_node: dict[str, dict[Transfer, None]] = {}
+        self._flows: dict[Flow, None] = {}
+        self._of_node: dict[Node, dict[Flow, None]] = {}
 
     def now_s(self) -> float:
         return self._sim.time
 
     def start(
-        self, source: str, target: str, size_bytes: int, on_done: Callable[[int], None]
-    ) -> Transfer:
+        self, source: Node, target: Node, size_bytes: int, on_done: Callable[[int], None]
+    ) -> Flow:
         """Begin when the first byte can have arrived: one delay of the link later, or, when the
         source is down, end with nothing after two."""
         sim = self._sim
         here, there = sim.machine(source), sim.machine(target)
         if there.life is None:
             raise ValueError(f"{target} is down: it cannot fetch")
-        flow = Transfer(self, here, there, there.life, size_bytes, on_done)
+        flow = Flow(self, here, there, there.life, size_bytes, on_done)
         delay_s = 0.0 if here is there else sim.network.channel(source, target).draw()
         if here.life is None:
             delay_s += sim.network.channel(target, source).draw()
         flow.timer = sim.schedule(sim.time + delay_s, None, lambda: self._begin(flow))
         return flow
 
-    def _begin(self, flow: Transfer) -> None:
+    def _begin(self, flow: Flow) -> None:
         if flow.life.over:
             return
         if flow.source.life is None or flow.source.life is not flow.source_life:
@@ -162,7 +163,7 @@ class Flows:
             self._of_node.setdefault(node, {})[flow] = None
         self._share(self._together([flow]))
 
-    def end(self, flow: Transfer, arrived_bytes: int | None) -> None:
+    def end(self, flow: Flow, arrived_bytes: int | None) -> None:
         """Forget a flow; unless `arrived_bytes` is None, tell its owner."""
         if flow.timer is not None:
             flow.timer.cancel()
@@ -184,7 +185,7 @@ class Flows:
             flow.life.post(flow.on_done, arrived_bytes)
         self._share([other for other in together if other is not flow])
 
-    def changed(self, node: str) -> None:
+    def changed(self, node: Node) -> None:
         """A machine was frozen, thawed, slowed, or went down."""
         if node in self._of_node:
             self._see(list(self._of_node[node]))
@@ -194,7 +195,7 @@ class Flows:
         if self._flows:
             self._see(list(self._flows))
 
-    def _see(self, flows: list[Transfer]) -> None:
+    def _see(self, flows: list[Flow]) -> None:
         for flow in flows:
             if flow.life.over:
                 self.end(flow, None)
@@ -203,7 +204,7 @@ class Flows:
         alive = [flow for flow in flows if flow in self._flows]
         self._share(self._together(alive))
 
-    def _together(self, flows: list[Transfer]) -> list[Transfer]:
+    def _together(self, flows: list[Flow]) -> list[Flow]:
         """These flows and all whose rates depend on theirs: linked by machines they share."""
         found = dict.fromkeys(flows)
         todo, nodes = list(flows), set[str]()
@@ -218,7 +219,7 @@ class Flows:
                             todo.append(other)
         return list(found)
 
-    def _share(self, flows: list[Transfer]) -> None:
+    def _share(self, flows: list[Flow]) -> None:
         """Give flows the rates that are fair from now on."""
         capacities: dict[str, float] = {}
         demands = []
@@ -234,7 +235,7 @@ class Flows:
             if rate != flow.rate or (rate and flow.timer is None):
                 self._go_on(flow, rate)
 
-    def _most(self, flow: Transfer) -> float:
+    def _most(self, flow: Flow) -> float:
         network = self._sim.network
         source, target = flow.source, flow.target
         if source.frozen or target.frozen or network.cut(source.node, target.node):
@@ -244,7 +245,7 @@ class Flows:
         bandwidth = network.channel(source.node, target.node).link.bandwidth_bytes_per_s
         return bandwidth or math.inf
 
-    def _go_on(self, flow: Transfer, rate: float) -> None:
+    def _go_on(self, flow: Flow, rate: float) -> None:
         now_s = self._sim.time
         flow.settle(now_s)
         flow.rate = rate
@@ -255,7 +256,7 @@ class Flows:
             due_s = now_s + flow.unsent_bytes / rate
             flow.timer = self._sim.schedule(due_s, None, lambda: self._complete(flow))
 
-    def _complete(self, flow: Transfer) -> None:
+    def _complete(self, flow: Flow) -> None:
         flow.settle(self._sim.time)
         flow.unsent_bytes = 0.0
         self.end(flow, flow.size_bytes)

@@ -37,7 +37,7 @@ LAN = Link()
 """A local network: 0.4 ms on average, never less than 0.2 ms."""
 
 
-class Channel:
+class LinkChannel:
     """A link at work: its draws, and its figures ready for use."""
 
     __slots__ = ("_source", "draw", "duplication", "link", "loss", "reorder", "s_per_byte")

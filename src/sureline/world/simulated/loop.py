@@ -25,7 +25,7 @@ EVENTS_PER_ADAPTATION = 5_000
 EVENTS_PER_PROGRESS = 100_000
 
 
-class Stop:
+class StopCondition:
     """When a run is to end. True from `reached` ends it."""
 
     def __init__(
@@ -45,7 +45,9 @@ class Stop:
         return self.condition is not None and self.condition()
 
 
-def run(sim: Simulation, stop: Stop, progress: Callable[[Simulation], None] | None) -> bool:
+def run(
+    sim: Simulation, stop: StopCondition, progress: Callable[[Simulation], None] | None
+) -> bool:
     """True if stopped before the time `until`, by the condition or the number of events."""
     calendar = sim.calendar
     collected = told = adapted = sim.events
@@ -153,7 +155,7 @@ def _hurry(sim: Simulation, before_s: float) -> None:
             sim.fail(entry, error)
 
 
-def _one_by_one(sim: Simulation, number: int, stop: Stop) -> bool | None:
+def _one_by_one(sim: Simulation, number: int, stop: StopCondition) -> bool | None:
     """A bucket up to where the run stops; None if it was not stopped, False if it is time."""
     calendar = sim.calendar
     calendar.opened = bucket = calendar.open()

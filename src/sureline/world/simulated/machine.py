@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from sureline.world.address import Node
 from sureline.world.protocol import Action, Recordable
 from sureline.world.simulated.calendar import Entry, SimTimer
 from sureline.world.simulated.disk import Disk, DiskRecorder
@@ -84,7 +85,7 @@ class Life:
         "over",
     )
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
         self.began_s = machine.sim.time
         self.open = True
@@ -155,7 +156,7 @@ class Life:
         return self._recorder
 
 
-class Machine:
+class SimulatedMachine:
     """One machine. Its node is its address; its life is None while it is down."""
 
     __slots__ = (
@@ -176,7 +177,7 @@ class Machine:
         "stepped_s",
     )
 
-    def __init__(self, sim: Simulation, node: str, spec: MachineSpec, parts: MachineParts) -> None:
+    def __init__(self, sim: Simulation, node: Node, spec: MachineSpec, parts: MachineParts) -> None:
         self.sim = sim
         self.node = node
         self.spec = spec

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sureline.world.simulated.flows import Flows, Transfer
-from sureline.world.simulated.links import LAN, Channel, Link
+from sureline.world.address import Node
+from sureline.world.simulated.flows import Flow, Flows
+from sureline.world.simulated.links import LAN, Link, LinkChannel
 
 if TYPE_CHECKING:
     from sureline.world.simulated.simulation import Simulation
@@ -24,7 +25,7 @@ class Network:
         self._pairs: dict[tuple[str, str], Link] = {}
         self._sites: dict[tuple[str, str], Link] = {}
         self._groups: dict[str, int] | None = None
-        self._channels: dict[Link, Channel] = {}
+        self._channels: dict[Link, LinkChannel] = {}
         self._sim: Simulation | None = None
 
     def bind(self, sim: Simulation, seed: int) -> None:
@@ -49,7 +50,7 @@ class Network:
             self.default = self._channel(link)
             self._changed()
 
-    def set_link(self, a: str, b: str, link: Link | None, *, both_ways: bool = True) -> None:
+    def set_link(self, a: Node, b: Node, link: Link | None, *, both_ways: bool = True) -> None:
         """The link from node `a` to node `b` (and back); None to forget what was set."""
         _set(self._pairs, a, b, link, both_ways)
         self._changed()
@@ -59,7 +60,7 @@ class Network:
         _set(self._sites, a, b, link, both_ways)
         self._changed()
 
-    def partition(self, groups: Sequence[Collection[str]]) -> None:
+    def partition(self, groups: Sequence[Collection[Node]]) -> None:
         """Cut the nodes of each group off from all others. Nodes in no group stay together."""
         self._groups = {node: number for number, group in enumerate(groups, 1) for node in group}
         self._changed()
@@ -72,12 +73,12 @@ class Network:
     def parted(self) -> bool:
         return self._groups is not None
 
-    def cut(self, a: str, b: str) -> bool:
+    def cut(self, a: Node, b: Node) -> bool:
         """Whether a partition lies between two nodes."""
         groups = self._groups
         return groups is not None and groups.get(a, 0) != groups.get(b, 0)
 
-    def channel(self, source: str, target: str) -> Channel:
+    def channel(self, source: Node, target: Node) -> LinkChannel:
         link = self._pairs.get((source, target)) if self._pairs else None
         if link is None and self._sites and self._sim is not None:
             sites = (self._sim.site_of(source), self._sim.site_of(target))
@@ -85,17 +86,17 @@ class Network:
         return self.default if link is None else self._channel(link)
 
     def transfer(
-        self, source: str, target: str, size_bytes: int, on_done: Callable[[int], None]
-    ) -> Transfer:
+        self, source: Node, target: Node, size_bytes: int, on_done: Callable[[int], None]
+    ) -> Flow:
         """Move bulk data. `on_done` runs on the target, with the bytes that have arrived: fewer
         than asked for if the source went down. It does not run if the target goes down; across a
         partition, or to and from a frozen machine, data waits."""
         return self.flows.start(source, target, size_bytes, on_done)
 
-    def _channel(self, link: Link) -> Channel:
+    def _channel(self, link: Link) -> LinkChannel:
         made = self._channels.get(link)
         if made is None:
-            made = self._channels[link] = Channel(link, self._draws)
+            made = self._channels[link] = LinkChannel(link, self._draws)
         return made
 
     def _changed(self) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from sureline.world.address import node_of
+from sureline.world.address import NO_AGENT, Node, node_of
 from sureline.world.agent import NO_HANDLERS, Agent, HandlerTable
 from sureline.world.protocol import (
     Action,
@@ -25,7 +25,7 @@ from sureline.world.simulated.counters import size_of
 
 if TYPE_CHECKING:
     from sureline.world.simulated.calendar import Calendar
-    from sureline.world.simulated.machine import Life, Machine
+    from sureline.world.simulated.machine import Life, SimulatedMachine
     from sureline.world.simulated.simulation import Simulation
 
 ARRIVALS_TO_PRUNE = 64
@@ -55,14 +55,14 @@ class Place(_Used):
 
     __slots__ = ("_arrivals", "_arrives_s", "_arrives_to", "joined", "life", "machine")
 
-    def __init__(self, sim: Simulation, machine: Machine, life: Life, me: AgentId) -> None:
+    def __init__(self, sim: Simulation, machine: SimulatedMachine, life: Life, me: AgentId) -> None:
         super().__init__(sim.calendar, me)
         self.machine = machine
         self.life = life
         self.joined: Agent | None = None
         self._arrives_s = 0.0
         """When the last of the messages under way from here arrives."""
-        self._arrives_to: AgentId = ""
+        self._arrives_to = NO_AGENT
         """To whom they are, while all are to one agent."""
         self._arrivals: dict[AgentId, float] | None = None
         """If not: when the last to each agent arrives."""
@@ -167,7 +167,7 @@ class Place(_Used):
             now_s = self._calendar.now
             arrivals = self._arrivals = {to: s for to, s in arrivals.items() if s > now_s}
         arrivals[to] = arrives_s
-        self._arrives_to = ""
+        self._arrives_to = NO_AGENT
         self._arrives_s = max(arrives_s, self._arrives_s)
         return arrives_s
 
@@ -187,7 +187,7 @@ class Place(_Used):
             self.life.runner.stop(handle, force=force)
 
     def fetch(
-        self, wanted: Wanted, sources: Sequence[AgentId], on_done: Callable[[Fetched], None]
+        self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
     ) -> None:
         life = self.life
         if not life.over:

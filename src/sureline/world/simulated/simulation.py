@@ -14,13 +14,13 @@ from functools import partial
 from random import Random
 from typing import Any, NoReturn, cast
 
-from sureline.world.address import node_of
+from sureline.world.address import NO_NODE, Node, node_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import Action, AgentId, Message, Unreachable, World
 from sureline.world.simulated import loop
 from sureline.world.simulated.calendar import Calendar, Entry, SimTimer
 from sureline.world.simulated.counters import Counters, Detail
-from sureline.world.simulated.machine import Life, Machine, MachineParts, MachineSpec
+from sureline.world.simulated.machine import Life, MachineParts, MachineSpec, SimulatedMachine
 from sureline.world.simulated.network import Network
 from sureline.world.simulated.place import Place
 
@@ -31,7 +31,7 @@ PLAIN_PARTS = MachineParts()
 class SimulationError(Exception):
     """Something in the simulation raised an exception. The seed reproduces it."""
 
-    def __init__(self, seed: int, time_s: float, node: str, error: BaseException) -> None:
+    def __init__(self, seed: int, time_s: float, node: Node, error: BaseException) -> None:
         self.seed = seed
         self.time_s = time_s
         self.node = node
@@ -61,7 +61,7 @@ class Simulation:
         self.places: dict[AgentId, Place] = {}
         self.counters = Counters(detail, self.calendar)
         self.failed: SimulationError | None = None
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, SimulatedMachine] = {}
         self.network = network or Network()
         self.network.bind(self, seed)
         self.quick = False
@@ -76,27 +76,27 @@ class Simulation:
     # Machines and agents.
 
     def machine(
-        self, node: str, spec: MachineSpec | None = None, parts: MachineParts | None = None
-    ) -> Machine:
+        self, node: Node, spec: MachineSpec | None = None, parts: MachineParts | None = None
+    ) -> SimulatedMachine:
         """The machine of a node; made when it is first asked for. What it is like can be said
         only then."""
         found = self._machines.get(node)
         if found is None:
-            found = Machine(self, node, spec or IDEAL, parts or PLAIN_PARTS)
+            found = SimulatedMachine(self, node, spec or IDEAL, parts or PLAIN_PARTS)
             self._machines[node] = found
         elif spec is not None or parts is not None:
             raise ValueError(f"{node} is there already: describe a machine before its first use")
         return found
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[SimulatedMachine]:
         """In the order in which they were made."""
         return list(self._machines.values())
 
-    def site_of(self, node: str) -> str:
+    def site_of(self, node: Node) -> str:
         found = self._machines.get(node)
         return found.spec.site if found is not None else ""
 
-    def boot(self, node: str, start: Action) -> None:
+    def boot(self, node: Node, start: Action) -> None:
         """Run `start` now, and again on every restart of the node. It makes and joins agents."""
         machine = self.machine(node)
         machine.boot = start
@@ -126,19 +126,19 @@ class Simulation:
 
     # Faults.
 
-    def crash(self, node: str) -> None:
+    def crash(self, node: Node) -> None:
         """The machine loses power: its agents are gone, and what was not synced."""
         self._end(node, power=True)
 
-    def kill(self, node: str) -> None:
+    def kill(self, node: Node) -> None:
         """Its process dies: its agents are gone, and what was not flushed."""
         self._end(node, power=False)
 
-    def _end(self, node: str, *, power: bool) -> None:
+    def _end(self, node: Node, *, power: bool) -> None:
         self.machine(node).end("crash" if power else "kill")
         self.network.flows.changed(node)
 
-    def restart(self, node: str) -> None:
+    def restart(self, node: Node) -> None:
         """A machine that is down comes up again and boots; one that is up is left alone."""
         machine = self.machine(node)
         if machine.life is None:
@@ -146,23 +146,23 @@ class Simulation:
             if machine.boot is not None:
                 self.guard(node, machine.boot)
 
-    def freeze(self, node: str) -> None:
+    def freeze(self, node: Node) -> None:
         """Stop the process, as SIGSTOP does: all that is due waits. Its clock goes on."""
         self.machine(node).freeze()
 
-    def thaw(self, node: str) -> None:
+    def thaw(self, node: Node) -> None:
         """Go on: all that waited comes at once."""
         self.machine(node).thaw()
 
-    def slow(self, node: str, factor: float) -> None:
+    def slow(self, node: Node, factor: float) -> None:
         """Everything takes `factor` times as long on this machine; 1 for normal."""
         self.machine(node).slow(factor)
 
-    def step_clock(self, node: str, seconds: float) -> None:
+    def step_clock(self, node: Node, seconds: float) -> None:
         """Somebody sets its clock forward, or back (below 0). What waits is not disturbed."""
         self.machine(node).stepped_s += seconds
 
-    def partition(self, groups: Sequence[Collection[str]]) -> None:
+    def partition(self, groups: Sequence[Collection[Node]]) -> None:
         """See Network.partition."""
         self.network.partition(groups)
 
@@ -190,7 +190,7 @@ class Simulation:
         if condition is not None and condition():
             return
         with _quiet_collector():
-            stopped = loop.run(self, loop.Stop(until, condition, events_max), progress)
+            stopped = loop.run(self, loop.StopCondition(until, condition, events_max), progress)
         if until is not None and not stopped:
             self.calendar.now = max(self.calendar.now, until)
 
@@ -216,7 +216,7 @@ class Simulation:
             self.counters.dropped(node_of(sender), what, arrived=True)
             self._refuse(node_of(to), sender)
 
-    def _refuse(self, node: str, sender: AgentId) -> None:
+    def _refuse(self, node: Node, sender: AgentId) -> None:
         """If nobody listens at the node, whoever tried to reach it hears so, if it wants to."""
         machine = self._machines.get(node)
         if machine is not None and machine.life is not None:
@@ -253,7 +253,7 @@ class Simulation:
             for machine in self._machines.values():
                 machine.see_places()
 
-    def guard(self, node: str, action: Callable[..., None], *args: Any) -> None:
+    def guard(self, node: Node, action: Callable[..., None], *args: Any) -> None:
         """Do something on a node; an exception ends the simulation."""
         if self.failed is not None:
             raise self.failed
@@ -264,14 +264,14 @@ class Simulation:
 
     def fail(self, entry: Entry | None, error: Exception) -> NoReturn:
         """The entry raised an exception: the simulation ends with it."""
-        node = ""
+        node = NO_NODE
         if entry is not None and entry[1] is not None:
             node = node_of(entry[1])
         elif entry is not None and entry[2] is not None:
             node = entry[2].machine.node
         self._end_with(node, error)
 
-    def _end_with(self, node: str, error: Exception) -> NoReturn:
+    def _end_with(self, node: Node, error: Exception) -> NoReturn:
         if self.failed is None:
             self.failed = SimulationError(self.seed, self.time, node, error)
             raise self.failed from error

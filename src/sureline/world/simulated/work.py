@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from sureline.world.protocol import Action, Timer
 
 if TYPE_CHECKING:
-    from sureline.world.simulated.machine import Machine
+    from sureline.world.simulated.machine import SimulatedMachine
 
 
-class Work:
+class SlotWork:
     """Something under way on a machine's slots."""
 
     __slots__ = ("_timer", "action", "cores", "left_s", "processor")
@@ -37,21 +37,21 @@ class Work:
 class Processor:
     """All the work of one life of a machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
-        self._works: list[Work] = []
+        self._works: list[SlotWork] = []
         self._rate = 0.0
         self._since_s = 0.0
 
-    def work(self, seconds: float, action: Action, *, cores: float = 1.0) -> Work:
+    def work(self, seconds: float, action: Action, *, cores: float = 1.0) -> SlotWork:
         """Run the action when so many reference seconds of work are done."""
-        made = Work(self, max(0.0, seconds), cores, action)
+        made = SlotWork(self, max(0.0, seconds), cores, action)
         self._settle()
         self._works.append(made)
         self._proceed()
         return made
 
-    def remove(self, work: Work) -> None:
+    def remove(self, work: SlotWork) -> None:
         if work in self._works:
             self._settle()
             self._forget(work)
@@ -69,7 +69,7 @@ class Processor:
                 work._timer.cancel()
         self._works = []
 
-    def left_s(self, work: Work) -> float:
+    def left_s(self, work: SlotWork) -> float:
         """Reference seconds that it has still to do."""
         self._settle()
         return work.left_s
@@ -95,7 +95,7 @@ class Processor:
                 due_s = machine.sim.time + work.left_s / self._rate
                 work._timer = machine.sim.schedule(due_s, None, partial(self._end, work))
 
-    def _end(self, work: Work) -> None:
+    def _end(self, work: SlotWork) -> None:
         self._settle()
         self._forget(work)
         self._proceed()
@@ -103,7 +103,7 @@ class Processor:
         if life is not None:
             life.post(work.action)
 
-    def _forget(self, work: Work) -> None:
+    def _forget(self, work: SlotWork) -> None:
         self._works.remove(work)
         if work._timer is not None:
             work._timer.cancel()

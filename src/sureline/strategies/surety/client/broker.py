@@ -26,13 +26,13 @@ from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies.surety.client.services import Services
 from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import (
-    Answer,
     Declined,
-    Estimate,
+    EstimateCall,
     Invoke,
     Invoked,
     Offered,
     Parameters,
+    ProviderAnswer,
     SetParam,
     Setup,
     Terminate,
@@ -65,7 +65,7 @@ OnContract = Callable[[str, Bid | None, str], None]
 """Hears the contract's number and terms; or ('', None, why there is none)."""
 
 
-class Provider(msgspec.Struct):
+class _Provider(msgspec.Struct):
     name: PeerName
     node: Node
     capacity: Capacity
@@ -76,7 +76,7 @@ class Provider(msgspec.Struct):
 class Deal(msgspec.Struct):
     number: int
     service: int
-    provider: str
+    provider: PeerName
     offered: Offered | None = None
     at: float = -math.inf
     """When the bid came."""
@@ -113,9 +113,9 @@ class Broker:
         self._epoch = epoch
         self._services = services
         self._on_bids = on_bids
-        self._providers: dict[str, Provider] = {}
+        self._providers: dict[PeerName, _Provider] = {}
         self._deals: dict[int, Deal] = {}
-        self._by_service: dict[int, dict[str, Deal]] = {}
+        self._by_service: dict[int, dict[PeerName, Deal]] = {}
         """The services that are dealt in, and with whom."""
         self._to_ask: deque[int] = deque()
         self._waiting: dict[int, None] = {}
@@ -131,20 +131,20 @@ class Broker:
 
     # -- who is there --------------------------------------------------------------------------
 
-    def joined(self, name: str, node: Node, capacity: Capacity, price: float) -> None:
+    def joined(self, name: PeerName, node: Node, capacity: Capacity, price: float) -> None:
         """Told again, it may have moved; a new price makes its old bids void."""
         known = self._providers.get(name)
         if known is not None and (known.capacity, known.price) == (capacity, price):
             known.node = node
             return
         self.left(name)
-        self._providers[name] = Provider(name, node, capacity, price, Ledger(capacity))
+        self._providers[name] = _Provider(name, node, capacity, price, Ledger(capacity))
         for service, deals in self._by_service.items():
             if len(deals) < ASKED_MAX and self._fits(service, name):
                 self._open(service, name)
         self._send_asks()
 
-    def left(self, name: str) -> None:
+    def left(self, name: PeerName) -> None:
         self._providers.pop(name, None)
         for deals in self._by_service.values():
             deal = deals.pop(name, None)
@@ -154,7 +154,7 @@ class Broker:
             if agreeing.deal.provider == name:
                 self._agreed(serial, "", None, f"{name} is gone")
 
-    def price(self, provider: str) -> float:
+    def price(self, provider: PeerName) -> float:
         known = self._providers.get(provider)
         return 0.0 if known is None else known.price
 
@@ -188,7 +188,7 @@ class Broker:
             if deal.offered is not None and not _expired(deal.offered.bid, now)
         ]
 
-    def offer(self, service: int, provider: str) -> Offered | None:
+    def offer(self, service: int, provider: PeerName) -> Offered | None:
         deal = self._by_service.get(service, {}).get(provider)
         if deal is None or deal.offered is None:
             return None
@@ -206,7 +206,7 @@ class Broker:
                 self._to_ask.append(deal.number)
         self._send_asks()
 
-    def _to_be_asked(self, service: int) -> list[str]:
+    def _to_be_asked(self, service: int) -> list[PeerName]:
         fitting = [name for name in self._providers if self._fits(service, name)]
         fitting.sort(key=lambda name: (self._providers[name].price, _fraction(self._run, name)))
         if len(fitting) <= ASKED_MAX:
@@ -216,10 +216,10 @@ class Broker:
         last = len(dearer) - 1
         return fitting[:half] + [dearer[last * i // (half - 1)] for i in range(half)]
 
-    def _fits(self, service: int, name: str) -> bool:
+    def _fits(self, service: int, name: PeerName) -> bool:
         return self._providers[name].whole.fits(self._services.all[service].needs)
 
-    def _open(self, service: int, name: str) -> None:
+    def _open(self, service: int, name: PeerName) -> None:
         if len(self._deals) < DEALS_MAX:
             self._numbers += 1
             deal = self._deals[self._numbers] = Deal(self._numbers, service, name)
@@ -257,7 +257,7 @@ class Broker:
         deal.tries += 1
         deal.again_at = self._world.elapsed() + ANSWER_S * deal.tries
         self._waiting[deal.number] = None
-        self._world.send(market, Estimate(self._run, deal.number, self._serial, wish))
+        self._world.send(market, EstimateCall(self._run, deal.number, self._serial, wish))
 
     def _tick(self) -> None:
         now = self._world.elapsed()
@@ -314,7 +314,13 @@ class Broker:
     # -- contracts -----------------------------------------------------------------------------
 
     def agree(
-        self, service: int, provider: str, task: str, attempt: int, bid: Bid, on_done: OnContract
+        self,
+        service: int,
+        provider: PeerName,
+        task: str,
+        attempt: int,
+        bid: Bid,
+        on_done: OnContract,
     ) -> None:
         """Make a contract for this attempt under this bid; `on_done` hears once, never at once."""
         deal = self._by_service.get(service, {}).get(provider)
@@ -326,7 +332,7 @@ class Broker:
         self._agreeing[serial] = _Agreeing(deal, bid, task, attempt, on_done)
         self._invoke(serial)
 
-    def end(self, service: int, provider: str, contract: str) -> None:
+    def end(self, service: int, provider: PeerName, contract: str) -> None:
         """A contract that is not (any more) of use."""
         deal = self._by_service.get(service, {}).get(provider)
         if deal is not None:
@@ -373,7 +379,7 @@ class Broker:
 
     # -- what providers say --------------------------------------------------------------------
 
-    def heard(self, provider: str, answer: Answer) -> None:
+    def heard(self, provider: PeerName, answer: ProviderAnswer) -> None:
         """An answer from a provider by this name."""
         if answer.run != self._run:
             return
@@ -392,7 +398,7 @@ class Broker:
             elif isinstance(answer, Declined):
                 self._answered(deal, None)
 
-    def _heard_of_contract(self, provider: str, answer: Answer) -> None:
+    def _heard_of_contract(self, provider: PeerName, answer: ProviderAnswer) -> None:
         agreeing = self._agreeing[answer.serial]
         if agreeing.deal.provider != provider or agreeing.deal.number != answer.deal:
             return
@@ -424,12 +430,12 @@ def _makes_sense(offered: Offered) -> bool:
     return is_sensible(offered.bid) and 0 <= offered.wait_s < math.inf and offered.slots >= 0
 
 
-def _named(offered: Offered, provider: str) -> Offered:
+def _named(offered: Offered, provider: PeerName) -> Offered:
     """Under the name that its sender proved to have, whatever it calls itself."""
     bid = msgspec.structs.replace(offered.bid, provider=provider)
     return msgspec.structs.replace(offered, bid=bid)
 
 
-def _fraction(salt: str, name: str) -> float:
+def _fraction(salt: str, name: PeerName) -> float:
     digest = blake3(f"{salt} {name}".encode()).digest(length=6)
     return int.from_bytes(digest, "big") / (1 << 48)

@@ -26,7 +26,13 @@ from sureline.strategies.surety.client.placing import Placing
 from sureline.strategies.surety.client.repairer import MoneyRepairer
 from sureline.strategies.surety.client.services import Services, took_before
 from sureline.strategies.surety.client.trust import Trust
-from sureline.strategies.surety.invocation import Answer, Declined, Examined, Invoked, Offered
+from sureline.strategies.surety.invocation import (
+    Declined,
+    Examined,
+    Invoked,
+    Offered,
+    ProviderAnswer,
+)
 from sureline.strategies.surety.pricing import Ending
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName, name_of, node_of
@@ -218,7 +224,7 @@ class Client(Deciding):
 
     # -- what providers say --------------------------------------------------------------------
 
-    def answered(self, sender: AgentId, message: Answer) -> None:
+    def answered(self, sender: AgentId, message: ProviderAnswer) -> None:
         self._broker.heard(name_of(sender), message)
 
     def examined(self, sender: AgentId, message: Examined) -> None:

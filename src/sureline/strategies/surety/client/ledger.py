@@ -20,7 +20,7 @@ Key = tuple[str, str]
 """(provider, number): who gave a contract its number, and the number."""
 
 
-class Ledger:
+class Spending:
     """`budget` None is no limit; everything is counted all the same."""
 
     def __init__(self, budget: float | None = None) -> None:
@@ -33,7 +33,7 @@ class Ledger:
         self._contracts: dict[Key, Contract] = {}
 
     @classmethod
-    def of(cls, budget: float | None, entries: Iterable[Contracted | Settled]) -> Ledger:
+    def of(cls, budget: float | None, entries: Iterable[Contracted | Settled]) -> Spending:
         """The book of a run that an earlier process began. Contracts that were not settled stay
         bound, until whoever goes on settles them."""
         self = cls(budget)

@@ -16,12 +16,13 @@ import msgspec
 from sureline.journal.words import duration
 from sureline.run.port import Engine, Noted, Unknown
 from sureline.strategies.surety.client.broker import Broker
-from sureline.strategies.surety.client.ledger import Ledger
+from sureline.strategies.surety.client.ledger import Spending
 from sureline.strategies.surety.contract import Bid, Contract, Contracted, Settled, entries_of
 from sureline.strategies.surety.pricing import Ending
+from sureline.world.address import PeerName
 from sureline.world.protocol import World
 
-Attempted = tuple[str, str, int]
+Attempted = tuple[PeerName, str, int]
 """(provider, task's name, attempt)."""
 
 
@@ -45,7 +46,7 @@ class Money:
         self._world = world
         self._broker = broker
         entries = entries_of(past)
-        self.ledger = Ledger.of(engine.terms.budget, entries)
+        self.ledger = Spending.of(engine.terms.budget, entries)
         still_open = {(c.bid.provider, c.number): c for c in self.ledger.open}
         self._numbers = set(still_open)
         self._signed: dict[Attempted, Signed] = {}
@@ -62,14 +63,14 @@ class Money:
         available = self.ledger.available
         return math.inf if available is None else available
 
-    def needs_contract(self, provider: str, bid: Bid | None) -> bool:
+    def needs_contract(self, provider: PeerName, bid: Bid | None) -> bool:
         return self._broker.price(provider) > 0 or (bid is not None and bid.price > 0)
 
     def signed(self, attempted: Attempted) -> Contract | None:
         found = self._signed.get(attempted)
         return None if found is None else found.contract
 
-    def of_provider(self, provider: str) -> list[Attempted]:
+    def of_provider(self, provider: PeerName) -> list[Attempted]:
         """The attempts that are contracted with it and not settled."""
         return [key for key in self._signed if key[0] == provider]
 
@@ -96,7 +97,7 @@ class Money:
         self._broker.agree(service, provider, task, attempt, bid, agreed)
         return True
 
-    def _is_open(self, provider: str, number: str) -> bool:
+    def _is_open(self, provider: PeerName, number: str) -> bool:
         """Numbers are the provider's, and it might give one twice."""
         return (provider, number) in self._numbers
 

@@ -17,19 +17,20 @@ from typing import NamedTuple
 from sureline.forecast.progress import Progress
 from sureline.forecast.result import QUANTILE_SHARES, Forecast
 from sureline.run.outlook import Following, OutlookFound
-from sureline.strategies.surety.client.placing import Placing, Plan
+from sureline.strategies.surety.client.placing import Placing, PlacingPlan
 from sureline.strategies.surety.client.services import Services
 from sureline.strategies.surety.planning.assignment import Assignment, assign, plans
 from sureline.workflow.model import Graph, Takes
 from sureline.workflow.shapes import upward_ranks
 from sureline.workflow.terms import Terms
+from sureline.world.address import PeerName
 from sureline.world.protocol import Fetched, World
 
 PROMISES_MAX = 20_000
 """Tasks of which a forecast is told what a provider promised; others it expects by itself."""
 
 
-class Judged(NamedTuple):
+class _Judged(NamedTuple):
     plan: Assignment
     surety: float
     sure_in_s: float
@@ -55,7 +56,7 @@ class Outset:
         self._placing = placing
         self._terms = terms
         self.current: Assignment | None = None
-        self.used: frozenset[str] = frozenset()
+        self.used: frozenset[PeerName] = frozenset()
         """The providers that are used."""
         self.planned_cost = 0.0
         """What the run is to cost in all."""
@@ -90,15 +91,15 @@ class Outset:
         progress: Progress,
         on_done: Callable[[], None],
     ) -> None:
-        def chosen(surest: Judged | None) -> None:
+        def chosen(surest: _Judged | None) -> None:
             self.adopt(affordable[-1] if surest is None else surest.plan)
             if surest is None or surest.surety >= self._terms.surety:
                 on_done()
             else:
                 _Search(self, dearer, progress, self._terms.surety, refuse(surest)).step()
 
-        def refuse(surest: Judged) -> Callable[[Judged | None], None]:
-            def judged(dear: Judged | None) -> None:
+        def refuse(surest: _Judged) -> Callable[[_Judged | None], None]:
+            def judged(dear: _Judged | None) -> None:
                 enough = dear is not None and dear.surety >= self._terms.surety
                 self._refuse_deadline(surest, dear if enough else None, progress)
                 on_done()
@@ -113,7 +114,7 @@ class Outset:
             f"would do with --budget {self._placing.spent + cheapest.cost:.6g}"
         )
 
-    def _refuse_deadline(self, surest: Judged, dearer: Judged | None, progress: Progress) -> None:
+    def _refuse_deadline(self, surest: _Judged, dearer: _Judged | None, progress: Progress) -> None:
         """Say which change of one term would do."""
         would = [f"--within {surest.sure_in_s:.0f}s"]
         if dearer is not None:
@@ -149,7 +150,7 @@ class Outset:
         usual_s = [self._placing.usual_s(number) for number in range(len(self._services))]
         ranks_s = upward_ranks(self._graph, [usual_s[service] for service in self._services.of])
         deadline_at = self._terms.deadline_at
-        self._placing.follow(Plan(made.price_of_time, self.used, ranks_s, deadline_at))
+        self._placing.follow(PlacingPlan(made.price_of_time, self.used, ranks_s, deadline_at))
 
     def promises(self, made: Assignment, open_tasks: Sequence[int]) -> dict[int, Takes]:
         """What the plan's providers promise of the tasks that are open."""
@@ -168,12 +169,12 @@ class Outset:
                 found[task] = takes
         return found
 
-    def peers(self, providers: Collection[str]) -> list[str]:
+    def peers(self, providers: Collection[PeerName]) -> list[PeerName]:
         """Whom a plan with these providers uses: them, and all that are free."""
         return self._placing.peers_of(providers)
 
     def judge(
-        self, made: Assignment, progress: Progress, on_done: Callable[[Judged | None], None]
+        self, made: Assignment, progress: Progress, on_done: Callable[[_Judged | None], None]
     ) -> None:
         """Have a forecast made of it; None if there is none to be had."""
         wanted = None
@@ -192,7 +193,7 @@ class Outset:
                 return
             forecast = answer.forecast
             sure_in_s = _quantile(forecast, self._terms.surety)
-            on_done(Judged(made, answer.forecast.surety, sure_in_s))
+            on_done(_Judged(made, answer.forecast.surety, sure_in_s))
 
         self._world.fetch(wanted, (), found)
 
@@ -213,7 +214,7 @@ class _Search:
         found: Sequence[Assignment],
         progress: Progress,
         wanted: float,
-        on_done: Callable[[Judged | None], None],
+        on_done: Callable[[_Judged | None], None],
     ) -> None:
         self._outset = outset
         self._plans = found
@@ -221,7 +222,7 @@ class _Search:
         self._wanted = wanted
         self._on_done = on_done
         self._low, self._high = 0, len(found) - 1
-        self._best: Judged | None = None
+        self._best: _Judged | None = None
 
     def step(self) -> None:
         if self._low > self._high:
@@ -232,7 +233,7 @@ class _Search:
             self._plans[middle], self._progress, lambda judged: self._judged(middle, judged)
         )
 
-    def _judged(self, number: int, judged: Judged | None) -> None:
+    def _judged(self, number: int, judged: _Judged | None) -> None:
         if judged is None:
             self._on_done(self._best)
             return

@@ -35,9 +35,9 @@ from sureline.strategies.surety.client.trust import CAUGHT, Trust
 from sureline.strategies.surety.client.underway import UnderWay
 from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import Offered
-from sureline.strategies.surety.planning.assignment import Market, Terms
+from sureline.strategies.surety.planning.assignment import Market, TaskPrice
 from sureline.workflow.model import Needs, Takes
-from sureline.world.address import PeerName
+from sureline.world.address import NO_NAME, PeerName
 from sureline.world.protocol import World
 
 AVOID_S = 30.0
@@ -52,7 +52,7 @@ UNKNOWN_S = 10.0
 """A duration of which nothing is known."""
 DRIFT = 0.1
 """By how much bids may rise during the run: so much more than all others cost is kept back."""
-UNASKED = ""
+UNASKED = NO_NAME
 """In plans: all free peers that were not asked for bids."""
 MARGIN = 1.2
 SLACK = 2.0
@@ -77,7 +77,7 @@ class Chosen(NamedTuple):
         return self.wait_s + self.seconds
 
 
-class Plan(NamedTuple):
+class PlacingPlan(NamedTuple):
     """What a plan says to the placer."""
 
     price_of_time: float = 0.0
@@ -130,7 +130,7 @@ class Placing:
         self._is_stale = False
         """Whether `_least` and `_reserve` have to be found anew."""
         self._changed = False
-        self._plan = Plan()
+        self._plan = PlacingPlan()
         for service in services.all:
             self._fitting_free.setdefault(service.needs, 0)
 
@@ -190,7 +190,7 @@ class Placing:
 
     # -- what the client tells -----------------------------------------------------------------
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, plan: PlacingPlan) -> None:
         self._plan = plan
         self._changed = True
 
@@ -292,25 +292,25 @@ class Placing:
         return Market(terms, lanes, [service.needs.cores for service in self._services.all])
 
     def _terms(
-        self, service: int, offers: Sequence[Offered], lanes: Mapping[str, int]
-    ) -> list[Terms]:
+        self, service: int, offers: Sequence[Offered], lanes: Mapping[PeerName, int]
+    ) -> list[TaskPrice]:
         found = [
-            Terms(o.bid.provider, o.bid.cost, self.expected(service, o.bid.provider))
+            TaskPrice(o.bid.provider, o.bid.cost, self.expected(service, o.bid.provider))
             for o in offers
             if o.bid.provider in lanes
         ]
         if lanes[UNASKED]:
-            found.append(Terms(UNASKED, 0.0, self.usual_s(service)))
+            found.append(TaskPrice(UNASKED, 0.0, self.usual_s(service)))
         return found
 
-    def _unasked(self, asked: Collection[str]) -> list[str]:
+    def _unasked(self, asked: Collection[PeerName]) -> list[PeerName]:
         return [name for name in self._whole if name in self._free and name not in asked]
 
-    def peers_of(self, used: Collection[str]) -> list[str]:
+    def peers_of(self, used: Collection[PeerName]) -> list[PeerName]:
         """These providers, and all that are free."""
         return [name for name in self._whole if name in used or name in self._free]
 
-    def takes(self, service: int, provider: str) -> Takes | None:
+    def takes(self, service: int, provider: PeerName) -> Takes | None:
         """What the provider promises of a task, corrected by how it kept its promises, and by how
         late what it has now is; None if it promised nothing."""
         offered = self._broker.offer(service, provider)
@@ -319,7 +319,7 @@ class Placing:
         factor, bid = self.slower(provider), offered.bid
         return Takes(bid.early * factor, bid.time * factor, bid.late * factor)
 
-    def promised(self, service: int, provider: str) -> float:
+    def promised(self, service: int, provider: PeerName) -> float:
         """How long it takes there, by the provider's word alone."""
         offered = self._broker.offer(service, provider)
         return self.usual_s(service) if offered is None else mean_s(offered.bid)

@@ -18,7 +18,7 @@ from sureline.forecast.change import Change
 from sureline.forecast.result import Forecast
 from sureline.run.free_repair import late_first
 from sureline.run.port import Engine
-from sureline.run.repair import Applied, Remedy, Running, Situation
+from sureline.run.repair import Applied, Remedy, RunningAttempt, Situation
 from sureline.strategies.surety.client.broker import Broker
 from sureline.strategies.surety.client.money import Money
 from sureline.strategies.surety.client.outset import Outset
@@ -82,7 +82,7 @@ class MoneyRepairer:
         used = dict.fromkeys(self._outset.peers(self._outset.used))
         return list(used | dict.fromkeys(peer for _, peer in self._placing.under_way()))
 
-    def planned(self, forecast: Forecast) -> tuple[float, Mapping[str, int]]:
+    def planned(self, forecast: Forecast) -> tuple[float, Mapping[PeerName, int]]:
         plan = self._outset.current
         if plan is None:
             return self._placing.spent, {}
@@ -102,7 +102,7 @@ class MoneyRepairer:
         else:
             then()
 
-    def _actions(self, late: Sequence[Sequence[Running]]) -> list[Remedy]:
+    def _actions(self, late: Sequence[Sequence[RunningAttempt]]) -> list[Remedy]:
         """The first for each task, and the second, are what can be done together: the late tasks
         at the cheapest providers, then a dearer plan; the quickest plan, then the late tasks at the
         quickest providers."""
@@ -114,8 +114,8 @@ class MoneyRepairer:
         return again + self._substitutes() + sooner + [one for one in swaps if one is not None]
 
     def _spread(
-        self, late: Sequence[Sequence[Running]], key: Callable[[Chosen], tuple[float, float]]
-    ) -> list[tuple[Sequence[Running], Chosen]]:
+        self, late: Sequence[Sequence[RunningAttempt]], key: Callable[[Chosen], tuple[float, float]]
+    ) -> list[tuple[Sequence[RunningAttempt], Chosen]]:
         """Where each would be run again: the least by `key` of those that have room beside what
         the others were given, and that can be believed. What went wrong once already goes to the
         quickest."""
@@ -141,7 +141,7 @@ class MoneyRepairer:
                 found.append((attempts, best))
         return found
 
-    def _again(self, attempts: Sequence[Running], option: Chosen) -> Remedy:
+    def _again(self, attempts: Sequence[RunningAttempt], option: Chosen) -> Remedy:
         task = attempts[0].task
         change = Change(task, "duplicate", self._takes(task, option), delay_s=option.wait_s)
         runs_at, to = attempts[-1].peer, option.provider
@@ -152,7 +152,7 @@ class MoneyRepairer:
         used = self.peers()
         return None if used is None else tuple(dict.fromkeys((*used, provider)))
 
-    def _swap(self, attempts: Sequence[Running], option: Chosen) -> Remedy | None:
+    def _swap(self, attempts: Sequence[RunningAttempt], option: Chosen) -> Remedy | None:
         """Instead of its one attempt, if that is plainly late and breaking it off gives money back:
         else what was done of it would be lost."""
         task, runs_at = attempts[-1].task, attempts[-1].peer

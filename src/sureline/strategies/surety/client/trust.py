@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 
+from sureline.world.address import PeerName
+
 PRIOR = 0.5
 SITE_PRIOR = 2.0
 BROKEN = 4.0
@@ -36,17 +38,17 @@ class Trust:
         """The most of our tasks that a provider had at once when it kept a promise."""
         self._cautious = False
 
-    def factor(self, provider: str) -> float:
+    def factor(self, provider: PeerName) -> float:
         total, count = self._logs.get(provider, (0.0, 0))
         of_site, in_site = self._site_logs.get(self._site_of.get(provider, ""), (0.0, 0))
         usual = of_site / (in_site + SITE_PRIOR)
         return math.exp((total + PRIOR * usual) / (count + PRIOR))
 
-    def at_site(self, provider: str, site: str) -> None:
+    def at_site(self, provider: PeerName, site: str) -> None:
         """Where it is; '' if that is not known."""
         self._site_of[provider] = site
 
-    def lanes(self, provider: str, claimed: int) -> int:
+    def lanes(self, provider: PeerName, claimed: int) -> int:
         """How many tasks at once it can be believed to do."""
         if not self._cautious:
             return claimed
@@ -57,7 +59,7 @@ class Trust:
         """A provider did not do what it said."""
         self._cautious = True
 
-    def kept(self, provider: str, expected_s: float, took_s: float, at_once: int = 1) -> None:
+    def kept(self, provider: PeerName, expected_s: float, took_s: float, at_once: int = 1) -> None:
         """An attempt is over; the provider had `at_once` of ours then."""
         ratio = took_s / max(1e-3, expected_s)
         if ratio <= KEPT:
@@ -66,10 +68,10 @@ class Trust:
             self.caught()
         self._note(provider, min(RATIO_MAX, max(1 / RATIO_MAX, ratio)))
 
-    def broke(self, provider: str) -> None:
+    def broke(self, provider: PeerName) -> None:
         self._note(provider, BROKEN)
 
-    def _note(self, provider: str, ratio: float) -> None:
+    def _note(self, provider: PeerName, ratio: float) -> None:
         total, count = self._logs.get(provider, (0.0, 0))
         self._logs[provider] = (total + math.log(ratio), count + 1)
         site = self._site_of.get(provider, "")

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.workflow.model import Graph
+from sureline.world.address import PeerName
 
 TASKS_MAX = 1000
 LANES_MAX = 256
@@ -30,10 +31,10 @@ LOW, HIGH = 1e-3, 1e3
 """How far from one task's cost per second the prices of time reach that are tried."""
 
 
-class Terms(NamedTuple):
+class TaskPrice(NamedTuple):
     """What one provider asks for one task of a service."""
 
-    provider: str
+    provider: PeerName
     cost: float
     seconds: float
 
@@ -41,9 +42,9 @@ class Terms(NamedTuple):
 class Market(msgspec.Struct, frozen=True):
     """What a plan is made on."""
 
-    terms: Sequence[Sequence[Terms]]
+    terms: Sequence[Sequence[TaskPrice]]
     """By service."""
-    lanes: Mapping[str, int]
+    lanes: Mapping[PeerName, int]
     """By provider."""
     cores: Sequence[float]
     """That a task of each service needs."""
@@ -54,18 +55,18 @@ class Assignment(msgspec.Struct, frozen=True):
     cost: float
     seconds: float
     """Until the last of the tasks that were gone through is expected to end."""
-    provider_of: Mapping[int, Terms]
-    usual: Mapping[int, Terms]
+    provider_of: Mapping[int, TaskPrice]
+    usual: Mapping[int, TaskPrice]
     """What the tasks of each service mostly get: for those that were not gone through."""
 
     @property
-    def providers(self) -> list[str]:
+    def providers(self) -> list[PeerName]:
         return list(dict.fromkeys(terms.provider for terms in self.provider_of.values()))
 
-    def terms_of(self, task: int, service: int) -> Terms | None:
+    def terms_of(self, task: int, service: int) -> TaskPrice | None:
         return self.provider_of.get(task) or self.usual.get(service)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[PeerName, int]:
         """How many tasks each provider gets."""
         return dict(Counter(terms.provider for terms in self.provider_of.values()))
 
@@ -76,20 +77,20 @@ def assign(
     service_of: Sequence[int],
     market: Market,
     price_of_time: float,
-    only: Collection[str] | None = None,
+    only: Collection[PeerName] | None = None,
 ) -> Assignment | None:
     """`open_tasks` stand in the order in which they would start: parents before children. With
     `only`, those providers and the free ones are used, and nothing waits for a cheaper one. None if
     there is nobody for one of them."""
     lanes = {name: [0.0] * min(LANES_MAX, count) for name, count in market.lanes.items()}
     ends_s: dict[int, float] = {}
-    chosen: dict[int, Terms] = {}
+    chosen: dict[int, TaskPrice] = {}
     for task in open_tasks[:TASKS_MAX]:
         ready_s = max([ends_s.get(parent, 0.0) for parent in graph.parents[task]], default=0.0)
         service = service_of[task]
         width = max(1, math.ceil(market.cores[service]))
-        best: tuple[float, float, Terms] | None = None
-        at_once: tuple[float, float, Terms] | None = None
+        best: tuple[float, float, TaskPrice] | None = None
+        at_once: tuple[float, float, TaskPrice] | None = None
         for terms in market.terms[service]:
             free = lanes[terms.provider]
             if len(free) < width or not (only is None or not terms.cost or terms.provider in only):
@@ -153,15 +154,15 @@ def _free_at(free: Sequence[float], width: int) -> float:
     return free[0] if width == 1 else heapq.nsmallest(width, free)[-1]
 
 
-def _usual(chosen: Mapping[int, Terms], service_of: Sequence[int]) -> dict[int, Terms]:
-    counts: dict[int, Counter[Terms]] = {}
+def _usual(chosen: Mapping[int, TaskPrice], service_of: Sequence[int]) -> dict[int, TaskPrice]:
+    counts: dict[int, Counter[TaskPrice]] = {}
     for task, terms in chosen.items():
         counts.setdefault(service_of[task], Counter())[terms] += 1
     return {service: found.most_common(1)[0][0] for service, found in counts.items()}
 
 
 def _cost(
-    open_tasks: Sequence[int], service_of: Sequence[int], chosen: Mapping[int, Terms]
+    open_tasks: Sequence[int], service_of: Sequence[int], chosen: Mapping[int, TaskPrice]
 ) -> float:
     """Of all tasks; those that were not gone through cost what their service does on average."""
     counts: Counter[int] = Counter()

@@ -20,6 +20,7 @@ import msgspec
 from sureline.strategies.surety.contract import Bid
 from sureline.workflow.collect import Collector, did_you_mean
 from sureline.workflow.mistakes import Mistake
+from sureline.world.address import PeerName
 
 ROWS_MAX = 1_000_000
 NUMBER_MAX = 1e15
@@ -38,14 +39,14 @@ class Listed(msgspec.Struct, frozen=True):
     line: int
 
 
-class Table(msgspec.Struct, frozen=True):
+class BidTable(msgspec.Struct, frozen=True):
     """The bids in the order of the file, and what is odd about it without being a mistake."""
 
     bids: tuple[Listed, ...]
     warnings: tuple[Mistake, ...] = ()
 
 
-def read_bids(data: bytes, *, file: str) -> Table:
+def read_bids(data: bytes, *, file: str) -> BidTable:
     """Raises WorkflowError with all mistakes that are in the table."""
     found = Collector(file)
     try:
@@ -60,7 +61,7 @@ def read_bids(data: bytes, *, file: str) -> Table:
     if header is None:
         found.add("empty tables", "there is no header", f"begin with {','.join(_REQUIRED)},...")
         found.raise_if_any()
-        return Table(())
+        return BidTable(())
     columns, warnings = _columns(header, found)
     found.raise_if_any()
     bids: list[tuple[Bid, int]] = []
@@ -72,7 +73,7 @@ def read_bids(data: bytes, *, file: str) -> Table:
             found.add("long tables", f"there are more than {ROWS_MAX:,} bids", "give fewer", line)
             break
     found.raise_if_any()
-    return Table(labelled(bids), tuple(warnings))
+    return BidTable(labelled(bids), tuple(warnings))
 
 
 def labelled(bids: Sequence[tuple[Bid, int]]) -> tuple[Listed, ...]:
@@ -82,7 +83,7 @@ def labelled(bids: Sequence[tuple[Bid, int]]) -> tuple[Listed, ...]:
     numbers: Counter[tuple[str, str]] = Counter()
     found = []
     for bid, line in bids:
-        key, label = (bid.service, bid.provider), bid.provider
+        key, label = (bid.service, bid.provider), str(bid.provider)
         if times[key] > 1:
             while label == bid.provider or (bid.service, label) in taken:
                 numbers[key] += 1
@@ -158,7 +159,7 @@ class _Row:
             return None
         return Bid(
             self._cell("service"),
-            self._cell("provider"),
+            PeerName(self._cell("provider")),
             cost or 0.0,
             time or 0.0,
             early,

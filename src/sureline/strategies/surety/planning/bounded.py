@@ -22,7 +22,7 @@ import numpy as np
 
 from sureline.strategies.surety.planning.choices import Choices, Ints, mean_and_variance
 from sureline.strategies.surety.planning.exact import Nearest, candidates, nearest_of
-from sureline.strategies.surety.planning.front import Candidates, pareto
+from sureline.strategies.surety.planning.front import Schedules, pareto
 from sureline.strategies.surety.planning.judging import Judge, Sampling, judge_for
 from sureline.strategies.surety.planning.tradeoff import Floor, Tradeoff
 from sureline.workflow.terms import Terms
@@ -42,7 +42,7 @@ Lengths = list[list[float]]
 class Bounded(NamedTuple):
     """`floors[row]`: no schedule expected as early as this one of the front costs less."""
 
-    front: Candidates
+    front: Schedules
     nearest: Nearest
     floors: Sequence[float] = ()
     cost_error: float = 0.0
@@ -235,7 +235,7 @@ def _least(lengths: Lengths) -> list[int]:
 
 
 def _errors(
-    front: Candidates, floors: Sequence[float], quickest: float, cheapest: float
+    front: Schedules, floors: Sequence[float], quickest: float, cheapest: float
 ) -> tuple[float, float]:
     """For every schedule there is one of the front that is at most so much dearer and later.
 

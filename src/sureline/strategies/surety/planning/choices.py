@@ -26,7 +26,7 @@ Schedule = tuple[int, ...]
 """For every task, which of its options is taken."""
 
 
-class Option(NamedTuple):
+class BidOption(NamedTuple):
     """One bid for one task."""
 
     listed: Listed
@@ -61,7 +61,7 @@ class Choices:
 
     def __init__(self, graph: Graph, bids: Sequence[Listed]) -> None:
         self.graph = graph
-        offered: dict[str, list[Option]] = {}
+        offered: dict[str, list[BidOption]] = {}
         for listed in bids:
             offered.setdefault(listed.bid.service, []).append(_option(listed))
         self.services = [_service(task, offered) for task in graph.tasks]
@@ -86,7 +86,7 @@ class Choices:
         """How many there are."""
         return math.prod(len(options) for options in self.options)
 
-    def taken(self, schedule: Schedule) -> list[Option]:
+    def taken(self, schedule: Schedule) -> list[BidOption]:
         return [options[k] for options, k in zip(self.options, schedule, strict=True)]
 
     def cost(self, schedule: Schedule) -> float:
@@ -98,20 +98,20 @@ class Choices:
         return {task.name: o.label for task, o in zip(self.graph.tasks, taken, strict=True)}
 
 
-def _option(listed: Listed) -> Option:
+def _option(listed: Listed) -> BidOption:
     bid = listed.bid
     expires = math.inf if bid.expires is None else bid.expires
-    return Option(
+    return BidOption(
         listed, bid.price, pert.expected(bid), pert.variance(bid), bid.early, bid.late, expires
     )
 
 
-def _service(task: Task, offered: dict[str, list[Option]]) -> str:
+def _service(task: Task, offered: dict[str, list[BidOption]]) -> str:
     names = (task.kind, task.name) if task.kind else (task.name, task.kind_name)
     return next((name for name in names if name in offered), names[0] if task.kind else names[1])
 
 
-def column(options: Sequence[Option], name: str) -> Floats:
+def column(options: Sequence[BidOption], name: str) -> Floats:
     """One number of every option."""
     return np.array([getattr(option, name) for option in options], dtype=np.float64)
 

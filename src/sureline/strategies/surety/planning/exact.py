@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sureline.strategies.surety.planning.choices import Choices, Ints
-from sureline.strategies.surety.planning.front import Candidates, nothing, pareto
+from sureline.strategies.surety.planning.front import Schedules, nothing, pareto
 from sureline.strategies.surety.planning.judging import Judge, Judged, Method
 from sureline.strategies.surety.planning.pert import TIES
 from sureline.workflow.terms import Terms
@@ -38,7 +38,7 @@ class Nearest(NamedTuple):
 
 
 class Searched(NamedTuple):
-    front: Candidates
+    front: Schedules
     nearest: Nearest
 
 
@@ -78,10 +78,10 @@ def search(choices: Choices, terms: Terms, judge: Judge) -> Searched:
     return Searched(front, nearest)
 
 
-def candidates(rows: Ints, judged: Judged) -> Candidates:
+def candidates(rows: Ints, judged: Judged) -> Schedules:
     """The usable ones."""
     one_each = np.ones(len(rows), dtype=np.int64)
-    found = Candidates(rows, judged.cost, judged.expected, judged.surety, one_each)
+    found = Schedules(rows, judged.cost, judged.expected, judged.surety, one_each)
     return found.rows(judged.usable)
 
 

@@ -17,7 +17,7 @@ DIGITS = 12
 """Costs and times that agree to so many digits are equal: they are sums of decimal numbers."""
 
 
-class Candidates(NamedTuple):
+class Schedules(NamedTuple):
     """Schedules and what they come to, as arrays. `alike` counts those a row stands for."""
 
     schedules: Ints
@@ -26,8 +26,8 @@ class Candidates(NamedTuple):
     surety: Floats
     alike: Ints
 
-    def rows(self, chosen: Ints | np.typing.NDArray[np.bool_]) -> Candidates:
-        return Candidates(
+    def rows(self, chosen: Ints | np.typing.NDArray[np.bool_]) -> Schedules:
+        return Schedules(
             self.schedules[chosen],
             self.cost[chosen],
             self.expected[chosen],
@@ -35,8 +35,8 @@ class Candidates(NamedTuple):
             self.alike[chosen],
         )
 
-    def with_(self, other: Candidates) -> Candidates:
-        return Candidates(
+    def with_(self, other: Schedules) -> Schedules:
+        return Schedules(
             np.concatenate((self.schedules, other.schedules)),
             np.concatenate((self.cost, other.cost)),
             np.concatenate((self.expected, other.expected)),
@@ -45,12 +45,12 @@ class Candidates(NamedTuple):
         )
 
 
-def nothing(tasks: int) -> Candidates:
+def nothing(tasks: int) -> Schedules:
     none = np.empty(0)
-    return Candidates(np.empty((0, tasks), np.int64), none, none, none, np.empty(0, np.int64))
+    return Schedules(np.empty((0, tasks), np.int64), none, none, none, np.empty(0, np.int64))
 
 
-def pareto(found: Candidates, cost_scale: float, time_scale: float) -> Candidates:
+def pareto(found: Schedules, cost_scale: float, time_scale: float) -> Schedules:
     """Those that nothing dominates, the cheapest first; of equals the first, which counts all.
 
     In the order of (cost, expected, -surety) the first that is left is dominated by nobody that is

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sureline.strategies.surety.planning.choices import Choices, Floats, Ints, Option
+from sureline.strategies.surety.planning.choices import BidOption, Choices, Floats, Ints
 from sureline.strategies.surety.planning.pert import TIES, deviations_for, phi
 from sureline.workflow.terms import Terms
 
@@ -194,7 +194,7 @@ class Sampling:
                 self._drawn[task, k] = drawn
         return drawn
 
-    def _draw(self, option: Option, strata: np.typing.NDArray[np.int32]) -> Floats | float:
+    def _draw(self, option: BidOption, strata: np.typing.NDArray[np.int32]) -> Floats | float:
         width = option.late - option.early
         if width <= 0:
             return option.late

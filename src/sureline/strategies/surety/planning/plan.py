@@ -23,10 +23,10 @@ from sureline.strategies.surety.planning.choices import (
     mean_and_variance,
     timing,
 )
-from sureline.strategies.surety.planning.front import Candidates
+from sureline.strategies.surety.planning.front import Schedules
 from sureline.strategies.surety.planning.judging import Method, Sampling, judge_for
 from sureline.strategies.surety.planning.pert import at_least, at_most, surety_of
-from sureline.strategies.surety.planning.refusal import Refused
+from sureline.strategies.surety.planning.refusal import NoPlan
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
 
@@ -43,7 +43,7 @@ class Weights(NamedTuple):
     surety: float
 
 
-class Point(msgspec.Struct, frozen=True):
+class FrontPoint(msgspec.Struct, frozen=True):
     """A plan of the front. `alike` schedules have these numbers; the first is shown."""
 
     cost: float
@@ -103,8 +103,8 @@ class Plan(msgspec.Struct, frozen=True):
     surety_error: float
     critical_path: list[str]
     assignment: dict[str, str]
-    front: list[Point]
-    refused: Refused | None
+    front: list[FrontPoint]
+    refused: NoPlan | None
     tasks: list[Step] = []
     quantiles: list[tuple[float, float]] = []
     """(share, time): by this time, this share of all runs would have ended."""
@@ -117,7 +117,7 @@ class Plan(msgspec.Struct, frozen=True):
     source: str = "bids"
     """What the durations rest on."""
 
-    def chose(self, point: Point) -> bool:
+    def chose(self, point: FrontPoint) -> bool:
         """Whether this point of the front is the plan."""
         return self.refused is None and (
             (point.cost, point.expected, point.assignment, point.peers)
@@ -126,7 +126,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @classmethod
     def without(
-        cls, name: str, method: Method, terms: Terms, why: Refused, front: Sequence[Point] = ()
+        cls, name: str, method: Method, terms: Terms, why: NoPlan, front: Sequence[FrontPoint] = ()
     ) -> Plan:
         """No plan, why, and what there is instead."""
         return cls(
@@ -203,11 +203,13 @@ def plan_of(
     )
 
 
-def _schedule(front: Candidates, row: int) -> Schedule:
+def _schedule(front: Schedules, row: int) -> Schedule:
     return tuple(front.schedules[row].tolist())
 
 
-def _points(choices: Choices, terms: Terms, method: Method, found: bounded.Bounded) -> list[Point]:
+def _points(
+    choices: Choices, terms: Terms, method: Method, found: bounded.Bounded
+) -> list[FrontPoint]:
     points = []
     front = found.front
     for row in range(len(front.cost)):
@@ -216,7 +218,7 @@ def _points(choices: Choices, terms: Terms, method: Method, found: bounded.Bound
         if method != "montecarlo":
             expected, surety = _by_equations(choices, schedule, terms, method)
         points.append(
-            Point(
+            FrontPoint(
                 choices.cost(schedule),
                 expected,
                 surety,
@@ -241,7 +243,7 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _choose(front: Candidates, terms: Terms, weights: Weights | None) -> int | None:
+def _choose(front: Schedules, terms: Terms, weights: Weights | None) -> int | None:
     """The row of the front to take; None if none meets the terms."""
     meets = [row for row in range(len(front.cost)) if _meets(front, row, terms)]
     lack = 1.0 - np.nan_to_num(front.surety)
@@ -266,14 +268,14 @@ def _shares(values: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float
     return (known - known.min(initial=np.inf)) / width if width > 0 else np.zeros_like(known)
 
 
-def _meets(front: Candidates, row: int, terms: Terms) -> bool:
+def _meets(front: Schedules, row: int, terms: Terms) -> bool:
     payable = terms.budget is None or at_most(float(front.cost[row]), terms.budget)
     return payable and (
         terms.deadline_at is None or at_least(float(front.surety[row]), terms.surety)
     )
 
 
-def _reason(choices: Choices, terms: Terms, found: bounded.Bounded, whole: bool) -> Refused:
+def _reason(choices: Choices, terms: Terms, found: bounded.Bounded, whole: bool) -> NoPlan:
     if not len(found.front.cost):
         return refusal.all_expire(choices, whole)
     too_dear = terms.budget is not None and not at_most(found.terms_floor, terms.budget)
@@ -286,7 +288,7 @@ def _plan(
     terms: Terms,
     method: Method,
     schedule: Schedule,
-    point: Point,
+    point: FrontPoint,
     ends: np.typing.NDArray[np.float64] | None,
 ) -> Plan:
     when = timing(choices, schedule)

@@ -21,40 +21,40 @@ class NearestTerms(msgspec.Struct, frozen=True):
     surety: float | None = None
 
 
-class Refused(msgspec.Struct, frozen=True):
+class NoPlan(msgspec.Struct, frozen=True):
     why: str
     nearest: NearestTerms = NearestTerms()
     proven: bool = True
     """False if not all schedules were looked at, and one that would do may have been missed."""
 
 
-def nobody_offers(services: Sequence[str]) -> Refused:
+def nobody_offers(services: Sequence[str]) -> NoPlan:
     shown = ", ".join(services[:5]) + (f" and {len(services) - 5} more" if services[5:] else "")
-    return Refused(f"nobody bids for {shown}")
+    return NoPlan(f"nobody bids for {shown}")
 
 
-def all_expire(choices: Choices, exact: bool) -> Refused:
+def all_expire(choices: Choices, exact: bool) -> NoPlan:
     """No schedule is usable: of some task, every bid expires before the task could start."""
     quickest = tuple(int(of.expected.argmin()) for of in choices.columns)
     starts = timing(choices, quickest).starts
     for task, options, start in zip(choices.graph.tasks, choices.options, starts, strict=True):
         last = max(option.expires for option in options)
         if last < start:
-            return Refused(
+            return NoPlan(
                 f"all bids for {task.name} expire by {last:g}, before it could start, at "
                 f"{start:g} if all goes as expected"
             )
-    return Refused("in every plan, a bid expires before its task could start", proven=exact)
+    return NoPlan("in every plan, a bid expires before its task could start", proven=exact)
 
 
-def not_met(terms: Terms, nearest: Nearest, proven: bool, unit: str = "") -> Refused:
+def not_met(terms: Terms, nearest: Nearest, proven: bool, unit: str = "") -> NoPlan:
     """The terms are out of reach; `nearest` tells how far. `unit` is that of times, in words."""
     found = NearestTerms(
         _offer(nearest.within) if terms.deadline_at is not None else None,
         _offer(nearest.budget) if terms.budget is not None else None,
         _offer(nearest.surety) if terms.deadline_at is not None and nearest.surety > 0 else None,
     )
-    return Refused(_why(terms, proven, unit), found, proven)
+    return NoPlan(_why(terms, proven, unit), found, proven)
 
 
 def _offer(value: float) -> float | None:

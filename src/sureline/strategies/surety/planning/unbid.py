@@ -18,7 +18,7 @@ import numpy as np
 
 from sureline.forecast.durations import Durations, durations_of
 from sureline.forecast.finish import basis_of, finish_times
-from sureline.forecast.machines import Part, together
+from sureline.forecast.machines import MachinePart, together
 from sureline.forecast.methods import CriticalPath, critical_path, pert_variances_s2
 from sureline.forecast.pools import Offers, pools_for
 from sureline.forecast.progress import untouched
@@ -34,7 +34,13 @@ from sureline.strategies.surety.planning.pert import (
     deviations_for,
     surety_of,
 )
-from sureline.strategies.surety.planning.plan import QUANTILE_SHARES, Plan, Point, Step, error_of
+from sureline.strategies.surety.planning.plan import (
+    QUANTILE_SHARES,
+    FrontPoint,
+    Plan,
+    Step,
+    error_of,
+)
 from sureline.strategies.surety.planning.refusal import not_met
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
@@ -139,7 +145,8 @@ def _together(peers: Sequence[Peer]) -> Offers:
     if len(peers) == 1:
         return peers[0].offer
     return together(
-        Part(p.name, p.offer.cores, p.offer.memory_bytes, p.offer.gpus, p.offer.tags) for p in peers
+        MachinePart(p.name, p.offer.cores, p.offer.memory_bytes, p.offer.gpus, p.offer.tags)
+        for p in peers
     )
 
 
@@ -177,11 +184,11 @@ def _front(ways: Sequence[_Way], terms: Terms) -> list[_Way]:
     return kept
 
 
-def _point(way: _Way, terms: Terms) -> Point:
-    return Point(way.cost, way.mean, _surety(way, terms), {}, peers=list(way.peers))
+def _point(way: _Way, terms: Terms) -> FrontPoint:
+    return FrontPoint(way.cost, way.mean, _surety(way, terms), {}, peers=list(way.peers))
 
 
-def _plan(graph: Graph, terms: Terms, method: Method, way: _Way, front: list[Point]) -> Plan:
+def _plan(graph: Graph, terms: Terms, method: Method, way: _Way, front: list[FrontPoint]) -> Plan:
     surety = _surety(way, terms)
     error = 0.0 if way.ends is None else error_of(surety, way.ends)
     low, high = max(0.0, way.mean - 3 * way.sigma), way.mean + 3 * way.sigma

@@ -32,9 +32,8 @@ from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Bind
 from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import (
-    Call,
     Declined,
-    Estimate,
+    EstimateCall,
     Examine,
     Examined,
     Extract,
@@ -43,6 +42,7 @@ from sureline.strategies.surety.invocation import (
     Invoked,
     Offered,
     Parameters,
+    ProviderCall,
     Ready,
     SetParam,
     Setup,
@@ -57,10 +57,10 @@ from sureline.strategies.surety.pricing import (
     is_sensible,
 )
 from sureline.strategies.surety.provider.experience import Experience
-from sureline.strategies.surety.provider.promises import Asked, DealKey, Promise, Promises
+from sureline.strategies.surety.provider.promises import DealKey, InvokedBy, Promise, Promises
 from sureline.strategies.surety.provider.sense import is_within, makes_sense
 from sureline.workflow.model import Takes, kind_of
-from sureline.world.address import name_of, peer_of
+from sureline.world.address import NO_AGENT, name_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
@@ -159,8 +159,8 @@ class Provider(Agent, Admitting):
                 deal.offers = []
             self.world.send(sender, Ready(message.run, message.deal, message.serial))
 
-    @handles(Estimate)
-    def on_estimate(self, sender: AgentId, message: Estimate) -> None:
+    @handles(EstimateCall)
+    def on_estimate(self, sender: AgentId, message: EstimateCall) -> None:
         deal = self._dealing(sender, message)
         if deal is None:
             return
@@ -177,7 +177,12 @@ class Provider(Agent, Admitting):
             self._renegotiate(sender, message, deal, deal.parameters, message.wish, now)
 
     def _offer(
-        self, sender: AgentId, message: Call, deal: _Deal, parameters: Parameters, now: float
+        self,
+        sender: AgentId,
+        message: ProviderCall,
+        deal: _Deal,
+        parameters: Parameters,
+        now: float,
     ) -> None:
         wait_s = self._places.wait_s(parameters.needs, now)
         if wait_s > FULL_S:
@@ -204,7 +209,7 @@ class Provider(Agent, Admitting):
     def _renegotiate(
         self,
         sender: AgentId,
-        message: Call,
+        message: ProviderCall,
         deal: _Deal,
         parameters: Parameters,
         wish: Bid,
@@ -230,7 +235,13 @@ class Provider(Agent, Admitting):
         self._send_offer(sender, message, granted, parameters, held=granted == own)
 
     def _send_offer(
-        self, sender: AgentId, message: Call, bid: Bid, parameters: Parameters, *, held: bool
+        self,
+        sender: AgentId,
+        message: ProviderCall,
+        bid: Bid,
+        parameters: Parameters,
+        *,
+        held: bool,
     ) -> None:
         needs = parameters.needs
         slots = min(self._places.count(needs), self._promises.room)
@@ -302,7 +313,7 @@ class Provider(Agent, Admitting):
     def _promise(self, deal: _Deal, message: Invoke, now: float) -> Promise:
         """A new contract. Its deal has parameters, and the bid stands."""
         assert deal.parameters is not None
-        asked = Asked(deal.key, message.serial, reserved=not message.task)
+        asked = InvokedBy(deal.key, message.serial, reserved=not message.task)
         parameters = deal.parameters
         return self._promises.make(asked, message.bid, parameters.needs, parameters.takes, now)
 
@@ -362,7 +373,7 @@ class Provider(Agent, Admitting):
 
     def _writer(self, bind: Bind) -> str:
         """The client of an attempt without a contract."""
-        return peer_of(self._machine.writer(bind.run) or "")
+        return peer_of(self._machine.writer(bind.run) or NO_AGENT)
 
     def cost_of(self, bind: Bind) -> float:
         """What an attempt that is here pays."""
@@ -422,7 +433,7 @@ class Provider(Agent, Admitting):
 
     # -- answering -------------------------------------------------------------------------------
 
-    def _dealing(self, sender: AgentId, message: Call) -> _Deal | None:
+    def _dealing(self, sender: AgentId, message: ProviderCall) -> _Deal | None:
         """The deal that a call is about; None, and it is declined, if there is none."""
         key = _deal_key(sender, message)
         deal = self._deals.pop(key, None)
@@ -432,12 +443,12 @@ class Provider(Agent, Admitting):
         self._deals[key] = deal
         return deal
 
-    def _decline(self, sender: AgentId, message: Call, reason: str) -> None:
+    def _decline(self, sender: AgentId, message: ProviderCall, reason: str) -> None:
         answer = Declined(message.run, message.deal, message.serial, f"{self.name} {reason}")
         self.world.send(sender, answer)
 
 
-def _deal_key(sender: AgentId, message: Call) -> DealKey:
+def _deal_key(sender: AgentId, message: ProviderCall) -> DealKey:
     return (peer_of(sender), message.run, message.deal)
 
 

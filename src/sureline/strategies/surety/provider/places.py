@@ -25,7 +25,7 @@ class _Promised(msgspec.Struct):
     counted: bool
 
 
-class Places:
+class PromisedPlaces:
     def __init__(self, capacity: Capacity) -> None:
         self._whole = Ledger(capacity)
         self._free = Ledger(capacity)

@@ -20,7 +20,7 @@ from sureline.peer.admitting import Key
 from sureline.peer.capacity import Capacity
 from sureline.strategies.surety.contract import Bid, Contract
 from sureline.strategies.surety.pricing import Ending, Settlement, settlement
-from sureline.strategies.surety.provider.places import Places
+from sureline.strategies.surety.provider.places import PromisedPlaces
 from sureline.workflow.model import Needs, Takes
 from sureline.world.protocol import World
 
@@ -33,7 +33,7 @@ DealKey = tuple[str, str, int]
 """(client, run, number)."""
 
 
-class Asked(NamedTuple):
+class InvokedBy(NamedTuple):
     """Which INVOKE made a contract; one without an attempt makes a reservation."""
 
     deal: DealKey
@@ -64,7 +64,7 @@ class Promise(msgspec.Struct):
 
 class Promises:
     def __init__(self, capacity: Capacity, world: World) -> None:
-        self.places = Places(capacity)
+        self.places = PromisedPlaces(capacity)
         self.earned = 0.0
         self._world = world
         self._open: dict[str, Promise] = {}
@@ -92,7 +92,7 @@ class Promises:
         return self._closed.get(number)
 
     def make(
-        self, asked: Asked, bid: Bid, needs: Needs, takes: Takes | None, now: float
+        self, asked: InvokedBy, bid: Bid, needs: Needs, takes: Takes | None, now: float
     ) -> Promise:
         """A contract that holds a place: reserved until its bid expires, or for an attempt."""
         number, until = self._number(), now + BIND_WITHIN_S
