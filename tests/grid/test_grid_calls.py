@@ -188,3 +188,47 @@ except RunFailedError as error:
 """,
     )
     assert said == "fine\n"
+
+
+def test_an_executor_has_its_calls_made_by_the_grid(lab: GridLab, where: Path) -> None:
+    said = script(
+        lab,
+        where,
+        """
+def work(array, k):
+    print("said", k)
+    return Found(os.environ.get("SURELINE_TASK", ""), Colour.RED, float(array[k]))
+
+def boom():
+    raise OwnError("no")
+
+if __name__ == "__main__":
+    array = np.arange(50_000.0)
+    with Executor(grid="lab") as executor:
+        found = [executor.submit(work, array, k) for k in range(3)]
+        long = executor.submit(lib.scaled, array, 2.0)
+        failed = executor.submit(boom)
+        evil = executor.submit(lambda: lambda: 1)
+        plain = executor.submit(len, list(range(100_000)))      # long, and not an array
+        assert [f.result().total for f in found] == [0.0, 1.0, 2.0]
+        assert type(found[0].result()) is Found and found[0].result().colour is Colour.RED
+        assert np.array_equal(long.result(), array * 2)
+        assert type(failed.exception()) is OwnError, repr(failed.exception())
+        assert type(evil.exception()).__name__ == "UnsafeValueError", repr(evil.exception())
+        assert plain.result() == 100_000
+        assert list(executor.map(abs, range(-3, 3), chunksize=2)) == [3, 2, 1, 0, 1, 2]
+        try:
+            import dask
+        except ImportError:
+            print("no Dask")
+        else:
+            assert dask.delayed(abs)(-7).compute(scheduler=executor) == 7
+    try:
+        executor.submit(abs, 1)
+        raise AssertionError("it was shut down")
+    except RuntimeError:
+        pass
+    print("fine")
+""",
+    )
+    assert said.endswith("fine\n") and "said 2" in said

@@ -78,10 +78,10 @@ def create_run(graph: Graph, directory: Path, options: Options) -> str:
     if not options.overwrite:
         refuse_to_overwrite(graph, directory / HOME)
     with Journal.open(directory / HOME) as journal:
-        return _create(journal, graph, options)
+        return create_in(journal, graph, options)
 
 
-def _create(journal: Journal, graph: Graph, options: Options) -> str:
+def create_in(journal: Journal, graph: Graph, options: Options) -> str:
 
     def submitted(run: str) -> Submitted:
         return Submitted(
@@ -107,7 +107,7 @@ def _submit(
     is_first = not home.exists()
     try:
         with Journal.open(home) as journal:
-            run = _create(journal, graph, options)
+            run = create_in(journal, graph, options)
             try:
                 with place_explained(journal), telling_replaced(home, watcher):
                     return _session(journal, run, graph, directory, machine, watcher).drive()

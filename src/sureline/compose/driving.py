@@ -210,6 +210,7 @@ class GridSession(Session):
         )
         driver = RunDriver(node.grid, charge, recorded, self._hearers(writer), self._judge)
         self._driver, self._me = driver, driver.me
+        self._made(driver)
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
@@ -224,6 +225,9 @@ class GridSession(Session):
             restore()
             if self._poll is not None:
                 self._poll.cancel()
+
+    def _made(self, driver: RunDriver) -> None:
+        """What drives the run is there, and has not begun."""
 
     def _hearers(self, writer: RunWriter) -> Hearers:
         refusable = writer.epoch == 1 and not self._options.anyway

@@ -24,10 +24,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sureline.executor.functions import Functions
 from sureline.executor.janitor import Janitor
+from sureline.executor.lost import WorkerLostError
+from sureline.executor.shown import echo
 from sureline.peer import orphans
 from sureline.peer.calls import dump_apart, load_error
 from sureline.peer.frames import FrameTooLongError, Run, encode
@@ -35,16 +37,11 @@ from sureline.peer.jobs import CallJob, JobEnded
 from sureline.peer.packed import Collected, bundle, bundled, mapped
 from sureline.peer.runner_slot import SlotProcess
 from sureline.peer.store import BlobStore
-from sureline.workflow.mistakes import SurelineError
 
 RUN = "executor"
 INLINE_BYTES = 1 << 20
 """Longer arguments and results go through a file, which is mapped."""
 _LOG = logging.getLogger("concurrent.futures")
-
-
-class WorkerLostError(SurelineError):
-    """The process that ran a call died. Only that call is lost; the executor goes on."""
 
 
 class Worker(NamedTuple):
@@ -73,7 +70,7 @@ class Pool:
         self._worker = worker
         self._functions = Functions()
         self._begin()
-        _pools.add(self)
+        ends_with_the_interpreter(self)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -373,8 +370,8 @@ class Pool:
 
 
 def _complete(future: Future[Any], ended: JobEnded, result: Any) -> None:
-    _echo(sys.stdout, ended.stdout)
-    _echo(sys.stderr, ended.stderr)
+    echo(sys.stdout, ended.stdout)
+    echo(sys.stderr, ended.stderr)
     try:
         if isinstance(result, OSError):
             future.set_exception(result)
@@ -387,15 +384,6 @@ def _complete(future: Future[Any], ended: JobEnded, result: Any) -> None:
             future.set_exception(WorkerLostError(ended.reason))
     except Exception as error:  # a result that does not unpickle here is the call's failure
         future.set_exception(error)
-
-
-def _echo(stream: IO[str] | None, text: str) -> None:
-    """Show what a call printed; a caller whose stream is closed must still get its result."""
-    try:
-        if text and stream is not None:
-            stream.write(text)
-    except (OSError, ValueError):
-        pass
 
 
 def _write_all(file: io.FileIO, view: memoryview) -> None:
@@ -411,7 +399,19 @@ def _remove(path: str) -> None:
             pass
 
 
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+class Ending(Protocol):
+    """Pools end with the interpreter, and begin anew in a forked process."""
+
+    def close(self, cancel_futures: bool) -> None: ...
+    def join(self) -> None: ...
+    def forked(self) -> None: ...
+
+
+_pools: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def ends_with_the_interpreter(pool: Ending) -> None:
+    _pools.add(pool)
 
 
 @atexit.register

@@ -17,14 +17,12 @@ BLOB = "blob:"
 class LoneCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A Python call that an interpreter of its own makes, on a machine that is not the user's.
 
-    What it needs are inputs of its job, `CALL_DIRECTORY/DIGEST`: code, long arguments, buffers and
-    long results, and the user's modules in `MODULES`."""
+    What it needs are inputs of its job, `CALL_DIRECTORY/DIGEST`: code, buffers and long results,
+    and the user's modules in `MODULES`."""
 
     function: str
-    """The digest of the packed code; likewise where else a digest stands for a value."""
+    """The digest of the packed code."""
     arguments: bytes = b""
-    arguments_digest: str = ""
-    """Of long arguments, instead."""
     results: dict[str, bytes] = {}
     """Short results that the arguments refer to, by task name."""
     files: dict[str, str] = {}

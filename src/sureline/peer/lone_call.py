@@ -136,8 +136,7 @@ def _loaded(call: LoneCall, here: str) -> tuple[Any, tuple[Any, ...], dict[str, 
             return code.load(data, (), named)
         return code.load(*bundled(blob(call.files[task])), named)
 
-    digest = call.arguments_digest
-    pickled, buffers = whole(bytes(blob(digest)) if digest else call.arguments)
+    pickled, buffers = whole(call.arguments)
     args, kwargs = code.load(pickled, buffers, named, result_of)
     return known, args, kwargs
 

@@ -25,8 +25,6 @@ from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call, Carried, Graph, Needs, Task
 
-LONG_BYTES = 16 << 10
-"""Longer arguments travel as a file."""
 BESIDE_MAX = 200
 """How many names of the user's directory are told; of a fuller one, the first."""
 
@@ -44,8 +42,6 @@ def data_of(graph: Graph, call: Call) -> list[FileRecord]:
     first."""
     function = graph.functions[call.function]
     found = [_record(function)]
-    if len(call.arguments) > LONG_BYTES:
-        found.append(_record(call.arguments))
     for data in (function, call.arguments):
         found += [named(one.digest, one.size) for one in buffers_of(data)]
     carried = graph.carried or Carried()
@@ -58,12 +54,10 @@ def lone_call(
     graph: Graph, call: Call, results: Mapping[str, bytes], files: Mapping[str, FileRecord]
 ) -> LoneCall:
     reached = graph.reached.get(call.code, {})
-    long = len(call.arguments) > LONG_BYTES
     carried = graph.carried or Carried()
     return LoneCall(
         _digest(graph.functions[call.function]),
-        b"" if long else call.arguments,
-        _digest(call.arguments) if long else "",
+        call.arguments,
         dict(results),
         {task: file.digest for task, file in files.items()},
         reached.get("python", ""),
@@ -100,39 +94,49 @@ def carrying(graph: Graph, directory: Path, store: BlobStore) -> Graph:
     calls = [task.action for task in graph.tasks if isinstance(task.action, Call)]
     if not calls:
         return graph
-    parts = {part for call in calls for part in graph.reached.get(call.code, {})}
-    modules = {
-        name: file
-        for name in sorted(part[7:] for part in parts if part.startswith("module "))
-        if (file := _module(name, store)) is not None
-    }
+    names = modules_of(graph.reached.get(call.code, {}) for call in calls)
+    carried = carried_from(directory, store_modules(names, store))
+    return graph.with_carried(
+        carried, [needing_python(task, graph.reached) for task in graph.tasks]
+    )
+
+
+def carried_from(directory: Path, modules: Mapping[str, FileRecord]) -> Carried:
     with os.scandir(directory) as entries:
         beside = sorted(f"{one.name}/" if one.is_dir() else one.name for one in entries)
     beside = [name for name in beside if name != ".sureline/"][:BESIDE_MAX]
-    carried = Carried(modules, str(directory), tuple(beside))
-    tasks = [_needing_python(task, graph) for task in graph.tasks]
-    return graph.with_carried(carried, tasks)
+    return Carried(dict(modules), str(directory), tuple(beside))
+
+
+def modules_of(reached: Iterable[Mapping[str, str]]) -> list[str]:
+    """The user's own modules among what calls reach."""
+    parts = {part for one in reached for part in one}
+    return sorted(part[7:] for part in parts if part.startswith("module "))
+
+
+def store_modules(names: Iterable[str], store: BlobStore) -> dict[str, FileRecord]:
+    found = {name: _module(name, store) for name in names}
+    return {name: file for name, file in found.items() if file is not None}
 
 
 def store_calls(graph: Graph, store: BlobStore) -> None:
-    """Put functions and long arguments of a graph's calls into a store, unless they are there."""
+    """Put the functions of a graph's calls into a store, unless they are there."""
     calls = [task.action for task in graph.tasks if isinstance(task.action, Call)]
-    data = [graph.functions[name] for name in dict.fromkeys(call.function for call in calls)]
-    data += [call.arguments for call in calls if len(call.arguments) > LONG_BYTES]
-    _store(data, store)
+    store_functions([graph.functions[f] for f in dict.fromkeys(c.function for c in calls)], store)
 
 
-def _store(data: Iterable[bytes], store: BlobStore) -> None:
-    for one in data:
-        path = store.blob_path(_digest(one))
-        if not os.path.exists(path) or os.path.getsize(path) != len(one):
-            store.put_pieces([one], "", _digest(one))
+def store_functions(functions: Iterable[bytes], store: BlobStore) -> None:
+    for data in functions:
+        path = store.blob_path(_digest(data))
+        if not os.path.exists(path) or os.path.getsize(path) != len(data):
+            store.put_pieces([data], "", _digest(data))
 
 
-def _needing_python(task: Task, graph: Graph) -> Task:
+def needing_python(task: Task, reached: Mapping[str, Mapping[str, str]]) -> Task:
+    """The task; if it is a call, one that needs a machine with the Python it was described with."""
     if not isinstance(task.action, Call) or PYTHON_ENVIRONMENT in task.env:
         return task  # what another environment has is found out there
-    version = graph.reached.get(task.action.code, {}).get("python", "")
+    version = reached.get(task.action.code, {}).get("python", "")
     if not version:
         return task
     tags = tuple(sorted({**dict(task.needs.tags), python_tag(version): 1}.items()))
