@@ -86,8 +86,8 @@ class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
     """A longer result goes into the store."""
     declared: tuple[str, ...] = ()
     """The user's files that it says it reads."""
-    arguments_file: str = ""
-    """A bundle that holds the arguments instead."""
+    buffers: str = ""
+    """The directory that has the buffers of the arguments, if it is not the store."""
     foreign: tuple[str, ...] = ()
     """The tasks whose results another machine made: they are read with care."""
 

@@ -132,10 +132,10 @@ class Calls:
             modules = known.modules if isinstance(known, Code) else ()
             return careful.load(pickled, buffers, named, modules)
 
-        if job.arguments_file:
-            pickled, buffers = bundled(mapped(job.arguments_file))
-        else:
-            pickled, buffers = unpacked(job.arguments, self._apart)
+        def apart(one: Apart) -> Buffer:
+            return mapped(f"{job.buffers}/{one.digest}") if job.buffers else self._apart(one)
+
+        pickled, buffers = unpacked(job.arguments, apart)
         if isinstance(known, Code):
             args, kwargs = code.load(pickled, buffers, named, result_of)
         else:
