@@ -158,7 +158,11 @@ def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher 
         run = select_to_resume(selector, journal.runs()).run
         graph = journal.workflow(run)
         with place_explained(journal), telling_replaced(journal.directory, watcher):
-            return _session(journal, run, graph, directory, machine, watcher).drive()
+            try:
+                return _session(journal, run, graph, directory, machine, watcher).drive()
+            except TermsRefusedError:  # it was submitted, and never began
+                journal.forget(run)
+                raise
 
 
 def bring_result(home: Path, run: str, peer: str, file: FileRecord) -> None:
