@@ -47,8 +47,16 @@ class TestSurety(SparingLife, StrategyConformance):
     strategy = "surety"
 
 
+class TestOpportunistic(SparingLife, StrategyConformance):
+    strategy = "opportunistic"
+
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety])
+@pytest.mark.parametrize("suite", [TestSpread, TestRandom, TestHeft, TestSurety, TestOpportunistic])
 def test_many_seeds(suite):
     one = suite()
     for seed in range(2, 30):
