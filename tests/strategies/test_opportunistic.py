@@ -226,6 +226,9 @@ class Writer:
     def end(self, task, ending):
         self.client.over(Over(self.under_way.pop(task), ending))
 
+    def unfit(self, task):
+        return ()
+
     def held(self, task):
         return {}
 

@@ -7,6 +7,7 @@ only writer. It is a guest of the grid; peers come and go as the membership says
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
-from sureline.compose.node import LiveNode, grid_loop, guest_suffix
+from sureline.compose.node import LiveNode, grid_loop, guest_suffix, open_node
 from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import JournalRecorded
@@ -32,6 +33,7 @@ from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
+from sureline.peer.travelling import store_calls
 from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
@@ -58,6 +60,19 @@ class Held(NamedTuple):
     voters: tuple[str, ...]
     vote: str
     """The word of this journal as a voter."""
+
+
+def bring(grid: str, home: Path, file: FileRecord) -> None:
+    """Fetch one file of a grid into the store of a directory, as a guest; nothing if nobody has
+    it."""
+
+    async def fetch() -> None:
+        with contextlib.suppress(FetchError):
+            async with open_node(grid, FileCache(home, UNBOUNDED)) as node:
+                await node.files.fetch(file)
+
+    with grid_loop() as loop:
+        loop.run(fetch())
 
 
 class InputsElsewhere:
@@ -165,6 +180,7 @@ class GridSession(Session):
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         cache = FileCache(root, UNBOUNDED)
         store = BlobStore(root, self._directory)
+        store_calls(self._graph, store)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
         here = EmbeddedFetcher(
             loop, self._directory, self._journal, writer, store, runner, foresight
@@ -210,6 +226,7 @@ class GridSession(Session):
         )
         driver = RunDriver(node.grid, charge, recorded, self._hearers(writer), self._judge)
         self._driver, self._me = driver, driver.me
+        self._made(driver)
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
@@ -224,6 +241,9 @@ class GridSession(Session):
             restore()
             if self._poll is not None:
                 self._poll.cancel()
+
+    def _made(self, driver: RunDriver) -> None:
+        """What drives the run is there, and has not begun."""
 
     def _hearers(self, writer: RunWriter) -> Hearers:
         return super()._hearers(writer)._replace(on_fenced=self._taken_over)

@@ -116,7 +116,7 @@ class GridRun:
 
     def _held(self, lost: bool) -> Held | None:
         """The right to write the run; None if others do, or nobody has to any more."""
-        own, writer = self._own(), f"{self._name()}:{secrets.token_hex(8)}"
+        own, writer = self._own(), self._writer()
         if not own.epoch and own.position:
             return Held(1, writer, (), own.vote)
         if self._alone and not lost:
@@ -133,6 +133,13 @@ class GridRun:
             if not lost:
                 raise SurelineError(claim.reason + ("" if self._relief else ALONE))
             time.sleep(AGAIN_S)
+
+    def first(self) -> Held:
+        """The right to write a run that was made just now, here: nobody else knows of it."""
+        return Held(1, self._writer(), (), self._own().vote)
+
+    def _writer(self) -> str:
+        return f"{self._name()}:{secrets.token_hex(8)}"
 
     def _leave(self, claim: Driven, own: Own) -> None:
         """Leave it to its writer; but who did not submit it here has no business with it then."""

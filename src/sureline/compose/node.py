@@ -328,11 +328,14 @@ def open_cache(home: GridHome, size_bytes: int = 1 << 62) -> FileCache:
 
 
 @asynccontextmanager
-async def open_node(grid: str | None = None) -> AsyncIterator[LiveNode]:
-    """A guest of the grid that has met it, for a command. Raises NobodyAnswersError."""
+async def open_node(
+    grid: str | None = None, cache: FileCache | None = None
+) -> AsyncIterator[LiveNode]:
+    """A guest of the grid that has met it, for a command; what it fetches goes into the `cache`, by
+    default the home's. Raises NobodyAnswersError."""
     home = GridHome.open(grid)
     crashes: list[BaseException] = []
-    cache = open_cache(home)
+    cache = open_cache(home) if cache is None else cache
     try:
         node = await LiveNode.open(home, cache, guest=guest_suffix(), on_crash=crashes.append)
         async with node:

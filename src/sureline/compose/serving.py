@@ -43,6 +43,7 @@ from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import SlotRunner
+from sureline.peer.travelling import python_tag
 from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
@@ -166,7 +167,9 @@ class ServingPeer:
         tell: Callable[[str], None],
     ) -> None:
         self._home = home
-        self._settings = settings
+        capacity = settings.capacity
+        python = {**capacity.tags, python_tag(): None}
+        self._settings = settings._replace(capacity=msgspec.structs.replace(capacity, tags=python))
         self._on_ready = on_ready
         self._tell = tell
         self._root = peer_directory(home)

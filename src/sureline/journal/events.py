@@ -158,6 +158,9 @@ class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
     """Why a call's result is not reused by later runs; '' if it is."""
     trace: str = ""
     """Of a call that raised: how it was called, and the traceback."""
+    foreign: bool = False
+    """Its result or exception was made on another machine: whoever reads it takes data only
+    (`peer.careful`), unless the user trusts that machine."""
 
 
 class TaskRetried(TaskEvent, frozen=True, tag="task retried"):

@@ -59,6 +59,7 @@ from sureline.peer.outbox import Key, Outbox
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
+from sureline.world.address import name_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, JobEvent, JobHandle, World
 
@@ -439,7 +440,9 @@ class GridPeerAgent(Agent):
         """This attempt failed, but not by its own doing."""
         warrant = self._tasks[key].bind.warrant
         self._drop(key, None)
-        self._say(Refused(*key, f"{self.me}: {ended.reason}", ended.missing, warrant))
+        unfit = ended.fault == "unfit"
+        told = f"{name_of(self.me)} {ended.reason}" if unfit else f"{self.me}: {ended.reason}"
+        self._say(Refused(*key, told, ended.missing, warrant, unfit))
         if ended.fault == "machine" and not self._ill:
             self._ill = ended.reason
             for other in [other for other, task in self._tasks.items() if task.handle is None]:

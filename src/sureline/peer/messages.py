@@ -147,6 +147,8 @@ class Refused(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.refused
     missing: tuple[str, ...] = ()
     """Digests of inputs that could not be had from the sources named."""
     warrant: bytes = b""
+    unfit: bool = False
+    """Nothing will change about that: it is not to be asked again to run this task."""
 
 
 class Attached(Message, frozen=True, tag="peer.attached"):

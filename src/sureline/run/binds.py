@@ -56,8 +56,9 @@ class Binds:
         if self._here:
             return Bind(self._run, described.name, attempt, job, described.needs, ahead)
         sources: dict[str, tuple[Node, ...]] = {}
-        for record in self._known.inputs(task):
-            if self._graph.maker(record.path) is None:
+        reads, made = self._known.reads(task), self._known.made(task)
+        for record in reads:
+            if record.path not in made:
                 self._holders.add_here(record.digest)  # the user's own
             nodes = self._holders.sources(record.digest)
             if not nodes:
@@ -102,10 +103,10 @@ def too_long(bind: Bind) -> str:
 def check_travels(graph: Graph) -> None:
     """Refuse what cannot run on a grid, before anything starts. Raises UserError."""
     for task in graph.tasks:
-        if isinstance(task.action, Call):
+        if isinstance(task.action, Call) and graph.carried is None:
             raise UserError(
-                f"{task.name} is a Python call, and calls work in the directory of whoever submits "
-                "them; run it without --grid, or write it as a command"
+                f"{task.name} is a Python call that was described for this machine alone; submit "
+                "its workflow from Python: flow.run(grid=...)"
             )
         if task.in_place:
             raise UserError(

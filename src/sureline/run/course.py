@@ -48,6 +48,7 @@ from sureline.run.report_checks import fault_of, is_attempt
 from sureline.run.staging import Staging
 from sureline.run.standing import Aside, Standing
 from sureline.run.states import OPEN, State, Tasks
+from sureline.run.unfit import Unfit
 from sureline.run.warrants import Warrants, seal_of
 from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
@@ -61,6 +62,8 @@ REFUSALS_MAX = 5
 """Refusals of a task before it fails, beyond one for each target."""
 REFUSERS_MAX = 8
 """So many targets that refuse a task are enough, though others are there."""
+UNFIT_MAX = 3
+"""Refusals of a task before it fails, if all targets that are there are unfit for it."""
 LOSSES_MAX = 10
 GROWTH_BYTES_MAX = 512 << 10
 """What is added to a graph at once travels to keepers as one event."""
@@ -104,7 +107,8 @@ class Course:
         self.tasks = Tasks(graph)
         self.tasks.attempt = [past.attempts.get(t.name, 0) for t in graph.tasks]
         self.urgency = urgencies(graph)
-        self.known = Known(graph)
+        self.known = Known(graph, here=self.here, trust=options.trust)
+        self.unfit = Unfit(self.known)
         self.attempts = Attempts()
         self._warrants = Warrants(b"" if self.here else world.random.randbytes(32), past.seals)
         standing = Standing(past.strikes, world.now(), world.elapsed())
@@ -211,6 +215,7 @@ class Course:
             peer_joined(self._world.now(), target.name, target.capacity, target.site, node)
         )
         if not self.here:
+            self.unfit.forget(target.name)  # it may be another one now
             self._unparked(self.binds.unpark_all())
             self.delivery.look_again()
 
@@ -305,7 +310,11 @@ class Course:
 
     def _queue_now(self, task: int) -> None:
         self.tasks.move(task, State.QUEUED)
-        self._deciding.ready(task)
+        hopeless = self.unfit.hopeless(task, self.fleet.attached())
+        if hopeless:
+            self._look_for_others(task, hopeless)
+        else:
+            self._deciding.ready(task)
 
     def _unparked(self, tasks: list[int]) -> None:
         for task in tasks:
@@ -395,6 +404,7 @@ class Course:
             message,
             self.known.inputs(task) if good else (),
             self._keys.pop(task, "") if good else "",
+            foreign=not self.here,
         )
 
     def restore(self, task: int, ended: TaskEnded) -> None:
@@ -451,11 +461,17 @@ class Course:
         self._close(bound, "refused", message)
         self.attempts.note_over(bound.target, bound.task, bound.attempt)
         self._refusers.setdefault(bound.task, set()).add(bound.target)
-        self._was_refused(bound.task, message)
+        if message.unfit:
+            self.unfit.note(bound.task, bound.target, message.reason)
+        if message.missing:
+            self.delivery.bring(self.graph.parents[bound.task])
+        if self._is_left_with_none(bound.task):
+            self._was_refused(bound.task, message)
         if not self.here:
             self._look_for(bound.task, message.missing)
-            reason = message.reason[:REASON_MAX]
-            self.blame.declined(bound.target, f"it refused tasks ({reason})")
+            if not message.unfit:
+                reason = message.reason[:REASON_MAX]
+                self.blame.declined(bound.target, f"it refused tasks ({reason})")
 
     def _look_for(self, task: int, missing: tuple[str, ...]) -> None:
         """A target could not get these inputs: perhaps they are nowhere any more. Of a task that is
@@ -474,20 +490,34 @@ class Course:
             self.settled()
 
     def _was_refused(self, task: int, message: Refused) -> None:
-        if not self._is_left_with_none(task):
+        attempt, reason = message.attempt, message.reason
+        if message.missing:
+            self.tasks.lacks[task] += 1
+            self._try_again(task, attempt, reason, self.tasks.lacks[task], LACKS_MAX)
             return
-        counts = self.tasks.lacks if message.missing else self.tasks.refusals
-        counts[task] += 1
-        most = LACKS_MAX if message.missing else REFUSALS_MAX + len(self.fleet.all())
-        if counts[task] >= most and self._nobody_else_would(task):
-            self.fail(task, TaskEnded(0.0, "", "failed", message.attempt, reason=message.reason))
-            return
-        delay_s = min(AGAIN_MAX_S, 0.25 * 2 ** counts[task])
-        self._retry_after(task, message.attempt, delay_s, message.reason)
+        self.tasks.refusals[task] += 1
+        count, most = self.tasks.refusals[task], REFUSALS_MAX + len(self.fleet.all())
+        self._try_again(task, attempt, reason, count, most, at_once=message.unfit)
+
+    def _look_for_others(self, task: int, reason: str) -> None:
+        """All that are there are unfit for it; perhaps somebody else comes."""
+        self.tasks.refusals[task] += 1
+        most = UNFIT_MAX + len(self.fleet.all())
+        self._try_again(task, self.tasks.attempt[task], reason, self.tasks.refusals[task], most)
+
+    def _try_again(
+        self, task: int, attempt: int, reason: str, count: int, most: int, at_once: bool = False
+    ) -> None:
+        if count >= most and self._nobody_else_would(task):
+            self.fail(task, TaskEnded(0.0, "", "failed", attempt, reason=reason))
+        else:
+            delay_s = 0.0 if at_once else min(AGAIN_MAX_S, 0.25 * 2 ** min(count, 10))
+            self._retry_after(task, attempt, delay_s, reason)
 
     def _nobody_else_would(self, task: int) -> bool:
         """Whether all that are there and large enough for a task have refused it, or many."""
-        needs, refused = self.graph.tasks[task].needs, self._refusers[task]
+        needs = self.graph.tasks[task].needs
+        refused = {*self._refusers.get(task, ()), *self.unfit.of(task)}
         if len(refused) >= REFUSERS_MAX:
             return True
         others = [e.target for e in self.fleet.all() if e.target.name not in refused]

@@ -6,7 +6,7 @@ then the targets are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sureline.journal.events import Noted, TaskBound, TaskEnded, TaskProgressed
 from sureline.peer.messages import Bind
@@ -126,6 +126,7 @@ class Decisions:
         attempt = self._tasks.attempt[task] + 1
         bind = self._course.binds.make(task, attempt, target, claim, ahead=ahead)
         if bind is None:
+            self._course.delivery.bring(self.graph.parents[task])
             return 0
         reason = "" if self._course.here else too_long(bind)
         if reason:
@@ -208,7 +209,10 @@ class Decisions:
     def held(self, task: int) -> Mapping[PeerName, int]:
         if self._course.here:
             return {}
-        return self._course.delivery.holders.bytes_on(self._course.known.inputs(task))
+        return self._course.delivery.holders.bytes_on(self._course.known.reads(task))
+
+    def unfit(self, task: int) -> Collection[PeerName]:
+        return self._course.unfit.of(task)
 
     def when_attached(self, wait_s: float, action: Action) -> None:
         self._course.contact.when_whole(wait_s, action)

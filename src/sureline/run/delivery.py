@@ -8,7 +8,7 @@ holds any more has to be made again. Reports are acknowledged when what came of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sureline.journal.events import FileFetched, TaskEnded
 from sureline.peer.jobs import Blob, FileReady, UserFile
@@ -88,14 +88,31 @@ class Delivery:
         """A task has its result, made just now or by an earlier process."""
         self._known.add(ended.outputs)
         self._known.keep_result(task, ended.result)
+        if ended.foreign:
+            self._known.note_foreign(task)
         if self._here:
             self._publish(task, ended.outputs)
             return
         self._note_holders(task, ended)
-        self._homing.add(task, ended.outputs)
+        stays = self._hidden(task) if self._graph.children[task] else ""
+        self._homing.add(task, [file for file in ended.outputs if file.path != stays])
+
+    def _hidden(self, task: int) -> str:
+        """The path of a call's long result, which is not for the user's directory. One that other
+        tasks read stays where it was made until it is needed here."""
+        return result_path(self._graph.tasks[task].name)
+
+    def bring(self, tasks: Iterable[int]) -> None:
+        """Have the long results of these tasks come home: somebody could not get them. What nobody
+        has any more is told by `on_gone`."""
+        for task in tasks:
+            file = self._known.result_file(task)
+            if file is None or self._homing.brings(task) or self.holders.is_here(file.digest):
+                continue
+            self._homing.add(task, [file])
 
     def _publish(self, task: int, outputs: tuple[FileRecord, ...]) -> None:
-        hidden = result_path(self._graph.tasks[task].name)
+        hidden = self._hidden(task)
         before = self.publisher.added
         self.publisher.add(r for r in outputs if r.path != hidden)
         if self.publisher.added > before:
@@ -107,7 +124,7 @@ class Delivery:
                 self.holders.add_here(record.digest)
             return
         self._made_by[task] = (ended.peer, ended.attempt)
-        for record in (*ended.outputs, *ended.inputs):
+        for record in (*ended.outputs, *ended.inputs, *self._known.data(task)):
             self.holders.add(record.digest, ended.peer)
 
     def when_in_place(self, tasks: tuple[int, ...], action: Action) -> bool:
@@ -147,7 +164,8 @@ class Delivery:
         if ready.source:
             source = name_of(ready.source)
             self._world.record(FileFetched(self._world.now(), ready.file, "peer", source))
-        self.publisher.add([ready.file])
+        if ready.file.path != self._hidden(task):
+            self.publisher.add([ready.file])
         made_by = self._made_by.get(task)
         if made_by is not None:
             self._receipts.homed(made_by[0], ready.file.digest)

@@ -123,6 +123,8 @@ class RunEngine(Agent):
         )
         self._is_let_go = False
         """Whether the strategy has given its word that the run may begin."""
+        self.stays_open = False
+        """Whether it waits for more tasks (`grow`) when there is nothing left to do."""
 
     def receive(self, sender: AgentId, message: Message) -> None:
         if not (self._gate.is_shut or self._course.over):
@@ -200,6 +202,11 @@ class RunEngine(Agent):
 
     def grow(self, graph: Graph) -> None:
         self._course.grow(graph)
+
+    def close(self) -> None:
+        """No more tasks will come."""
+        self.stays_open = False
+        self._finish_if_over()
 
     # -- targets -------------------------------------------------------------------------------
 
@@ -286,6 +293,8 @@ class RunEngine(Agent):
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
+        if self.stays_open and self._course.cancel is None:
+            return
         forced = self._course.cancel is not None and self._course.cancel.force
         if (
             self._course.over

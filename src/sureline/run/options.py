@@ -48,6 +48,8 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     never."""
     overwrite: bool = False
     """Replace files of the user's that no run here made."""
+    trust: bool = False
+    """Read what calls on a grid return as if it had been made here, though it can run code."""
 
     @property
     def terms(self) -> Terms:

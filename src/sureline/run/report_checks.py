@@ -12,11 +12,13 @@ import re
 
 from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.messages import Attached
-from sureline.workflow.files import is_digest
-from sureline.workflow.model import Task
+from sureline.workflow.files import is_digest, result_path
+from sureline.workflow.model import Call, Task
 
 ATTEMPTS_MAX = 1 << 31
 NUMBER_MAX = 1 << 62
+RESULT_BYTES_MAX = 64 << 10
+ERROR_BYTES_MAX = 1 << 20
 _LOG = re.compile(re.escape(BLOB) + r"[0-9a-f]{64}:[0-9]{1,18}", re.ASCII)
 """A log that lies on the grid."""
 
@@ -43,9 +45,17 @@ def fault_of(ended: JobEnded, task: Task) -> str:
         return "files of no size"
     if not all(is_digest(file.digest) for file in ended.outputs):
         return "files without a digest"
-    if ended.outcome == "succeeded" and {f.path for f in ended.outputs} != set(task.outputs):
-        return "other outputs than the task has"
     logs = (ended.stdout_file, ended.stderr_file)
     if not all(log is None or _LOG.fullmatch(log) for log in logs):
         return "a log that is no file of the grid"
+    made = {file.path for file in ended.outputs}
+    if isinstance(task.action, Call):
+        if ended.outcome == "succeeded" and ended.result is None:
+            return "" if made == {result_path(task.name)} else "no result"
+        if len(ended.result or b"") > RESULT_BYTES_MAX or len(ended.error or b"") > ERROR_BYTES_MAX:
+            return "a result that should have been a file"
+    elif ended.result is not None or ended.error is not None:
+        return "a value, of a command"
+    if ended.outcome == "succeeded" and made != set(task.outputs):
+        return "other outputs than the task has"
     return ""
