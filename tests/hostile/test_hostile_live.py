@@ -107,6 +107,7 @@ def test_liars_among_good_peers(lab: Lab, tmp_path: Path) -> None:
         lab.end(kind)
 
 
+@pytest.mark.soak
 def test_refusers_claimers_and_chatterers_among_good_peers(lab: Lab, tmp_path: Path) -> None:
     for kind in ("refuser", "claimer", "chatterer"):
         lab.serve_bad(kind, kind)
