@@ -23,7 +23,7 @@ FLOW = """
 name: many
 tasks:
   part:
-    for: {i: {from: 1, to: COUNT}}
+    for: {i: 1..COUNT}
     run: sleep 0.3; echo {{i}} > part.{{i}}
     outputs: ["part.{{i}}"]
   all:
