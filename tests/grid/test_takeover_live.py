@@ -128,31 +128,33 @@ def kept_by(lab: GridLab, run: str) -> int:
 
 
 class Story:
-    """One run of many tasks, submitted from p5, and what became of it."""
+    """One run of many tasks, and what became of it. `home` submits it."""
 
-    def __init__(self, lab: GridLab, where: Path, kind: str, tasks: int) -> None:
-        self.lab, self.where, self.kind, self.tasks = lab, where, kind, tasks
+    def __init__(self, lab: GridLab, home: str, where: Path, kind: str, tasks: int) -> None:
+        self.lab, self.home, self.where, self.kind, self.tasks = lab, home, where, kind, tasks
         self.random = random.Random(where.name)
         self.killed: list[float] = []
 
     def tell(self) -> dict:
         self.where.mkdir()
         (self.where / "flow.yaml").write_text(FLOW.replace("COUNT", str(self.tasks)))
-        said = self.lab.do("p5", "submit", "flow.yaml", "--grid", GRID, "--json", where=self.where)
+        arguments = ("submit", "flow.yaml", "--grid", GRID, "--json")
+        said = self.lab.do(self.home, *arguments, where=self.where)
         assert said.code == 0, said
         self.run = said.json["run"]
         self.lab.until(lambda: kept_by(self.lab, self.run) >= 3, "keepers that vote")
         time.sleep(self.random.uniform(0.2, 6.0))
         self._kill(said.json["pid"])
         if self.kind == "home":
-            self.lab.peers["p5"].kill()
+            self.lab.peers[self.home].kill()
+            shutil.rmtree(self.lab.home(self.home))
             shutil.rmtree(self.where)
             self.where.mkdir()
         elif self.kind == "drivers":
             self._kill(until(self._driver, "a peer to drive it", 120.0, 0.2), wait=True)
         until(self._is_over, "the run to end without a person", 300.0, 1.0)
         raw = [] if self.kind == "home" else commits(events(self.where, self.run))
-        home = "p0" if self.kind == "home" else "p5"
+        home = "p0" if self.kind == "home" else self.home
         said = self.lab.do(home, "fetch", self.run, "--grid", GRID, "--json", where=self.where)
         assert said.code == 0 and said.json["state"] == "succeeded", said
         wanted = "".join(f"{n}\n" for n in range(1, self.tasks + 1))
@@ -228,11 +230,11 @@ def test_drivers_killed_at_random_instants(tmp_path):
         begin(lab, 7)
         for number in range(count):
             kind = ("process", "home", "drivers")[number % 3]
-            told.append(Story(lab, tmp_path / f"s{number}", kind, 150).tell())
-            print(json.dumps(told[-1]), flush=True)
+            home = f"h{number}" if kind == "home" else "p5"
             if kind == "home":
-                shutil.rmtree(lab.home("p5"))
-                lab.join("p5", role=ALL).ready()
-                lab.until(lambda: "p5" in lab.present(), "p5 to be there again")
+                lab.join(home, role=ALL).ready()
+                lab.until(lambda home=home: home in lab.present(), "it to be there")
+            told.append(Story(lab, home, tmp_path / f"s{number}", kind, 150).tell())
+            print(json.dumps(told[-1]), flush=True)
     (tmp_path / "takeover.json").write_text(json.dumps(told))
     assert all(lost_s > 0 for one in told for lost_s in one["lost_s"])

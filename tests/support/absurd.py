@@ -320,7 +320,7 @@ class AbsurdGrid(ToyGrid):
         signer = Chartered(RUN, graph.to_bytes(), first, peer_of(DRIVER)).begin(peer_of(DRIVER))
         charge = Charge(RUN, graph, options, Past(), 1, signer, pid=99)
         hearers = Hearers(self.ended.append, self.fenced.append)
-        driver = RunDriver(node, charge, Recorded(), ROLL, hearers)
+        driver = RunDriver(node, charge, Recorded(), hearers)
         self.submitter, self.mirror = driver.writer, driver.mirror
         self.run(lambda: len(node.present()) == 2, float("inf"))
         driver.begin()
@@ -375,6 +375,9 @@ class Recorded:
     def after(self, position: int) -> list[tuple[int, bytes]]:
         event = events.encode(events.TaskReady(1.0, "t0"))
         return [(number, event) for number in (1, 2, 3) if number > position]
+
+    def last(self) -> int:
+        return 3
 
 
 def size_bytes(*roots: Any) -> int:
