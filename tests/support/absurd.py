@@ -274,7 +274,7 @@ class AbsurdGrid(ToyGrid):
         if node_of(to) == MALLORY:
             self.absurd.hear(message)
             answer = self.absurd.answer(message)
-            if answer is not None and answer.needs_role in self.roles:
+            if answer is not None and not self.roles.isdisjoint(answer.needs_role.split("|")):
                 self.after(0.01, lambda: self._arrive(to, sender, answer))
         elif node_of(to) in self.machines:
             super().deliver(sender, to, message)
@@ -339,7 +339,7 @@ class AbsurdGrid(ToyGrid):
         said = 0
         while said < messages:
             message = self.absurd.message()
-            if message.needs_role and message.needs_role not in roles:
+            if message.needs_role and roles.isdisjoint(message.needs_role.split("|")):
                 continue
             hearing = [agent for agent in agents if agent.hears(type(message))]
             agent = random.choice(hearing or agents)
