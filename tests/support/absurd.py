@@ -274,7 +274,7 @@ class AbsurdGrid(ToyGrid):
         if node_of(to) == MALLORY:
             self.absurd.hear(message)
             answer = self.absurd.answer(message)
-            if answer is not None and answer.needs_role in self.roles:
+            if answer is not None and not self.roles.isdisjoint(answer.needs_role.split("|")):
                 self.after(0.01, lambda: self._arrive(to, sender, answer))
         elif node_of(to) in self.machines:
             super().deliver(sender, to, message)
@@ -320,7 +320,7 @@ class AbsurdGrid(ToyGrid):
         signer = Chartered(RUN, graph.to_bytes(), first, peer_of(DRIVER)).begin(peer_of(DRIVER))
         charge = Charge(RUN, graph, options, Past(), 1, signer, pid=99)
         hearers = Hearers(self.ended.append, self.fenced.append)
-        driver = RunDriver(node, charge, Recorded(), ROLL, hearers)
+        driver = RunDriver(node, charge, Recorded(), hearers)
         self.submitter, self.mirror = driver.writer, driver.mirror
         self.run(lambda: len(node.present()) == 2, float("inf"))
         driver.begin()
@@ -339,7 +339,7 @@ class AbsurdGrid(ToyGrid):
         said = 0
         while said < messages:
             message = self.absurd.message()
-            if message.needs_role and message.needs_role not in roles:
+            if message.needs_role and roles.isdisjoint(message.needs_role.split("|")):
                 continue
             hearing = [agent for agent in agents if agent.hears(type(message))]
             agent = random.choice(hearing or agents)
@@ -375,6 +375,9 @@ class Recorded:
     def after(self, position: int) -> list[tuple[int, bytes]]:
         event = events.encode(events.TaskReady(1.0, "t0"))
         return [(number, event) for number in (1, 2, 3) if number > position]
+
+    def last(self) -> int:
+        return 3
 
 
 def size_bytes(*roots: Any) -> int:

@@ -50,7 +50,8 @@ class State(NamedTuple):
     """The journals of writers as they were."""
     acked: frozenset[tuple[tuple[int, str], str, int]]
     granted: frozenset[tuple[int, str]]
-    committed: frozenset[tuple[int, tuple[str, ...]]]
+    committed: frozenset[tuple[tuple[int, tuple[str, ...]], int]]
+    """Events, and under which number each came to be committed."""
 
 
 class BrokenError(AssertionError):
@@ -92,7 +93,7 @@ class Explorer:
             frozenset({((1, who), log)}),
             frozenset(((1, who), name, last(log)) for name in first),
             frozenset({(1, who)}),
-            frozenset(log),
+            frozenset((entry, 1) for entry in log),
         )
 
     # -- all that may happen next -----------------------------------------------------------------
@@ -154,7 +155,9 @@ class Explorer:
         process = state.processes[at]
         if process.number == 1 and len(process.log) == 1:
             yield f"{person} records", self._recorded(state, at, process, ())
-        if self.sets and process.log[-1] in state.committed and len(process.log) < 5:
+        epoch = (process.number, person)
+        settled = self.sets and self._reached(state, epoch, process.log) >= last(process.log)
+        if settled and len(process.log) < 5:
             for some in self.sets:
                 now = voters(process.log)
                 named = grant.changed(now, tuple(some))
@@ -204,12 +207,10 @@ class Explorer:
             holds = self._with_keeper(state, at, Keeper(epoch, held.in_line, log))
             yield f"{name} takes of {epoch}", self._committed(holds._replace(acked=acked), epoch)
 
-    def _committed(self, state: State, epoch: tuple[int, str]) -> State:
-        """What the writer can tell now, if it hears of everything."""
-        log = max((log for of, log in state.sent if of == epoch), key=len)
-        first = next(
-            at for at, entry in enumerate(log) if entry[0] // POSITIONS_PER_EPOCH == epoch[0]
-        )
+    def _reached(self, state: State, epoch: tuple[int, str], log: Log) -> int:
+        """Up to where the writer can tell that it is committed, if it hears of everything."""
+        mine = [entry[0] // POSITIONS_PER_EPOCH == epoch[0] for entry in log]
+        first = mine.index(True)
         quorum = Quorum(Epoch(*epoch), voters(log[: first + 1]))
         for of, name, position in state.acked:
             if of == epoch:
@@ -218,12 +219,16 @@ class Explorer:
             if named:
                 quorum.committed()
                 quorum.change(named, position)
-        reached = quorum.committed()
+        return quorum.committed()
+
+    def _committed(self, state: State, epoch: tuple[int, str]) -> State:
+        log = max((log for of, log in state.sent if of == epoch), key=len)
+        reached = self._reached(state, epoch, log)
         if reached < epoch[0] * POSITIONS_PER_EPOCH:
             return state
-        return state._replace(
-            committed=state.committed | {entry for entry in log if entry[0] <= reached}
-        )
+        known = {entry for entry, _ in state.committed}
+        new = {(entry, epoch[0]) for entry in log if entry[0] <= reached and entry not in known}
+        return state._replace(committed=state.committed | new)
 
     def _with(self, state: State, at: int, process: Process) -> State:
         some = list(state.processes)
@@ -243,18 +248,17 @@ class Explorer:
             holders = {who for n, who in after.granted if n == number}
             if len(holders) > 1:
                 return f"epoch {number} was granted to {holders}"
-        for entry in after.committed - before.committed:
-            same = {e for e in after.committed if e[0] == entry[0]}
-            if len(same) > 1:
-                return f"{same} are both committed"
+        for entry, by in after.committed - before.committed:
+            if len({e for e, _ in after.committed if e[0] == entry[0]}) > 1:
+                return f"two events are committed at {entry[0]}"
             for person, process in zip(self.people, after.processes, strict=True):
-                later = process.number * POSITIONS_PER_EPOCH > entry[0]
-                if process.phase == "writing" and later and entry not in process.log:
+                writes = process.phase == "writing" and process.number > by
+                if writes and entry not in process.log:
                     return f"{entry} is committed, although {person} writes without it"
         for number, person in after.granted - before.granted:
             log = after.processes[self.people.index(person)].log
-            lost = [e for e in after.committed if e not in log]
-            if any(e[0] < number * POSITIONS_PER_EPOCH for e in lost):
+            lost = [entry for entry, by in after.committed if by < number and entry not in log]
+            if lost:
                 return f"{person} is granted {number} without {lost}"
         return ""
 

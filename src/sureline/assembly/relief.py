@@ -18,7 +18,7 @@ from sureline.world.address import AgentId, peer_of
 from sureline.world.protocol import World
 
 LOOK_S = 1.0
-STAGGER_S = 3.0
+STAGGER_S = 2.0
 """How much longer each voter waits than the one before it."""
 JITTER_S = 0.5
 AGAIN_S, AGAIN_S_MAX = 5.0, 300.0

@@ -195,11 +195,12 @@ class Claimant(Agent):
             self._look_for_driver()
 
     def _look_for_driver(self) -> None:
-        """Ask the writer whom most of those name who keep the run."""
+        """Ask the writer whom most of those name who keep the run; but keepers that were to be
+        relieved of it have waited long enough."""
         writers = Counter(copy.about.writer for copy in self._copies)
         if self._copy is not None and self._copy.writer is not None:
             writers[self._copy.writer] += len(self._copies)
-        if writers:
+        if writers and not self._relief:
             [(writer, _)] = writers.most_common(1)
             self._reader.ask_driver(self._run, writer, self._on_driver)
         else:
