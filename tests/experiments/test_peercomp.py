@@ -12,8 +12,9 @@ from sureline.cli.main import run_command
 from sureline.experiments.peercomp_grid import Grid, delays
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.experiments.peercomp_warm import alike, drawn, settled, state_of
+from sureline.overlay.tree.points import FIRST
 from sureline.overlay.tree.shelf import OwnShelf
-from sureline.overlay.tree.summary import Amounts, renewed
+from sureline.overlay.tree.summary import Amounts, Summary, renewed
 from sureline.strategies.peercomp.queues import LEASE
 
 
@@ -36,11 +37,21 @@ def messages_and_sweeps_agree(peers: int) -> None:
             heard = renewed(agent.shelf.below(row), sweeps.slot)
             swept = sweeps.below(row)
             slots.add(heard.slot)
-            assert heard.holes == swept.holes, f"the branch of {agent.me}"
             cells += len(swept.keys)
-            # Where a hole begins "now" moves on between two updates; its end and size do not.
-            assert set(heard.keys & np.uint32(31 << 15)) == set(swept.keys & np.uint32(31 << 15))
+            # Where a hole begins "now" moves on between two updates, and a short one is gone soon;
+            # how many end before each of the later reference points stays.
+            assert ends_of(heard) == ends_of(swept), f"the branch of {agent.me}"
     assert cells > peers and slots == {sweeps.slot}
+
+
+def ends_of(summary: Summary) -> dict[int, int]:
+    """How many holes end where, but for those that end before the first reference point."""
+    found: dict[int, int] = {}
+    for key, count in zip(summary.keys.tolist(), summary.counts.tolist(), strict=True):
+        end = (key >> 15) & 31
+        if end > FIRST:
+            found[end] = found.get(end, 0) + count
+    return found
 
 
 def test_sweeps_say_what_messages_say() -> None:
@@ -72,13 +83,13 @@ def test_what_is_promised_is_kept_and_what_is_refused_is_given_back(swept: bool)
 
 
 def test_a_warm_start_is_like_a_simulated_one() -> None:
-    one, other, third = (settled(1.0, seed, 200, 1800.0) for seed in (1, 2, 3))
-    warm = drawn(state_of(one), 200, 9)
-    assert len(warm.queues) == 200
-    found = {a.what: a for a in alike(warm, state_of(other), state_of(third))}
-    assert found["holes"].gap < 0.25
+    """Like its donors; `reproduce` compares it with grids of other seeds, too."""
+    one, other = (settled(1.0, seed, 200, 1200.0) for seed in (1, 2))
+    warm = drawn(state_of(one), 1000, 9)
+    assert len(warm.queues) == 1000
+    assert max(a.gap for a in alike(warm, state_of(one), state_of(other))) < 0.12
     empty = Grid(200, 4)
-    nothing = alike(state_of(empty), state_of(other), state_of(third))
+    nothing = alike(state_of(empty), state_of(one), state_of(other))
     assert not any(a.agrees for a in nothing if a.what == "queued tasks")
 
 

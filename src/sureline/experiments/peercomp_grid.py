@@ -70,6 +70,9 @@ def delays(values: int = 1000) -> Empirical:
     return Empirical(tuple(draws(least).tolist()))
 
 
+PAPER = TreeSettings(bytes_per_s=PAPER_BYTES_PER_S, period_s=1.0, beat_max_s=10.0)
+
+
 class BookingEnded(msgspec.Struct, frozen=True):
     """How the booking of one workflow went."""
 
@@ -186,7 +189,7 @@ class Grid:
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
-        base = settings or TreeSettings(bytes_per_s=PAPER_BYTES_PER_S, period_s=1.0)
+        base = settings or PAPER
         self.settings = msgspec.structs.replace(base, swept=swept)
         self.finished: list[BookingEnded] = []
         self.submitted = 0

@@ -16,6 +16,7 @@ On one machine without a grid, its own lanes are all there is: the same requests
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Annotated
@@ -95,6 +96,7 @@ class Reserving(Deciding):
         self._held: dict[int, Reservation] = {}
         """What is reserved for tasks, until they have begun."""
         self._ready: dict[int, None] = {}
+        self._moved: set[int] = set()
         self._nearest: NearestDeadline | None = None
         """The search that is under way."""
         self._go: Action | None = None
@@ -187,7 +189,7 @@ class Reserving(Deciding):
             self._give_back(list(self._held))
         else:
             ends_s = max(one.due_s for one in self._held.values())
-            deadline_s, early, late = max(ends_s, self._by_s or 0.0), 0, 0
+            deadline_s, early, late = max(ends_s, self._by_s or 0.0), 1, 0
         self._afresh = afresh
         pause_s = PAUSE_S if self._lanes is None else 0.0
         last_s = None if deadline_s is None else deadline_s - self._world.now()
@@ -360,13 +362,27 @@ class Reserving(Deciding):
             one = self._held.get(task)
             if one is None:
                 continue
-            if name_of(one.host) not in targets:
+            if name_of(one.host) not in targets or self._is_better_elsewhere(task, one):
                 self._give_back([task])
                 continue
             del self._ready[task]
             claim = Claim(one.number, one.unit, self._works[task])
             if self._engine.bind(task, name_of(one.host), msgspec.msgpack.encode(claim)):
                 self._held.pop(task)
+
+    def _is_better_elsewhere(self, task: int, one: Reservation) -> bool:
+        """Whether it would wait for one of our own where it is reserved, while another machine has
+        none. Each task is moved once at most."""
+        busy = Counter(bound.target for bound in self._engine.attempts())
+        lanes = {
+            name: max(1, int(target.capacity.cores)) - busy[name]
+            for name, target in self._engine.targets().items()
+        }
+        waits = one.latest_start_s > self._world.now() + LATE_S and lanes[name_of(one.host)] <= 0
+        if task in self._moved or not waits or max(lanes.values()) <= 0:
+            return False
+        self._moved.add(task)
+        return True
 
     def _bind_here(self) -> None:
         lanes, now_s = self._lanes, self._world.now()
