@@ -127,6 +127,9 @@ def test_retried_and_failed_and_never_ran(here: Here) -> None:
         "task ready", "task bound", "task started", "task ended", "task retried",
     ]  # fmt: skip
     assert "nothing was recorded of it" in here("story", "end")
+    (site,) = here.data("sites")["sites"]
+    assert (site["submitted"], site["ended"], site["failed"], site["waiting"]) == (3, 1, 2, 0)
+    assert site["score"] == 0.5 and site["site"] in here("sites")
 
 
 def test_names_that_mean_nothing(here: Here) -> None:

@@ -49,7 +49,15 @@ class TestSurety(SparingLife, StrategyConformance):
     strategy = "surety"
 
 
-class TestChemical(StrategyConformance):
+class TestOpportunistic(SparingLife, StrategyConformance):
+    strategy = "opportunistic"
+
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
+
+
+class TestChemical(SparingLife, StrategyConformance):
     strategy = "chemical"
 
     @pytest.mark.soak
@@ -61,10 +69,19 @@ class TestChemicalLevels(TestChemical):
     settings: ClassVar = {"barriers": "on"}
 
 
+SUITES = [
+    TestSpread,
+    TestRandom,
+    TestHeft,
+    TestSurety,
+    TestOpportunistic,
+    TestChemical,
+    TestChemicalLevels,
+]
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "suite", [TestSpread, TestRandom, TestHeft, TestSurety, TestChemical, TestChemicalLevels]
-)
+@pytest.mark.parametrize("suite", SUITES)
 def test_many_seeds(suite):
     one = suite()
     for seed in range(2, 30):

@@ -38,6 +38,7 @@ def _register() -> None:
         reproducing,
         running,
         simulating,
+        sites,
         starting,
         submitting,
     )
@@ -54,6 +55,7 @@ def _register() -> None:
     app.command(inspecting.runs)
     app.command(inspecting.show)
     app.command(inspecting.logs)
+    app.command(sites.sites)
     app.command(looking.status)
     app.command(looking.explain)
     app.command(looking.story)

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 def reproduce(
     paper: Annotated[
-        Literal["surety", "peercomp", "chemical"],
+        Literal["surety", "peercomp", "opportunistic", "chemical"],
         Parameter(
             help="Which paper: surety is 'Scheduling Under Uncertainty', peercomp is 'Distributed "
-            "Scheduler of Workflows with Deadlines in a P2P Desktop Grid', chemical is "
+            "Scheduler of Workflows with Deadlines in a P2P Desktop Grid', opportunistic is 'An "
+            "Opportunistic Algorithm for Scheduling Workflows on Grids', chemical is "
             "'Decentralised Multiple Workflow Scheduling via a Chemically-coordinated Shared "
             "Space'."
         ),
@@ -44,12 +45,19 @@ def reproduce(
     minutes: Annotated[
         float | None, Parameter(help="peercomp: simulated minutes under full load; 2.")
     ] = None,
+    runs: Annotated[
+        int | None,
+        Parameter(
+            help="opportunistic: runs of each selector; 20, as in the paper, which takes about an "
+            "hour of one core."
+        ),
+    ] = None,
     seed: Annotated[
-        int | None, Parameter(help="peercomp, chemical: the seed of all randomness; 0.")
+        int | None, Parameter(help="Not of surety: the seed of all randomness; 0.")
     ] = None,
     html: Annotated[
         Path | None,
-        Parameter(help="peercomp, chemical: write tables and curves as a page to this file."),
+        Parameter(help="Not of surety: write tables and curves as a page to this file."),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -57,18 +65,17 @@ def reproduce(
 
     Example: sureline reproduce surety
     """
-    if paper == "chemical":
-        if minutes is not None:
-            raise UserError("--minutes is for peercomp; leave it out")
-        return _chemical(nodes, workflows, seed, html, json)
-    if workflows is not None:
-        raise UserError("--workflows is for chemical; leave it out")
+    _refuse_others(
+        paper, nodes=nodes, workflows=workflows, minutes=minutes, runs=runs, seed=seed, html=html
+    )
+    if seed is not None and not 0 <= seed < 1 << 30:
+        raise UserError(f"--seed {seed} is out of bounds; give 0 to {(1 << 30) - 1:,}")
     if paper == "peercomp":
         return _peercomp(nodes, minutes, seed, html, json)
-    if any(given is not None for given in (nodes, minutes, seed, html)):
-        raise UserError(
-            "--nodes, --minutes, --seed and --html are for peercomp and chemical; leave them out"
-        )
+    if paper == "opportunistic":
+        return _opportunistic(20 if runs is None else runs, seed or 0, html, json)
+    if paper == "chemical":
+        return _chemical(nodes, workflows, seed, html, json)
     from sureline.experiments import surety_paper
 
     made = surety_paper.reproduce()
@@ -76,6 +83,40 @@ def reproduce(
         console.print_json(made)
     else:
         _say(made)
+    return 0
+
+
+_OPTIONS = {
+    "surety": (),
+    "peercomp": ("nodes", "minutes", "seed", "html"),
+    "opportunistic": ("runs", "seed", "html"),
+    "chemical": ("nodes", "workflows", "seed", "html"),
+}
+
+
+def _refuse_others(paper: str, **given: object) -> None:
+    wrong = [f"--{name}" for name, value in given.items() if value is not None]
+    wrong = [name for name in wrong if name[2:] not in _OPTIONS[paper]]
+    if wrong:
+        raise UserError(f"{' and '.join(wrong)} is not for {paper}; leave it out")
+
+
+def _opportunistic(runs: int, seed: int, html: Path | None, json: bool) -> int:
+    from sureline.experiments.opportunistic_paper import lines
+    from sureline.experiments.opportunistic_paper import reproduce as reproduced
+
+    if not 1 <= runs <= 1000:
+        raise UserError(f"--runs {runs} is out of bounds; give 1 to 1,000")
+    made = reproduced(runs, seed, _Progress().tell)
+    if html is not None:
+        from sureline.web.opportunistic import opportunistic_page
+
+        write_file(html, opportunistic_page(made), "--html")
+    if json:
+        console.print_json(made)
+    else:
+        for line in lines(made):
+            console.say(line)
     return 0
 
 
@@ -90,8 +131,6 @@ def _peercomp(
         raise UserError(f"--nodes {nodes} is out of bounds; give 10 to 2,000,000")
     if not 0.1 <= minutes <= 120:
         raise UserError(f"--minutes {minutes:g} is out of bounds; give 0.1 to 120")
-    if not 0 <= seed < 1 << 30:
-        raise UserError(f"--seed {seed} is out of bounds; give 0 to {(1 << 30) - 1:,}")
     made = reproduced(nodes, minutes, seed, _Progress().tell)
     if html is not None:
         from sureline.web.peercomp import peercomp_page
@@ -116,8 +155,6 @@ def _chemical(
         raise UserError(f"--nodes {nodes} is out of bounds; give 100 to 1,000,000")
     if not 10 <= workflows <= 10_000:
         raise UserError(f"--workflows {workflows} is out of bounds; give 10 to 10,000")
-    if not 0 <= seed < 1 << 30:
-        raise UserError(f"--seed {seed} is out of bounds; give 0 to {(1 << 30) - 1:,}")
     made = reproduced(nodes, workflows, seed, _Progress().tell)
     if html is not None:
         from sureline.web.chemical import chemical_page

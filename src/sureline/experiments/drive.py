@@ -35,17 +35,20 @@ Progress = Callable[[float, int], None]
 
 
 def run_scenario(
-    scenario: Scenario, seed: int, progress: Progress | None = None
+    scenario: Scenario, seed: int, progress: Progress | None = None, graph: Graph | None = None
 ) -> ScenarioOutcome:
-    """Simulate until everything is over, or the scenario's duration has passed."""
+    """Simulate until everything is over, or the scenario's duration has passed. `graph` is taken in
+    place of the workflow that the scenario describes."""
     if scenario.workload.kind in PROTOCOLS:
         return _run_protocol(scenario, seed, progress)
-    return _run_workflows(scenario, seed, progress)
+    return _run_workflows(scenario, seed, progress, graph)
 
 
-def _run_workflows(scenario: Scenario, seed: int, progress: Progress | None) -> ScenarioOutcome:
+def _run_workflows(
+    scenario: Scenario, seed: int, progress: Progress | None, graph: Graph | None
+) -> ScenarioOutcome:
     workload = scenario.workload
-    graph = workload_graph(workload, seed)
+    graph = graph or workload_graph(workload, seed)
     work = Work(graph, seed, fail=workload.fail, fail_kinds=workload.fail_kinds)
     grid = SimulatedGrid(scenario, seed, work)
     here = strategy(workload.strategy).where == "here"

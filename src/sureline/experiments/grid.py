@@ -111,6 +111,8 @@ class SimulatedGrid:
     def _boot_peer(self, box: SimulatedPeer) -> None:
         node = self._node(box.node, offer_of(box, self.sim.machine(box.node).clock()))
         halves = [box.seller.half(strategy) for strategy in self._strategies]
+        if box.others.any:
+            halves.append(box.others.half())
         peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()

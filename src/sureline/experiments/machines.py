@@ -14,6 +14,7 @@ from sureline.experiments.machine_journal import SimulatedRecorder
 from sureline.experiments.machine_kept import KeptOnDisk
 from sureline.experiments.machine_runner import SimulatedRunner
 from sureline.experiments.market import Seller, seller_of
+from sureline.experiments.others import OthersJobs
 from sureline.experiments.scenario import LinkSettings, Scenario, Site
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
@@ -49,6 +50,7 @@ class SimulatedPeer(msgspec.Struct):
     unknown: tuple[str, ...] = ()
     """Messages that its version does not know."""
     seller: Seller = msgspec.field(default_factory=Seller)
+    others: OthersJobs = OthersJobs()
 
     @property
     def claimed(self) -> Capacity:
@@ -125,7 +127,7 @@ def make_machines(
         kept = KeptOnDisk(sim, node)
         unknown = site.unknown if is_peer else ()
         box = boxes[node] = SimulatedPeer(
-            node, site.name, capacity, store, [], kept, unknown, seller
+            node, site.name, capacity, store, [], kept, unknown, seller, site.others
         )
         sim.machine(node, spec, make_parts(box, stores, work) if work is not None else None)
     return boxes

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from sureline.experiments.distributions import Distribution, constant
+from sureline.experiments.others import OthersJobs
 from sureline.strategies import strategy
 from sureline.workflow.terms import SURETY_WANTED
 from sureline.world.address import Node
@@ -78,6 +79,8 @@ class Site(msgspec.Struct, frozen=True):
     speed: Distribution
     background: Distribution
     """The share of every core that others use."""
+    others: OthersJobs
+    """Whole processors that others use, of each machine's; see `others`."""
     clock_offset_s: Distribution
     clock_drift: Distribution
     dealing: Dealing = Dealing()

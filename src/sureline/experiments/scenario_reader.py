@@ -11,6 +11,7 @@ import msgspec
 
 from sureline.assembly.words import messages
 from sureline.experiments.distributions import Distribution, constant
+from sureline.experiments.others import OthersJobs
 from sureline.experiments.scenario import (
     BEHAVIOURS,
     GENERATED,
@@ -129,6 +130,7 @@ _USUAL = Site(
     keeps_cache=True,
     speed=constant(1.0),
     background=constant(0.0),
+    others=OthersJobs(),
     clock_offset_s=constant(0.0),
     clock_drift=constant(0.0),
 )
@@ -150,6 +152,10 @@ def _site(table: TomlTable, base: Site, one: bool) -> Site:
         keeps_cache=table.flag("keeps_cache", base.keeps_cache),
         speed=table.distribution("speed", base.speed, least=0.001, most=1e6),
         background=table.distribution("background", base.background, most=0.99),
+        others=OthersJobs(
+            table.distribution("others", base.others.share, most=1.0),
+            table.distribution("others_every", base.others.every_s, parse_duration),
+        ),
         clock_offset_s=table.distribution(
             "clock_offset", base.clock_offset_s, signed, least=-1e9, most=1e9
         ),

@@ -24,7 +24,7 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.terms import Terms
 
 GROUP = "sureline.strategies"
-OURS = ("embedded", "spread", "random", "heft", "surety", "chemical")
+OURS = ("embedded", "spread", "random", "heft", "surety", "opportunistic", "chemical")
 """Modules of this package, each with a `Strategy` of its own name."""
 
 _log = logging.getLogger(__name__)

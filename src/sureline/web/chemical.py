@@ -9,9 +9,8 @@ from html import escape
 
 from sureline.experiments.chemical_result import ChemicalCell, ChemicalReproduced
 from sureline.experiments.chemical_words import lines
-from sureline.web.peercomp import HEIGHT, MARGIN, STYLE, WIDTH
+from sureline.web.curves import COLOURS, HEIGHT, MARGIN, WIDTH, page
 
-_COLOURS = ("#1f6feb", "#c2571a", "#2da44e", "#8250df", "#bf3989")
 _LEFT, _TOP = 64.0, 30.0
 _SHOWN = 360.0
 """As wide as three of them fit beside each other."""
@@ -25,15 +24,7 @@ _FIGURES: tuple[tuple[str, Measure], ...] = (
 
 def chemical_page(made: ChemicalReproduced) -> str:
     """The three figures under both assumptions, the claims, and all that the command says."""
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'\">",
-        f"<title>chemical: {made.nodes:,} nodes</title><style>{STYLE}"
-        "td:first-child,td:nth-child(2){text-align:left}</style></head><body>",
-        f"<h1>{escape(made.paper)}</h1>",
-    ]
+    parts: list[str] = []
     for exclusive in (False, True):
         cells = [cell for cell in made.cells if cell.exclusive == exclusive]
         parts.append(f"<h2>{'Exclusive capture' if exclusive else 'As the paper assumes'}</h2>")
@@ -47,11 +38,9 @@ def chemical_page(made: ChemicalReproduced) -> str:
             f"<td>{escape(c.verdict)}</td></tr>"
             for c in made.claims
         ),
-        "</table><h2>All numbers</h2><pre>",
-        *(escape(line) for line in lines(made)),
-        "</pre></body></html>\n",
+        "</table>",
     ]
-    return "\n".join(parts)
+    return page(made.paper, parts, lines(made))
 
 
 def _numbered() -> Sequence[tuple[int, tuple[str, Measure]]]:
@@ -87,7 +76,7 @@ def _diagram(name: str, cells: Sequence[ChemicalCell], of: Measure, *, logarithm
         drawn.append(f'<text x="{x(nodes) - 14:.1f}" y="{HEIGHT - 24:g}">{_short(nodes)}</text>')
     ends: list[tuple[float, str, str]] = []
     for number, workflows in enumerate(sorted({cell.workflows for cell in cells})):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         those = [cell for cell in cells if cell.workflows == workflows]
         points = " ".join(f"{x(cell.nodes):.1f},{y(of(cell)):.1f}" for cell in those)
         drawn.append(f'<polyline class="curve" stroke="{colour}" points="{points}"/>')

@@ -1,0 +1,162 @@
+"""The control database of a run: what was sent to which site, and what came of it.
+
+A view of the journal (`control_of`), and what the strategy `opportunistic` keeps while it decides.
+
+A site's ratio is ended / submitted. The paper counts whatever its post step saw as ended, failures
+too, so that a site which fails everything at once looks best; here a failure is not ended
+(`failures_end` gives the paper's way). A task that is taken back from a queue and planned anew is
+a record of its new site, so the ratio of the abandoned one recovers; or, with
+`withdrawals_count`, it does not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from sureline.journal.events import Event, TaskBound, TaskEnded, TaskStarted
+from sureline.world.address import PeerName
+
+WAITS_KEPT = 20
+"""Of a site's last jobs, it is remembered how long they waited."""
+
+Standing = Literal["submitted", "running", "ended", "failed", "withdrawn"]
+_ENDINGS: dict[str, Standing] = {
+    "succeeded": "ended",
+    "withdrawn": "withdrawn",
+    "cancelled": "withdrawn",
+}
+
+
+class Row(msgspec.Struct):
+    """One submission."""
+
+    task: str
+    attempt: int
+    site: PeerName
+    at_s: float
+    standing: Standing = "submitted"
+    started_s: float | None = None
+    ended_s: float | None = None
+
+
+class SiteRecord:
+    """All of one site, kept up as rows come and go."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._newest: deque[Row] = deque(maxlen=window or None)
+        self.submitted = 0
+        self.running = 0
+        self.waiting = 0
+        self.ended = 0
+        self.failed = 0
+        self.withdrawn = 0
+        self.failed_in_a_row = 0
+        self.waits_s: deque[float] = deque(maxlen=WAITS_KEPT)
+        self.takes_s: dict[str, tuple[float, int]] = {}
+        """By kind of task: seconds in all, and of how many."""
+
+    def submit(self, row: Row) -> None:
+        self.submitted += 1
+        self.waiting += 1
+        if self._window:
+            self._newest.append(row)
+
+    def start(self, row: Row) -> None:
+        self.waiting -= 1
+        self.running += 1
+        self.waits_s.append((row.started_s or row.at_s) - row.at_s)
+
+    def end(self, row: Row, kind: str) -> None:
+        if row.started_s is None:
+            self.waiting -= 1
+        else:
+            self.running -= 1
+        match row.standing:
+            case "ended":
+                self.ended += 1
+                self.failed_in_a_row = 0
+                if row.started_s is not None and row.ended_s is not None:
+                    total_s, number = self.takes_s.get(kind, (0.0, 0))
+                    took_s = row.ended_s - row.started_s
+                    self.takes_s[kind] = (total_s + took_s, number + 1)
+            case "withdrawn":
+                self.withdrawn += 1
+            case _:
+                self.failed += 1
+                self.failed_in_a_row += 1
+
+    def counts(self, *, failures_end: bool, withdrawals_count: bool) -> tuple[int, int]:
+        """(submitted, ended), as the ratio counts them."""
+        submitted, ended = self.submitted, self.ended
+        failed, withdrawn = self.failed, self.withdrawn
+        if self._window:
+            standings = [row.standing for row in self._newest]
+            submitted, ended = len(standings), standings.count("ended")
+            failed, withdrawn = standings.count("failed"), standings.count("withdrawn")
+        if not withdrawals_count:
+            submitted -= withdrawn
+        return submitted, ended + failed * failures_end
+
+
+class Control:
+    """`window` 0 is the whole run. Times are seconds of one clock, whichever."""
+
+    def __init__(self, window: int = 0) -> None:
+        self._window = window
+        self._open: dict[tuple[PeerName, str, int], Row] = {}
+        self.sites: dict[PeerName, SiteRecord] = {}
+        self.last_ended: PeerName | None = None
+        """Where the last job ended well."""
+
+    def site(self, name: PeerName) -> SiteRecord:
+        return self.sites.setdefault(name, SiteRecord(self._window))
+
+    def submitted(self, site: PeerName, task: str, attempt: int, at_s: float) -> None:
+        row = self._open[site, task, attempt] = Row(task, attempt, site, at_s)
+        self.site(site).submit(row)
+
+    def started(self, site: PeerName, task: str, attempt: int, at_s: float) -> None:
+        row = self._open.get((site, task, attempt))
+        if row is not None and row.started_s is None:
+            row.standing, row.started_s = "running", at_s
+            self.site(site).start(row)
+
+    def over(
+        self, site: PeerName, task: str, attempt: int, ending: str, kind: str, at_s: float
+    ) -> None:
+        row = self._open.pop((site, task, attempt), None)
+        if row is None:
+            return
+        row.standing, row.ended_s = _ENDINGS.get(ending, "failed"), at_s
+        self.site(site).end(row, kind)
+        if row.standing == "ended":
+            self.last_ended = site
+
+    def idle(self, now_s: float, limit_s: float) -> list[Row]:
+        """Those that have waited longer than this and have not started."""
+        return [
+            row
+            for row in self._open.values()
+            if row.started_s is None and now_s - row.at_s > limit_s
+        ]
+
+
+def control_of(events: Iterable[Event]) -> Control:
+    """The database of a run, as its journal tells it."""
+    control = Control()
+    for event in events:
+        match event:
+            case TaskBound():
+                control.submitted(PeerName(event.peer), event.task, event.attempt, event.at)
+            case TaskStarted():
+                control.started(PeerName(event.peer), event.task, event.attempt, event.at)
+            case TaskEnded() if event.attempt:
+                ending = "succeeded" if event.outcome == "reused" else event.outcome
+                site = PeerName(event.peer)
+                control.over(site, event.task, event.attempt, ending, event.kind, event.at)
+    return control
