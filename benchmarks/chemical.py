@@ -31,7 +31,7 @@ delay = "lognormal(5ms, 0.5)"
 [workload]
 kind = "{kind}"
 tasks = {tasks}
-{levels}
+levels = 6
 work = "lognormal({work}, 0.6)"
 strategy = "{strategy}"
 runs = {runs}
@@ -51,7 +51,6 @@ CASES: dict[str, dict[str, Any]] = {
         "work": "1s",
         "runs": 6,
     },
-    "three montages, 60 tasks each": {"kind": "montage", "tasks": 60, "work": "10s", "runs": 3},
 }
 RIVALS: dict[str, tuple[str, dict[str, str]]] = {
     "spread": ("spread", {}),
@@ -63,8 +62,7 @@ RIVALS: dict[str, tuple[str, dict[str, str]]] = {
 
 def measured(case: dict[str, Any], rival: str, machines: int, seeds: int) -> dict[str, float]:
     name, settings = RIVALS[rival]
-    levels = "levels = 6" if case["kind"] == "layered" else ""
-    text = SCENARIO.format(machines=machines, strategy=name, levels=levels, **case)
+    text = SCENARIO.format(machines=machines, strategy=name, **case)
     scenario = read_scenario(text.encode(), file="chemical.toml", beside=None)
     workload = msgspec.structs.replace(scenario.workload, settings=settings)
     scenario = msgspec.structs.replace(scenario, workload=workload)
@@ -98,8 +96,8 @@ def main(arguments: list[str]) -> None:
     for name, case in list(CASES.items())[: given.cases]:
         found[name] = {}
         for rival in RIVALS:
-            print(f"{name}: {rival}", file=sys.stderr)
             one = measured(case, rival, given.machines, given.seeds)
+            print(f"{name}: {rival}: {one}", file=sys.stderr)
             base = found[name].get("spread", one)
             ratios = {f"{key}_by_spread": round(one[key] / base[key], 2) for key in one}
             found[name][rival] = {**one, **ratios}
