@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from sureline.journal.schema import POSITIONS_PER_EPOCH
+
 Position = int
 Voter = str
 """The name of a peer, or OWN and a word that one journal alone knows."""
@@ -154,11 +156,20 @@ class Candidacy:
     @property
     def is_granted(self) -> bool:
         enough = len(self.granting()) >= majority(self.voters)
-        return enough and bool(self.voters) and self.ahead() is None
+        whole = self.ahead() is None and not self._is_overtaken
+        return enough and bool(self.voters) and whole
+
+    @property
+    def _is_overtaken(self) -> bool:
+        """Whether what was read is of this epoch or a later one: somebody else was granted it."""
+        return self.position >= self.epoch.number * POSITIONS_PER_EPOCH
 
     @property
     def is_refused(self) -> bool:
-        """Whether so many have promised otherwise that no majority is left."""
+        """Whether somebody has written later, or so many have promised otherwise that no majority
+        is left."""
+        if self._is_overtaken:
+            return True
         against = [voter for voter in self.voters if voter in self._answers]
         against = [voter for voter in against if voter not in self.granting()]
         return len(self.voters) - len(against) < majority(self.voters)
