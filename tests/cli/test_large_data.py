@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from cli_bench import Bench
 
-from sureline import Workflow
+from sureline import Executor, Workflow
+from sureline.peer.spool import FILE_BYTES, Spool
+from sureline.peer.store import BlobStore
 
 MB = 1 << 20
 
@@ -119,3 +121,36 @@ def test_data_that_is_gone_is_a_failure_that_says_so(bench: Bench) -> None:
 def wait_for(path: str) -> None:
     if not os.path.exists(path):
         raise ValueError("did not open")
+
+
+def test_a_large_argument_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".sureline/work").mkdir(parents=True)
+    store = BlobStore(tmp_path / ".sureline")
+    spool = Spool(store)
+    apart = spool.keep(memoryview(np.arange(FILE_BYTES // 8, dtype=float)).cast("B"))
+    if not spool._files:
+        pytest.skip("this file system has no files without a name")
+    (fd,) = spool._files.values()
+    spool.store(store)
+    kept, stored = os.fstat(fd), os.stat(store.blob_path(apart.digest))
+    assert kept.st_ino == stored.st_ino, "it was written again"
+
+
+@pytest.mark.soak
+def test_a_gigabyte_goes_in_and_out() -> None:
+    array = np.zeros(1 << 27)
+    array[-1] = 1.0
+    flow = Workflow("gigabyte")
+    there = flow.call(np.add, array, 1.0)
+    last = flow.call(_last, there)
+    results = flow.run()
+    assert results[last] == 2.0
+    assert results[there].nbytes == 1 << 30 and results[there][-1] == 2.0
+    with Executor(1) as executor:
+        back = executor.submit(np.add, array, 1.0).result()
+        assert back[-1] == 2.0 and back.nbytes == 1 << 30
+
+
+def _last(array: np.ndarray[Any, Any]) -> float:
+    return float(array[-1])

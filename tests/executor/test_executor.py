@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -229,3 +230,61 @@ def test_nothing_is_taken_after_the_interpreters_end() -> None:
 
 def test_the_package_shows_its_names() -> None:
     assert set(sureline.__all__) <= set(dir(sureline))
+
+
+def test_one_copy_of_an_argument_serves_all_calls(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def total(array: np.ndarray[Any, Any]) -> float:
+        while not gate.exists():
+            time.sleep(0.01)
+        return float(array.sum())
+
+    with sureline.Executor(2) as executor:
+        array = np.ones(100_000)
+        first = [executor.submit(total, array) for _ in range(5)]
+        array[0] = 2.0  # those that were submitted do not see it
+        second = [executor.submit(total, array) for _ in range(5)]
+        shared = executor._pool._shared  # type: ignore[union-attr]  # it is a pool of this machine
+        assert shared is not None
+        assert len(os.listdir(shared.directory)) == 2
+        gate.touch()
+        assert {future.result() for future in first} == {100_000.0}
+        assert {future.result() for future in second} == {100_001.0}
+        wait_until(lambda: len(os.listdir(shared.directory)) == 1)
+
+
+def test_arguments_that_are_long_and_no_arrays_go_through_a_file() -> None:
+    with sureline.Executor(1) as executor:
+        assert executor.submit(len, [str(k) for k in range(300_000)]).result() == 300_000
+
+
+def test_joblib_works_with_it() -> None:
+    joblib = pytest.importorskip("joblib", reason="joblib is not installed")
+
+    class OnExecutor(joblib.parallel.ParallelBackendBase):  # type: ignore[misc,name-defined]  # untyped
+        """What joblib asks of a backend, by an executor alone."""
+
+        def __init__(self, executor: sureline.Executor, **options: Any) -> None:
+            super().__init__(**options)
+            self.executor = executor
+
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return 2
+
+        def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
+            self.parallel = parallel
+            return 2
+
+        def submit(self, func: Any, callback: Any = None) -> Any:
+            future = self.executor.submit(func)
+            future.get = future.result  # type: ignore[attr-defined]  # joblib's word for it
+            if callback is not None:
+                future.add_done_callback(callback)
+            return future
+
+        apply_async = submit
+
+    joblib.register_parallel_backend("sureline", OnExecutor)
+    with sureline.Executor(2) as executor, joblib.parallel_config("sureline", executor=executor):
+        assert joblib.Parallel()(joblib.delayed(abs)(-k) for k in range(20)) == list(range(20))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sureline.experiments import driver, invariants
+from sureline.experiments import invariants
 from sureline.experiments.distributions import constant
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.scenario import Fault
@@ -14,6 +14,7 @@ from sureline.experiments.toml_table import ScenarioError
 from sureline.journal.events import Opened, TaskReady, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
+from sureline.run.grant import Candidacy
 
 TAKEOVER = "takeover"
 SMALL = """
@@ -79,6 +80,31 @@ def test_a_driver_that_dies_for_good_is_followed_by_another_machine():
     assert outcome.runs[0].epochs == 2
 
 
+ALONE = SMALL.replace('standbys = 1\nlook = "5s"', 'takeover = "30s"').replace(
+    "machines = 4", "machines = 6"
+)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_run_whose_driver_is_gone_is_driven_on_by_a_peer_that_keeps_it(seed):
+    """The submitter is back only when all is done: its results come home."""
+    crash = Fault("crash", ("submitter",), at_s=25.0, lasts_s=constant(400.0))
+    outcome = run_scenario(small(crash, text=ALONE), seed)
+    assert_good(seed, outcome)
+    first, second = hosts(outcome)
+    assert first == "submitter" and second.startswith("m"), "nobody but a peer could"
+    quiet = run_scenario(small(text=ALONE), seed).runs[0].makespan_s
+    assert outcome.runs[0].makespan_s < quiet + 60.0, "half a minute and what was under way"
+
+
+def test_every_driver_in_turn_is_gone():
+    """Each for good, and each after the one before it was relieved."""
+    crashes = [
+        Fault("crash", (who,), at_s=at_s) for who, at_s in (("submitter", 25.0), ("m1", 70.0))
+    ]
+    assert_good(1, run_scenario(small(*crashes, text=ALONE), 1))
+
+
 def test_without_anybody_who_looks_after_it_the_run_stays_where_it_was():
     text = SMALL.replace("standbys = 1", "standbys = 0").replace(
         'duration = "1h"', 'duration = "5min"'
@@ -99,9 +125,9 @@ def test_a_driver_that_is_only_cut_off_is_fenced_when_it_comes_back():
     assert hosts(outcome) == ["submitter", "standby1"]
 
 
-def test_takers_that_draw_the_same_epoch_are_noticed(monkeypatch):
-    """What the epochs of `run.copies.next_epoch` are apart for."""
-    monkeypatch.setattr(driver, "next_epoch", lambda last, randrange: last + 1)
+def test_takers_that_ask_nobody_are_noticed(monkeypatch):
+    """What a majority is for."""
+    monkeypatch.setattr(Candidacy, "is_granted", property(lambda asking: bool(asking.voters)))
     found = [run_scenario(find_scenario(TAKEOVER), seed) for seed in range(1, 4)]
     broken = {check.what for outcome in found for check in outcome.checks if not check.held}
     assert "one line of epochs" in broken

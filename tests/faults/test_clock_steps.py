@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from signed import Chartered
 from toy_grid import ToyGrid, digest_of
 
 from sureline.overlay.kademlia.requests import Requests
@@ -12,10 +13,12 @@ from sureline.overlay.news import News, NewsAsk
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Finished
 from sureline.peer.outbox import RESEND_S, Outbox
+from sureline.run.grant import OWN, Epoch
 from sureline.run.holders import Holders
 from sureline.run.homing import GRACE_S, Homing
 from sureline.run.keeper import page
 from sureline.run.mirror import ANSWER_S, TICK_S, TRIES_MAX, Mirror
+from sureline.run.office import Office
 from sureline.workflow.files import FileRecord
 from sureline.world.agent import Agent
 from sureline.world.simulated import MachineSpec, Simulation
@@ -114,18 +117,24 @@ class _Recorded:
     def after(self, position):
         return page([entry for entry in [(1, b"x")] if entry[0] > position])
 
+    def last(self):
+        return 1
+
 
 @pytest.mark.parametrize("seconds", STEPS_S)
 def test_a_keeper_that_is_silent_is_replaced_in_time(grid, seconds):
-    silent, other = Ear(grid, "a/keeper"), Ear(grid, "b/keeper")
-    third = Ear(grid, "c/keeper")
-    mirror = Mirror("p/mirror", grid.place("p/mirror"), "r", 1, b"graph", _Recorded(), print)
+    ears = [Ear(grid, f"{node}/keeper") for node in "abcde"]
+    signer = Chartered("r", b"graph", b"x", "p").begin("p")
+    place = grid.place("p/mirror")
+    epoch, recorded = Epoch(1, "p:"), _Recorded()
+    office = Office(place, "r", epoch, (), OWN, recorded, print, lambda: True)
+    mirror = Mirror("p/mirror", place, "r", 1, b"graph", recorded, signer, office)
     grid.join(mirror)
     mirror.start()
-    for node in "abc":
+    for node in "abcde":
         mirror.peer_joined(node)
     passing(grid, 0.5)
-    unasked = [ear for ear in (silent, other, third) if not ear.heard]
+    unasked = [ear for ear in ears if not ear.heard]
     assert len(unasked) == 1
     step(grid, seconds)
     grid.run(lambda: unasked[0].heard, 2 * TRIES_MAX * (ANSWER_S + TICK_S))

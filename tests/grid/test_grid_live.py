@@ -165,7 +165,9 @@ def test_a_run_is_seen_cancelled_and_taken_over_from_another_peer(lab, where, tm
     assert lab.do("p2", "wait", name, where=where).code == 130
 
     gate.touch()
-    said = lab.do("p4", "resume", name, "--grid", GRID, "--json", where=elsewhere)
+    said = lab.do("p4", "resume", name, "--grid", GRID, where=elsewhere)
+    assert said.code == 2 and "p4 has not the role drive" in said.err, said
+    said = lab.do("p0", "resume", name, "--grid", GRID, "--json", where=elsewhere)
     assert said.code == 0, said
     assert (elsewhere / "total.txt").read_text() == right_total(where)
     committed_once(elsewhere, name)

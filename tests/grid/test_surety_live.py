@@ -83,11 +83,12 @@ def runs_here(where):
         return []
 
 
-def test_terms_that_cannot_be_met_are_refused_and_nothing_is_started(lab, where):
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_terms_that_cannot_be_met_are_refused_and_nothing_is_started(lab, where, command):
     before = runs_here(where)
     said = sureline(
         where,
-        "run",
+        command,
         "flow.yaml",
         "--grid",
         GRID,

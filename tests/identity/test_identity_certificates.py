@@ -48,7 +48,7 @@ def test_a_certificate_says_who_a_peer_is_and_what_it_may_do(authority, tmp_path
     assert seen == runner.identity
     assert issuer.refused(seen) is None
     assert runner.identify(calling.getpeercert(binary_form=True)) == issuer.identity
-    assert issuer.identity.roles == {"run", "submit"}
+    assert issuer.identity.roles == {"run", "submit", "drive"}
 
 
 def test_tls_lets_a_stranger_through_but_knows_that_it_is_one(authority):

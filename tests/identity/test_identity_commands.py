@@ -71,7 +71,7 @@ def test_every_command_speaks_json(home, capsys, tmp_path):
     assert made["grid"] == "lab" and made["peer"] == "lab7" and len(made["fingerprint"]) == 64
     [row] = data(capsys, "grid", "ls")["grids"]
     assert row["peer"] == "lab7" and row["authority"] and row["serving"] is None
-    assert row["roles"] == ["run", "submit"] and row["trouble"] is None
+    assert row["roles"] == ["drive", "run", "submit"] and row["trouble"] is None
     invited = data(capsys, "invite", "--role", "run", "--expires", "5 min", "--name", "worker")
     assert invited["roles"] == ["run"]
     invitation = Invitation.parse(invited["invitation"])
@@ -161,7 +161,9 @@ def test_one_broken_grid_does_not_hide_the_others(home, capsys):
     capsys.readouterr()
     run("grid", "ls")
     lines = capsys.readouterr().out.splitlines()
-    assert "good: this home is lab7 (run, submit), holds the authority, does not serve" in lines
+    assert (
+        "good: this home is lab7 (drive, run, submit), holds the authority, does not serve" in lines
+    )
     assert any(line.startswith("sick: ") and "damaged" in line for line in lines)
     assert any(line.startswith("empty: ") and "missing" in line for line in lines)
 

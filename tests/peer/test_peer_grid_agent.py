@@ -58,7 +58,17 @@ class Writer(Agent):
         job = CommandJob(f"{task}.{attempt}", task, attempt, task, inputs, (f"{task}.out",))
         nodes = {record.digest: tuple(sources) for record in inputs}
         self.tell(
-            Bind(RUN, task, attempt, job, Needs(**needs), epoch=self.epoch, key="k", sources=nodes)
+            Bind(
+                RUN,
+                task,
+                attempt,
+                job,
+                Needs(**needs),
+                epoch=self.epoch,
+                key="k",
+                sources=nodes,
+                warrant=b"w" * 16,
+            )
         )
 
     def thank(self, *reports):
@@ -146,7 +156,7 @@ def test_a_report_goes_to_the_newest_writer(grid):
     grid.crash("w")
     second = Writer(grid, "w2", epoch=2)
     second.attach()
-    assert second.of(Attached)[0].reports == (("a", 1),)
+    assert second.of(Attached)[0].reports == (("a", 1, b"w" * 16),)
     until(grid, lambda: second.of(Finished))
     assert len(grid.started) == 1
 
@@ -161,7 +171,10 @@ def test_an_attempt_under_way_is_told_to_the_next_writer_and_goes_on(grid):
     until(grid, lambda: first.of(Started))
     second = Writer(grid, "w2", epoch=2)
     second.attach()
-    assert second.of(Attached)[0].under_way == (("a", 1, True), ("b", 1, False))
+    assert second.of(Attached)[0].under_way == (
+        ("a", 1, True, b"w" * 16),
+        ("b", 1, False, b"w" * 16),
+    )
     until(grid, lambda: len(second.of(Finished)) == 2)
     assert [job.task for _, _, job in grid.started] == ["a", "b"]
 

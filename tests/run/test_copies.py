@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import pytest
+from signed import ROLL, Chartered, sealed
 from toy_grid import ToyGrid
 
-from sureline.journal.events import Opened, TaskReady, encode
+from sureline.journal.events import Opened, Submitted, TaskReady, encode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.overlay.kademlia import Kademlia
 from sureline.run.copies import (
-    EPOCHS_APART,
     TOPIC,
     CopyReader,
     RunCopy,
     answer_with,
     merge_copies,
-    next_epoch,
 )
-from sureline.run.keeper import Keeper, KeptInMemory
+from sureline.run.keeper import Keeper, KeptInMemory, Term
 from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
 
 RUN = "flow-abc123"
 GRAPH = bytes(range(256)) * 3000  # three pieces
+FIRST = encode(Submitted(1.0, RUN, "flow", 3))
+CHARTERED = Chartered(RUN, GRAPH, FIRST)
 
 
 def events_of(epoch, count):
+    """Of the first epoch, with the submission."""
     first = epoch * POSITIONS_PER_EPOCH + 1
     ready = [encode(TaskReady(3.0, f"t{epoch}-{number}")) for number in range(count - 1)]
-    return list(enumerate([encode(Opened(2.0, epoch, "w", 1)), *ready], first))
+    events = list(enumerate([encode(Opened(2.0, epoch, "w", 1)), *ready], first))
+    return [(1, FIRST), *events[:-1]] if epoch == 1 else events
 
 
 class Scene:
@@ -40,13 +42,20 @@ class Scene:
 
     def keeper(self, node, epoch, events, writer="w"):
         store = self.stores[node] = KeptInMemory()
-        store.open(RUN, epoch, writer, 0, lambda refused: None)
+        self.signer = CHARTERED.begin(writer, epoch)
+        store.open(RUN, Term(epoch, writer, self.signer.papers), 0, lambda refused: None)
         store.keep_graph(RUN, GRAPH, lambda refused: None)
-        store.add(RUN, events, lambda refused: None)
+        for start in range(0, len(events), 400):
+            self.add(node, events[start : start + 400])
         me = f"{node}/keeper"
-        self.grid.join(Keeper(me, self.grid.place(me), store))
+        self.grid.join(Keeper(me, self.grid.place(me), store, ROLL))
         kademlia = self._kademlia(node)
         kademlia.on_broadcast(TOPIC, answer_with(node, store.known), merge_copies)
+
+    def add(self, node, events):
+        store = self.stores[node]
+        told = sealed(self.signer, events, store.events(RUN))
+        store.add(RUN, events, told, lambda refused: None)
 
     def _kademlia(self, node):
         me = f"{node}/kademlia"
@@ -57,7 +66,7 @@ class Scene:
 
     def reader(self):
         kademlia = self._kademlia("r")
-        reader = CopyReader("r/reader", self.grid.place("r/reader"), kademlia)
+        reader = CopyReader("r/reader", self.grid.place("r/reader"), kademlia, ROLL)
         self.grid.join(reader)
         self.grid.run(lambda: self.grid.time > 30.0)
         return reader
@@ -73,7 +82,7 @@ class Scene:
             self.again += 1
             self.read.clear()
 
-        return RunCopy(copies, lambda graph, events: self.read.extend(events), begin_again)
+        return RunCopy(copies, ROLL, lambda graph, events: self.read.extend(events), begin_again)
 
     def ask(self, action):
         answers = []
@@ -124,16 +133,8 @@ def test_what_follows_is_read_on_and_nobody_is_left_in_the_end():
     reader = scene.reader()
     copy = scene.copy(scene.found(reader))
     assert scene.ask(lambda then: reader.read(copy, then)) is True
-    scene.stores["k1"].add(RUN, events[10:], lambda refused: None)
+    scene.add("k1", events[10:])
     assert scene.ask(lambda then: reader.read(copy, then)) is True
     assert (scene.read, scene.again) == (events, 0)
     scene.grid.crash("k1")
     assert scene.ask(lambda then: reader.read(copy, then)) is False
-
-
-@pytest.mark.parametrize("drawn", [0, 1, EPOCHS_APART - 1])
-def test_the_next_epoch_is_higher_and_no_two_takers_draw_the_same(drawn):
-    assert next_epoch(0, lambda below: 1 / 0) == 1
-    asked = []
-    assert next_epoch(41, lambda below: asked.append(below) or drawn) == 42 + drawn
-    assert asked == [EPOCHS_APART]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from grid_scenario import HOME, RUN, GridRun
-from toy_grid import ToyGrid
+from toy_grid import ToyGrid, digest_of
 
 from sureline.journal.events import (
     FileFetched,
@@ -236,7 +236,7 @@ def test_a_peer_that_comes_after_a_resume_is_asked_then(grid):
     run.submit()
     grid.run(lambda: grid.started)
     (node,) = where(grid, "t0")
-    grid.crash(HOME)
+    grid.crash(HOME, power=False)
     run.left(node)
     grid.after(1.0, run.submit)
     grid.after(20.0, lambda: run.joined(node))
@@ -432,7 +432,7 @@ def test_a_cancelled_run_can_be_resumed_and_what_it_left_is_not_done_again(grid)
 
 def test_calls_and_files_in_place_are_refused_before_anything_starts():
     check_travels(Graph("g", [Task("a", Command("x")), Task("b", Pause(1.0))]))
-    with pytest.raises(UserError, match=r"^add is a Python call.*without --grid"):
+    with pytest.raises(UserError, match=r"^add is a Python call.*grid="):
         check_travels(Graph("g", [Task("add", Call("digest", b""))]))
     big = Task("a", Command("x"), inputs=("big",), in_place=("big",))
     with pytest.raises(UserError, match=r"^a uses big in place.*do not travel"):
@@ -505,3 +505,23 @@ def test_peers_are_told_nothing_that_the_writer_could_forget():
     run.submit()
     assert run.drive().state == "succeeded"
     assert grid.seen["bind"] == 8 and grid.seen["acknowledge"] > 0
+
+
+@pytest.mark.parametrize("whose", ["made", "the user's"])
+def test_an_input_that_is_lost_everywhere_is_made_or_read_again(grid, whose):
+    """Also the copy that had come home: somebody cleared the run's own store."""
+    grid.duration = lambda job: 50.0 if job.task == "slow" else 1.0
+    tasks = [
+        Task("first", Command("first"), inputs=("source",), outputs=("f0",)),
+        Task("slow", Command("slow"), outputs=("s0",)),
+        Task("last", Command("last"), inputs=("f0", "s0", "other"), outputs=("z",)),
+    ]
+    run = GridRun(grid, Graph("lost", tasks))
+    run.submit()
+    grid.run(lambda: "last" in {event.task for event in run.of(TaskBound)})
+    lost = run.expected()["f0"] if whose == "made" else digest_of("user", "other")
+    for machine in grid.machines.values():
+        machine.files.discard(lost)
+    run.drive(600.0)
+    run.check()
+    assert [e.task for e in run.of(TaskRevoked)] == (["first"] if whose == "made" else [])

@@ -6,6 +6,8 @@ say nothing, and go that way in the heavy proofs only.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from sureline.testing import StrategyConformance
@@ -19,6 +21,14 @@ class SparingLife:
         super().test_live_cut_off_and_back_with_a_deadline(live_grid, tmp_path)
 
 
+class LiveIsHeavy(SparingLife):
+    """Live in the heavy proofs only."""
+
+    @pytest.mark.soak
+    def test_live(self, live_grid, tmp_path):
+        super().test_live(live_grid, tmp_path)
+
+
 class TestEmbedded(StrategyConformance):
     strategy = "embedded"
 
@@ -27,39 +37,44 @@ class TestSpread(SparingLife, StrategyConformance):
     strategy = "spread"
 
 
-class TestRandom(SparingLife, StrategyConformance):
+class TestRandom(LiveIsHeavy, StrategyConformance):
     strategy = "random"
 
-    @pytest.mark.soak
-    def test_live(self, live_grid, tmp_path):
-        super().test_live(live_grid, tmp_path)
 
-
-class TestHeft(SparingLife, StrategyConformance):
+class TestHeft(LiveIsHeavy, StrategyConformance):
     strategy = "heft"
-
-    @pytest.mark.soak
-    def test_live(self, live_grid, tmp_path):
-        super().test_live(live_grid, tmp_path)
 
 
 class TestSurety(SparingLife, StrategyConformance):
     strategy = "surety"
 
 
-class TestOpportunistic(SparingLife, StrategyConformance):
+class TestOpportunistic(LiveIsHeavy, StrategyConformance):
     strategy = "opportunistic"
 
 
-class TestPeercomp(SparingLife, StrategyConformance):
+class TestPeercomp(LiveIsHeavy, StrategyConformance):
     strategy = "peercomp"
 
-    @pytest.mark.soak
-    def test_live(self, live_grid, tmp_path):
-        super().test_live(live_grid, tmp_path)
+
+class TestChemical(LiveIsHeavy, StrategyConformance):
+    strategy = "chemical"
 
 
-SUITES = [TestSpread, TestRandom, TestHeft, TestSurety, TestOpportunistic, TestPeercomp]
+class TestChemicalLevels(TestChemical):
+    settings: ClassVar = {"barriers": "on"}
+
+
+SUITES = [
+    TestSpread,
+    TestRandom,
+    TestHeft,
+    TestSurety,
+    TestOpportunistic,
+    TestPeercomp,
+    TestChemical,
+    TestChemicalLevels,
+]
 
 
 @pytest.mark.soak

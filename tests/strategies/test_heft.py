@@ -120,6 +120,9 @@ class PlanningEngine:
     def held(self, task):
         return {}
 
+    def unfit(self, task):
+        return ()
+
     def bind(self, task, target):
         self.states[task] = State.BOUND
         bound = Bound(task, 1, target, self.world.now())

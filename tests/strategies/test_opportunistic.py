@@ -13,12 +13,12 @@ from toy_world import ToyWorld
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.opportunistic_paper import pipelines, twelve_sites
 from sureline.experiments.scenario_reader import read_scenario
+from sureline.journal.control import Control, control_of
 from sureline.journal.events import Noted, TaskBound, TaskEnded
 from sureline.journal.export import exported_events
 from sureline.peer.capacity import Capacity
 from sureline.run.port import Bound, Over, Target
 from sureline.strategies.opportunistic.client import BLACK_HOLE, PAUSE_S, SiteClient
-from sureline.journal.control import Control, control_of
 from sureline.strategies.opportunistic.selectors import SELECTORS, Asked, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.testing import laws
@@ -225,6 +225,9 @@ class Writer:
 
     def end(self, task, ending):
         self.client.over(Over(self.under_way.pop(task), ending))
+
+    def unfit(self, task):
+        return ()
 
     def held(self, task):
         return {}

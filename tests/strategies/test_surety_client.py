@@ -64,6 +64,7 @@ class Repairs:
         bids = {name: Bid("k", name, cost, 60.0, 50.0, 70.0) for name, cost in costs.items()}
         options = [Chosen(b.provider, b.cost, 60.0, 0.0, b, True) for b in bids.values()]
         engine = SimpleNamespace(
+            unfit=lambda task: (),
             graph=Graph("g", [Task(f"t{i}", Command("x")) for i in range(3)]),
             next_attempt=lambda task: 2,
         )
@@ -134,6 +135,7 @@ class Market:
             now=lambda: 0.0, elapsed=lambda: 0.0, send=self.hear, after=lambda s, a: None
         )
         engine = SimpleNamespace(
+            unfit=lambda task: (),
             run="r",
             graph=self.graph,
             urgency=lambda task: 1.0,

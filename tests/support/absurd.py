@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from grids import new_grid
 from msgspec import inspect
+from signed import ROLL, Chartered
 from toy_grid import Machine, Timer, ToyGrid, ToyPlace
 
 from sureline.assembly.driver import Charge, RunDriver
@@ -33,7 +34,7 @@ from sureline.run.engine import Hearers
 from sureline.run.options import Options, Past
 from sureline.strategies import known
 from sureline.workflow.model import Command, Graph, Task
-from sureline.world.address import at, node_of
+from sureline.world.address import at, node_of, peer_of
 from sureline.world.agent import Agent
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.renewing import accepting, issuing
@@ -273,7 +274,7 @@ class AbsurdGrid(ToyGrid):
         if node_of(to) == MALLORY:
             self.absurd.hear(message)
             answer = self.absurd.answer(message)
-            if answer is not None and answer.needs_role in self.roles:
+            if answer is not None and not self.roles.isdisjoint(answer.needs_role.split("|")):
                 self.after(0.01, lambda: self._arrive(to, sender, answer))
         elif node_of(to) in self.machines:
             super().deliver(sender, to, message)
@@ -300,7 +301,7 @@ class AbsurdGrid(ToyGrid):
         )
         accept = accepting(self._credentials)
         certificates = Certificates("nobody", lambda: None, accept, self._issue)
-        peer = GridPeer(made, KeptJournals(where / "kept"), workplace, certificates)
+        peer = GridPeer(made, KeptJournals(where / "kept"), ROLL, workplace, certificates)
         made.join([] if node == VICTIM else [VICTIM], lambda others: None)
         peer.start()
 
@@ -315,7 +316,9 @@ class AbsurdGrid(ToyGrid):
         node = self._node(DRIVER, None)
         node.join([VICTIM, HONEST], lambda others: None)
         options = Options(retry_delay_s=0.1, grid="absurd", strategy="spread")
-        charge = Charge(RUN, graph, options, Past(), 1, pid=99)
+        first = Recorded().after(0)[0][1]
+        signer = Chartered(RUN, graph.to_bytes(), first, peer_of(DRIVER)).begin(peer_of(DRIVER))
+        charge = Charge(RUN, graph, options, Past(), 1, signer, pid=99)
         hearers = Hearers(self.ended.append, self.fenced.append)
         driver = RunDriver(node, charge, Recorded(), hearers)
         self.submitter, self.mirror = driver.writer, driver.mirror
@@ -336,7 +339,7 @@ class AbsurdGrid(ToyGrid):
         said = 0
         while said < messages:
             message = self.absurd.message()
-            if message.needs_role and message.needs_role not in roles:
+            if message.needs_role and roles.isdisjoint(message.needs_role.split("|")):
                 continue
             hearing = [agent for agent in agents if agent.hears(type(message))]
             agent = random.choice(hearing or agents)
@@ -372,6 +375,9 @@ class Recorded:
     def after(self, position: int) -> list[tuple[int, bytes]]:
         event = events.encode(events.TaskReady(1.0, "t0"))
         return [(number, event) for number in (1, 2, 3) if number > position]
+
+    def last(self) -> int:
+        return 3
 
 
 def size_bytes(*roots: Any) -> int:

@@ -7,6 +7,7 @@ from random import Random
 from grid_scenario import DETECT_S, HOME, GridRun
 from toy_grid import ToyGrid
 
+from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import CommandJob
 from sureline.run.options import Options
 from sureline.workflow.model import Command, Graph, Needs, Task
@@ -38,10 +39,11 @@ class Faults:
     killed and resumed; messages are lost, repeated and late. One peer is spared, so that the run
     can end."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, bad: type[GridPeerAgent] | None = None) -> None:
         self.random = Random(seed)
         self.grid = ToyGrid(seed)
-        self.run = GridRun(self.grid, random_graph(self.random), peers=self.random.randint(2, 5))
+        graph, peers = random_graph(self.random), self.random.randint(2, 5)
+        self.run = GridRun(self.grid, graph, peers, bad={"p1": bad} if bad else None)
         self._tried: set[str] = set()
         grid, random = self.grid, self.random
         grid.loss = random.choice([0.0, 0.02, 0.15])

@@ -21,6 +21,8 @@ from sureline.peer.grid_agent import GridPeerAgent
 from sureline.run.engine import Hearers, RunEngine
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Target
+from sureline.run.standing import Strikes
+from sureline.run.warrants import Given
 from sureline.strategies.spread import Spread
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Command, Graph
@@ -34,6 +36,7 @@ DETECT_S = 5.0
 def past_of(events: Iterable[Event]) -> Past:
     committed: dict[str, TaskEnded] = {}
     attempts: dict[str, int] = {}
+    seals: dict[Given, bytes] = {}
     for event in events:
         match event:
             case TaskRevoked(task=task):
@@ -43,20 +46,32 @@ def past_of(events: Iterable[Event]) -> Past:
                 committed[event.task] = event
             case TaskBound() | TaskStarted():
                 attempts[event.task] = max(attempts.get(event.task, 0), event.attempt)
-    return Past(committed, attempts)
+                if isinstance(event, TaskBound):
+                    seals[event.task, event.attempt, event.peer] = event.seal
+    return Past(committed, attempts, seals=seals)
 
 
 class GridRun:
     """`peers` machines with `cores` each; the writer lives on HOME."""
 
     def __init__(
-        self, grid: ToyGrid, graph: Graph, peers: int = 3, cores: float = 2, options=None
+        self,
+        grid: ToyGrid,
+        graph: Graph,
+        peers: int = 3,
+        cores: float = 2,
+        options=None,
+        bad: dict[str, type[GridPeerAgent]] | None = None,
     ) -> None:
         self.grid = grid
         self.graph = graph
         self.capacity = Capacity(cores=cores, memory_bytes=1000)
         self.options = options or Options(retry_delay_s=0.1)
         self.peers = [f"p{i}" for i in range(peers)]
+        self.bad = bad or {}
+        """Peers that are not what they should be."""
+        self.told: list[str] = []
+        self.remembered: dict[str, Strikes] = {}
         self.here: dict[str, None] = dict.fromkeys(self.peers)
         """The peers that membership believes to be there."""
         self.epoch = 0
@@ -71,9 +86,14 @@ class GridRun:
 
     def _boot_peer(self, node: str) -> None:
         me = at(node, "peer")
-        agent = GridPeerAgent(me, self.grid.place(me), self.capacity)
+        make = self.bad.get(node, GridPeerAgent)
+        agent = make(me, self.grid.place(me), self._capacity(node))
         self.grid.join(agent)
         agent.start()
+
+    def _capacity(self, node: str) -> Capacity:
+        """Who is up to no good says that it has room for everything."""
+        return Capacity(cores=1000, memory_bytes=1 << 40) if node in self.bad else self.capacity
 
     def submit(self) -> RunEngine:
         """Start, or resume, in a new epoch."""
@@ -83,6 +103,7 @@ class GridRun:
         me = at(self.home, f"run.{RUN}")
         world = self.grid.place(me)
         past = past_of(home.events)
+        past.strikes = self.remembered
         world.record(Opened(self.grid.time, self.epoch, self.home, 1))
         world.flush()
         home.synced = home.flushed
@@ -93,7 +114,7 @@ class GridRun:
             self.graph,
             self.options,
             self.deciding(),
-            Hearers(self._on_end, self.fenced.append),
+            Hearers(self._on_end, self.fenced.append, self.told.append),
             past=past,
             epoch=self.epoch,
         )
@@ -102,7 +123,7 @@ class GridRun:
         return self.engine
 
     def _target(self, node: str) -> Target:
-        return Target(name_of(node), at(node, "peer"), self.capacity)
+        return Target(name_of(node), at(node, "peer"), self._capacity(node))
 
     def take_over(self, node: str) -> RunEngine:
         """Another machine, with a copy of the journal and the user's files, becomes the writer;

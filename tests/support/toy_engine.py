@@ -18,6 +18,7 @@ class NotingEngine:
         self.there: dict[str, Target] = {}
         self.placed: list[tuple[int, str]] = []
         self.refuses: set[int] = set()
+        self.unfits: dict[int, set[str]] = {}
         self.under_way: dict[int, Bound] = {}
         deciding.begin(self, (), lambda: None)
 
@@ -37,6 +38,9 @@ class NotingEngine:
 
     def held(self, task: int) -> dict[str, int]:
         return self.holds.get(task, {})
+
+    def unfit(self, task: int) -> set[str]:
+        return self.unfits.get(task, set())
 
     def bind(self, task: int, target: str, claim: bytes = b"", *, ahead: bool = False) -> int:
         if task in self.refuses:

@@ -25,15 +25,16 @@ from sureline.peer.jobs import (
     PublishJob,
     UserFile,
 )
+from sureline.run.estimates import Estimate, Estimates, EstimatesFound
 from sureline.run.past import PastResult, PastUnknown
-from sureline.workflow.files import FileRecord
+from sureline.workflow.files import FileRecord, result_path
 from sureline.world.address import node_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import Job
 
 
 def digest_of(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def made(command: str, path: str, inputs: Sequence[FileRecord]) -> str:
@@ -88,10 +89,13 @@ class ToyGrid:
         self.time = 0.0
         self.machines: dict[str, Machine] = {}
         self.loss = 0.0
+        self.severed: set[frozenset[str]] = set()
+        """Pairs of machines that do not hear each other."""
         self.repeat = 0.0
         self.delay_s: Callable[[], float] = lambda: 0.01
         self.duration: Callable[[Job], float] = lambda job: 1.0
         self.fails: Callable[[Job], bool] = lambda job: False
+        self.unfit: Callable[[str, Job], bool] = lambda node, job: False
         self.transfer_s: Callable[[], float] = lambda: 0.05
         self.whims = False
         """Whether a command makes something else each time it runs."""
@@ -195,6 +199,8 @@ class ToyGrid:
     def deliver(self, sender: str, to: str, message: object) -> None:
         if self.keep_sent:
             self.sent.append((sender, to, message))
+        if self.is_severed(node_of(sender), node_of(to)):
+            return
         local = node_of(sender) == node_of(to)
         copies = 1
         if not local:
@@ -202,6 +208,9 @@ class ToyGrid:
             copies += self.random.random() < self.repeat
         for _ in range(copies):
             self.after(0.0 if local else self.delay_s(), lambda: self._arrive(sender, to, message))
+
+    def is_severed(self, a: str, b: str) -> bool:
+        return frozenset((a, b)) in self.severed
 
     def _arrive(self, sender: str, to: str, message: object) -> None:
         m = self.machine(node_of(to))
@@ -269,8 +278,15 @@ class ToyPlace:
         if self.grid.fails(job):
             running.on_event(JobEnded("failed", 1, reason="exit code 1", elapsed_s=1.0))
             return
+        if self.grid.unfit(self.m.node, job):
+            running.on_event(JobEnded("failed", reason="has another Python", fault="unfit"))
+            return
         outputs = []
-        if isinstance(job, CommandJob):
+        if isinstance(job, CommandJob) and job.call is not None:
+            digest = made(job.call.function, "result", job.inputs)
+            self.m.files.add(digest)
+            outputs.append(FileRecord(result_path(job.task), digest, 10))
+        elif isinstance(job, CommandJob):
             for path in job.outputs:
                 digest = made(job.run, path, job.inputs)
                 if self.grid.whims:
@@ -303,13 +319,17 @@ class ToyPlace:
                     self.after(0.0, lambda: on_done(FileReady(record)))
                 else:
                     self.after(self.grid.transfer_s(), lambda: on_done(self._blob(record, sources)))
+            case Estimates(graph=graph):
+                known = tuple(Estimate(1.0, (1.0,) * 7) for _ in graph.tasks)
+                self.after(0.0, lambda: on_done(EstimatesFound(known)))
             case _:
                 raise AssertionError(wanted)
 
     def _blob(self, record: FileRecord, sources: Sequence[str]) -> object:
         for node in sources:
             other = self.grid.machine(node)
-            if other.up and not other.frozen and record.digest in other.files:
+            cut = self.grid.is_severed(self.m.node, node)
+            if other.up and not (other.frozen or cut) and record.digest in other.files:
                 self.m.files.add(record.digest)
                 return FileReady(FileRecord(record.path, record.digest, 10, 5), node)
         return FileMissing(record.path, "no source has it")

@@ -15,14 +15,19 @@ from sureline.assembly.writer import History, make_writer
 from sureline.overlay.membership import Member
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.run.engine import Hearers
-from sureline.run.mirror import Mirror, Recorded
+from sureline.run.fence import Gate
+from sureline.run.grant import OWN, Epoch
+from sureline.run.mirror import Mirror
+from sureline.run.office import Office
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat, Target
 from sureline.run.presence import Presence
 from sureline.run.presence import part as presence_part
+from sureline.run.sealing import Recorded
 from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Needs
 from sureline.world.address import at, name_of
+from sureline.world.identity.signing import DRIVE, RunSigner
 
 LAST_WORDS_S = 5.0
 NAMED_MAX = 5
@@ -39,9 +44,16 @@ class Charge(NamedTuple):
     options: Options
     past: Past
     epoch: int
+    signer: RunSigner
     history: History = dict
     """What tasks took in earlier runs, by kind."""
     pid: int = 0
+    writer: str = ""
+    """Of its epoch; see `run.grant`."""
+    voters: tuple[str, ...] = ()
+    """Whom the journal names; () for a new run."""
+    vote: str = OWN
+    """The word of this journal."""
     deciding: Callable[[Seat], Deciding] | None = None
     """In place of the half of the strategy that the options name, to compare it with."""
 
@@ -79,7 +91,7 @@ class RunDriver:
         self._spends = strategy(charge.options.strategy).spends
         self._left_out: dict[str, None] = {}
         """Peers that ask a price, in a run that pays none."""
-        run, place = charge.run, node.ground.place
+        run, place, gate = charge.run, node.ground.place, Gate()
         self.me = at(node.id, run_part(run))
         self.writer, agents = make_writer(
             node.id,
@@ -92,17 +104,25 @@ class RunDriver:
             charge.history,
             hearers,
             epoch=charge.epoch,
+            gate=gate,
             deciding=charge.deciding,
         )
         me = at(node.id, f"mirror.{run}")
-        self.mirror = Mirror(
-            me,
+        self.office = Office(
             place(me),
             run,
-            charge.epoch,
-            charge.graph.created,
+            Epoch(charge.epoch, charge.writer),
+            charge.voters,
+            charge.vote,
             recorded,
-            self.writer.taken_over,
+            self.writer.let_go,
+            lambda: self.writer.is_over,
+        )
+        gate.committed = self.office.when_committed
+        gate.believes = lambda number: False
+        created, signer = charge.graph.created, charge.signer
+        self.mirror = Mirror(
+            me, place(me), run, charge.epoch, created, recorded, signer, self.office
         )
         me = at(node.id, presence_part(run))
         presence = Presence(me, place(me), run, charge.epoch, charge.pid)
@@ -120,6 +140,7 @@ class RunDriver:
     def _start(self, present: Present, why_not: str) -> None:
         if why_not and self.writer.refuse(why_not):
             return
+        self.office.begin()
         self.writer.start(present)
         self.mirror.start()
         for member in self._node.present():
@@ -134,7 +155,10 @@ class RunDriver:
         """Pass on what the membership says of a peer."""
         gone = member.state not in PRESENT
         if "run" in member.offer.roles:
-            (self.mirror.peer_left if gone else self.mirror.peer_joined)(member.node)
+            if gone:
+                self.mirror.peer_left(member.node)
+            else:
+                self.mirror.peer_joined(member.node, DRIVE in member.offer.roles)
         if gone:
             words = "it does not answer" if member.state == "dead" else "it has left"
             self.writer.target_left(member.node, words)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sureline.assembly.node import GridNode
+from sureline.assembly.relief import Relief, TakeOver
 from sureline.overlay.renewal import PART as RENEWAL
 from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
@@ -16,6 +17,7 @@ from sureline.run.port import Strategy
 from sureline.strategies import machine_settings_of
 from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
+from sureline.world.identity.signing import DRIVE, Trust
 from sureline.world.protocol import AgentId, World
 
 
@@ -43,25 +45,36 @@ class Workplace(NamedTuple):
 
 class GridPeer:
     """Made on a node; it acts from `start` on. Without a `workplace` it only keeps runs of
-    others."""
+    others; with `take_over`, it has them driven on."""
 
     def __init__(
         self,
         node: GridNode,
         kept: KeptRuns,
+        trust: Trust,
         workplace: Workplace | None,
         certificates: Certificates | None = None,
+        take_over: TakeOver | None = None,
     ) -> None:
         self._node = node
         self._starts: list[Callable[[], None]] = []
         me, world = self._place("keeper")
-        self._joined(Keeper(me, world, kept))
+        self.keeper = Keeper(me, world, kept, trust)
+        self._joined(self.keeper)
+        if take_over is not None:
+            relief = Relief(world, me, self.keeper, kept, self._drivers, take_over)
+            self._starts.append(relief.start)
         asked = plainly_asked if certificates is None else certificates.asked
         answer = answer_with(node.id, kept.known, asked)
         node.kademlia.on_broadcast(TOPIC, answer, merge_copies)
         if certificates is not None:
             self._renew(certificates)
         self.agent = None if workplace is None else self._work_at(workplace)
+
+    def _drivers(self) -> list[str]:
+        """The peers that may drive runs of others and are there."""
+        present = self._node.present()
+        return [name_of(m.node) for m in present if DRIVE in m.offer.roles]
 
     def start(self) -> None:
         for start in self._starts:

@@ -31,12 +31,13 @@ def make_writer(
     hearers: Hearers,
     *,
     epoch: int = 0,
+    gate: Gate | None = None,
     deciding: Callable[[Seat], Deciding] | None = None,
 ) -> tuple[RunEngine, list[Agent]]:
     """The engine, and all agents that are to be joined: it, and the strategy's own. `options` name
     their strategy (`strategies.resolved`); `deciding` is one to compare it with."""
     found = strategy(options.strategy)
-    gate = Gate()
+    gate = gate or Gate()
     seat_at = at(node, f"{found.name}.{run}")
     seat = Seat(
         seat_at,

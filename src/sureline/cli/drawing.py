@@ -66,6 +66,14 @@ def graph(
             "for: startlines, deadlines and stages, for the tightest deadline there is.",
         ),
     ] = False,
+    chem: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Instead of drawing, write the workflow in the chemical notation, to stdout or "
+            "to --output FILE.chem; it can be run and read again.",
+        ),
+    ] = False,
     set_: Settings = None,
     json: Json = False,
     directory: Directory = Path("."),
@@ -83,6 +91,11 @@ def graph(
 
     if by_kind and every_task:
         raise UserError("--by-kind and --every-task exclude each other; leave one out")
+    if chem:
+        if by_kind or every_task or format or sequences:
+            raise UserError("--chem draws nothing; leave out what says how to draw")
+        described = _described(flow_or_run, working_directory(directory), set_)
+        return _write_chemical(described, output, json)
     if sequences:
         if by_kind or every_task or format or output:
             raise UserError("--sequences draws nothing; leave out what says how to draw")
@@ -102,6 +115,23 @@ def graph(
         console.print_json(_as_data(drawing, output if to_file else None))
     elif to_file:
         console.note(f"wrote {output}")
+    return 0
+
+
+def _write_chemical(described: Graph, output: str | None, json: bool) -> int:
+    from sureline.workflow.chemical import write_chemical
+
+    text = write_chemical(described)
+    to_file = output is not None and output != "-"
+    if to_file:
+        write_file(Path(output or ""), text)
+    if json:
+        told = {"name": described.name, "tasks": len(described), "chemical": text}
+        console.print_json({**told, "output": output if to_file else None})
+    elif to_file:
+        console.note(f"wrote {output}")
+    else:
+        console.write(text)
     return 0
 
 

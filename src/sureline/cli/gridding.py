@@ -177,7 +177,7 @@ def invite(
             negative="",
             consume_multiple=False,
             help="What the peer may do: run (run tasks of others), submit (have its own run by "
-            "others), or both as run,submit. Default: both.",
+            "others), drive (go on with others' runs), or several as run,submit, the default.",
         ),
     ] = None,
     expires: Annotated[
@@ -238,10 +238,10 @@ def invite(
 
 
 def _roles(given: list[str] | None) -> list[str]:
-    from sureline.world.identity.names import ROLES, check_roles
+    from sureline.world.identity.names import ROLES_DEFAULT, check_roles
 
     if given is None:
-        return list(ROLES)
+        return list(ROLES_DEFAULT)
     words = [word.strip() for text in given for word in text.split(",")]
     return sorted(check_roles(words))
 

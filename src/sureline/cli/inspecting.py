@@ -198,6 +198,10 @@ def show(
         "by_state": view.by_state,
         "terms": terms_data(view),
         "repairs": repairs_data(view),
+        "set_aside": [
+            {"peer": one.peer, "reason": one.reason, "aside_s": one.aside_s, "strikes": one.strikes}
+            for one in view.aside.values()
+        ],
         "listed": shown,
     }
     if json:
@@ -235,6 +239,8 @@ def _say_run(data: dict[str, Any], view: RunView, shown: list[dict[str, Any]]) -
     )
     for line in terms_lines(view):
         console.say(line)
+    for left in view.aside.values():
+        console.say(f"  set aside  {left.peer}: {left.reason}")
     for one in shown:
         line = f"  {one['task']}: {one['state']}"
         if one["elapsed_s"]:

@@ -27,6 +27,7 @@ def _register() -> None:
         choosing,
         drawing,
         experimenting,
+        fetching,
         filing,
         gridding,
         inspecting,
@@ -48,6 +49,7 @@ def _register() -> None:
     app.command(submitting.wait)
     app.command(running.resume)
     app.command(running.cancel)
+    app.command(fetching.fetch)
     app.command(planning.plan)
     app.command(choosing.strategies)
     app.command(starting.validate)

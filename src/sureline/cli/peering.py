@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from sureline.overlay.membership import Member
     from sureline.peer.capacity import Capacity
     from sureline.peer.confine.rules import Rules
+    from sureline.run.standing import Strikes
+    from sureline.world.address import PeerName
     from sureline.world.identity.home import GridHome
 
 GONE_WITHIN_S = 600.0
@@ -330,9 +333,12 @@ def peers(
         bool,
         Parameter(name="--all", negative="", help="Also those that have left or do not answer."),
     ] = False,
+    forgive: Annotated[
+        str | None, Parameter(help="Forget what this home holds against a peer, and list nothing.")
+    ] = None,
     json: Json = False,
 ) -> int:
-    """List the peers of a grid: state, slots, site, load.
+    """List the peers of a grid: state, slots, site, load, and who was found out lying.
 
     Asks a peer that is there, so it works from any home of the grid.
 
@@ -340,24 +346,53 @@ def peers(
     """
     from sureline.compose.elsewhere import visiting
     from sureline.compose.node import is_node
+    from sureline.compose.strikes import remembered
 
+    if forgive is not None:
+        return _forgive(grid, forgive, json)
     with visiting(grid) as (node, _):
         node.remember_contacts()
         known = [m for m in node.membership.members().values() if is_node(m.node)]
         members = sorted(known, key=lambda m: m.node)
         name = node.home.grid
-    shown = [_peer_data(m) for m in members if all_ or m.state in ("alive", "suspect")]
+        strikes = remembered(node.home)
+    shown = [_peer_data(m, strikes) for m in members if all_ or m.state in ("alive", "suspect")]
     if json:
         console.print_json({"grid": name, "peers": shown})
     else:
         _table(shown)
+        for one in shown:
+            if one["strikes"]:
+                console.say(_held_against(one))
     return 0
 
 
-def _peer_data(member: Member) -> dict[str, Any]:
-    from sureline.world.address import endpoint_of
+def _forgive(grid: str | None, peer: str, json: bool) -> int:
+    from sureline.compose.strikes import forgive
+    from sureline.world.address import PeerName
+    from sureline.world.identity.home import GridHome
+
+    home = GridHome.open(grid)
+    if not forgive(home, PeerName(peer)):
+        raise UserError(f"nothing is held against {peer} in this home")
+    if json:
+        console.print_json({"grid": home.grid, "forgiven": peer})
+    else:
+        console.say(f"{peer} is forgiven; runs that go on now keep it set aside for their pause")
+    return 0
+
+
+def _held_against(one: dict[str, Any]) -> str:
+    times = "once" if one["strikes"] == 1 else f"{one['strikes']} times"
+    aside = f"; set aside for {console.duration(one['aside_s'])} more" if one["aside_s"] else ""
+    return f"{one['peer']} was refuted {times}: {one['refuted']}{aside}"
+
+
+def _peer_data(member: Member, strikes: Mapping[PeerName, Strikes]) -> dict[str, Any]:
+    from sureline.world.address import PeerName, endpoint_of
 
     where, offer = endpoint_of(member.node), member.offer
+    now, held = time.time(), strikes.get(PeerName(where.name))
     return {
         "peer": where.name,
         "address": member.node.partition("@")[2],
@@ -372,6 +407,9 @@ def _peer_data(member: Member) -> dict[str, Any]:
         "load": round(member.load, 3),
         "waiting": member.waiting,
         "since": console.moment(offer.started_at),
+        "strikes": 0 if held is None else held.forgiven(now),
+        "aside_s": 0.0 if held is None else round(held.left_s(now), 1),
+        "refuted": "" if held is None else held.reason,
     }
 
 

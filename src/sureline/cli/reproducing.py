@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 def reproduce(
     paper: Annotated[
-        Literal["surety", "peercomp", "opportunistic"],
+        Literal["surety", "peercomp", "chemical", "opportunistic"],
         Parameter(
             help="Which paper: surety is 'Scheduling Under Uncertainty', peercomp is 'Distributed "
-            "Scheduler of Workflows with Deadlines in a P2P Desktop Grid', opportunistic is 'An "
-            "Opportunistic Algorithm for Scheduling Workflows on Grids'."
+            "Scheduler of Workflows with Deadlines in a P2P Desktop Grid', chemical is "
+            "'Decentralised Multiple Workflow Scheduling via a Chemically-coordinated Shared "
+            "Space', opportunistic is 'An Opportunistic Algorithm for Scheduling Workflows on "
+            "Grids'."
         ),
     ],
     /,
@@ -33,8 +36,12 @@ def reproduce(
         int | None,
         Parameter(
             help="peercomp: simulated peers; 1000 if not given, which takes about half a minute. "
-            "A million take some seven minutes of one core, and 5 GB."
+            "A million take some seven minutes of one core, and 5 GB. chemical: the largest ring, "
+            "100000 if not given."
         ),
+    ] = None,
+    workflows: Annotated[
+        int | None, Parameter(help="chemical: the largest number of workflows at once; 1000.")
     ] = None,
     minutes: Annotated[
         float | None, Parameter(help="peercomp: simulated minutes under full load; 2.")
@@ -59,11 +66,15 @@ def reproduce(
 
     Example: sureline reproduce surety
     """
-    _refuse_others(paper, nodes=nodes, minutes=minutes, runs=runs, seed=seed, html=html)
+    _refuse_others(
+        paper, nodes=nodes, workflows=workflows, minutes=minutes, runs=runs, seed=seed, html=html
+    )
     if seed is not None and not 0 <= seed < 1 << 30:
         raise UserError(f"--seed {seed} is out of bounds; give 0 to {(1 << 30) - 1:,}")
     if paper == "peercomp":
         return _peercomp(nodes, minutes, seed, html, json)
+    if paper == "chemical":
+        return _chemical(nodes, workflows, seed, html, json)
     if paper == "opportunistic":
         return _opportunistic(20 if runs is None else runs, seed or 0, html, json)
     from sureline.experiments import surety_paper
@@ -79,6 +90,7 @@ def reproduce(
 _OPTIONS = {
     "surety": (),
     "peercomp": ("nodes", "minutes", "seed", "html"),
+    "chemical": ("nodes", "workflows", "seed", "html"),
     "opportunistic": ("runs", "seed", "html"),
 }
 
@@ -101,11 +113,7 @@ def _opportunistic(runs: int, seed: int, html: Path | None, json: bool) -> int:
         from sureline.web.opportunistic import opportunistic_page
 
         write_file(html, opportunistic_page(made), "--html")
-    if json:
-        console.print_json(made)
-    else:
-        for line in lines(made):
-            console.say(line)
+    _give_out(made, lines(made), json)
     return 0
 
 
@@ -125,12 +133,36 @@ def _peercomp(
         from sureline.web.peercomp import peercomp_page
 
         write_file(html, peercomp_page(made), "--html")
+    _give_out(made, lines(made), json)
+    return 1 if made.missed else 0
+
+
+def _chemical(
+    nodes: int | None, workflows: int | None, seed: int | None, html: Path | None, json: bool
+) -> int:
+    from sureline.experiments.chemical import reproduce as reproduced
+    from sureline.experiments.chemical_words import lines
+
+    nodes, workflows, seed = nodes or 100_000, workflows or 1_000, seed or 0
+    if not 100 <= nodes <= 1_000_000:
+        raise UserError(f"--nodes {nodes} is out of bounds; give 100 to 1,000,000")
+    if not 10 <= workflows <= 10_000:
+        raise UserError(f"--workflows {workflows} is out of bounds; give 10 to 10,000")
+    made = reproduced(nodes, workflows, seed, _Progress().tell)
+    if html is not None:
+        from sureline.web.chemical import chemical_page
+
+        write_file(html, chemical_page(made), "--html")
+    _give_out(made, lines(made), json)
+    return 1 if any(one.problems for one in made.crashes) else 0
+
+
+def _give_out(made: object, lines: Iterable[str], json: bool) -> None:
     if json:
         console.print_json(made)
     else:
-        for line in lines(made):
+        for line in lines:
             console.say(line)
-    return 1 if made.missed else 0
 
 
 class _Progress:

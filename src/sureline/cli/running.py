@@ -89,6 +89,14 @@ def resume(
             "its results will come to this directory."
         ),
     ] = None,
+    alone: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Of a grid run: go on without asking whether another process drives it. If one "
+            "does, tasks run twice, and what one of the two has recorded is lost.",
+        ),
+    ] = False,
     cores: Cores = None,
     memory: Memory = None,
     gpus: Gpus = None,
@@ -100,19 +108,25 @@ def resume(
 ) -> int:
     """Continue a run that crashed, was cancelled, or failed; finished tasks do not run again.
 
+    Of a run on a grid, what was done meanwhile is learnt first. If another process drives it, this
+    one follows it to its end and brings its results here.
+
     Example: sureline resume last
     """
     from sureline.cli.progress import watching
-    from sureline.compose import HOME, resume_run
+    from sureline.compose import HOME, resume_elsewhere, resume_run
 
     where = working_directory(directory)
-    if grid is not None:
-        run = take_over(grid, run, where / HOME)
+    elsewhere = "" if grid is None else _found_elsewhere(grid, run, where / HOME, copy=alone)
     capacity = machine(where, cores, memory, gpus, tag)
-    run = _chosen(where, run)
+    if not elsewhere or alone:
+        run = _chosen(where, elsewhere or run)
     with watching(progress, where / HOME, capacity, quiet=quiet, as_json=json) as watcher:
         adopt_orphans()
-        outcome = resume_run(where, run, capacity, watcher)
+        if grid is not None and elsewhere and not alone:
+            outcome = resume_elsewhere(where, grid, elsewhere, watcher)
+        else:
+            outcome = resume_run(where, run, capacity, watcher, alone=alone)
     return report(outcome, json)
 
 
@@ -153,10 +167,11 @@ def _changed(graph: Graph, where: Path, since: float) -> str:
     return "" if now.tasks == graph.tasks else "has changed"
 
 
-def take_over(grid: str, selector: str, home: Path) -> str:
-    """Copy a run of the grid into the journal here, unless it is here; its whole name."""
+def _found_elsewhere(grid: str, selector: str, home: Path, *, copy: bool) -> str:
+    """The whole name of a run of the grid that is not in the journal here; '' if it is. With
+    `copy`, it is then."""
     from sureline.cli.reading import check_selector
-    from sureline.compose.elsewhere import RunElsewhere
+    from sureline.compose.elsewhere import RunElsewhere, name_on_grid
     from sureline.journal.errors import NoJournalError
     from sureline.journal.store import Journal
 
@@ -167,13 +182,10 @@ def take_over(grid: str, selector: str, home: Path) -> str:
     except NoJournalError:
         here = []
     if len(here) == 1:
-        return here[0]
+        return ""
+    if not copy:
+        return name_on_grid(grid, selector)
     with RunElsewhere.found(grid, selector) as found:
-        if found.driver is not None:
-            raise UserError(
-                f"run {found.run} is still driven by {found.driver_name}; stop it first: "
-                f"sureline cancel {found.run} --grid {grid}"
-            )
         found.copy_into(home)
         return found.run
 

@@ -20,6 +20,7 @@ from sureline.workflow.mistakes import SurelineError, UserError
 if TYPE_CHECKING:
     from sureline.compose import Outcome
     from sureline.journal.store import Journal
+    from sureline.run.options import Options
 
 TAKEN_WITHIN_S = 60.0
 """Longer than any process takes from its start to taking a run over, on the busiest machine."""
@@ -43,14 +44,21 @@ def submit(
 
     Example: sureline submit wordcount.yaml --grid lab
     """
-    from sureline.compose import create_run
+    from sureline.compose import HOME, create_run
+    from sureline.compose.terms import TermsRefusedError
+    from sureline.peer.removing import remove_tree
 
     where = working_directory(directory)
     ready = wanted.ready(flow, where, as_json=json)
     if ready.refused:
         return REFUSED
+    is_first = not (where / HOME).exists()
     run = create_run(ready.graph, where, ready.options)
-    pid = _drive(where, run, ready.limits)
+    try:
+        pid = _drive(where, run, ready.limits, judged=_is_judged(ready.options))
+    except TermsRefusedError:
+        remove_tree(str(where / HOME if is_first else where / HOME / "logs" / run))
+        raise
     if json:
         console.print_json({"run": run, "pid": pid, "grid": wanted.grid})
     else:
@@ -58,9 +66,16 @@ def submit(
     return 0
 
 
-def _drive(where: Path, run: str, limits: list[str]) -> int:
-    """Start the process that drives the run; its pid, once it has taken the run over."""
+def _is_judged(options: Options) -> bool:
+    """Whether the grid's peers say, before anything begins, if the terms can be met."""
+    return bool(options.grid) and not options.anyway and options.deadline_at is not None
+
+
+def _drive(where: Path, run: str, limits: list[str], *, judged: bool) -> int:
+    """Start the process that drives the run; its pid, once it has taken the run over and, if that
+    is `judged` first, has begun. Raises TermsRefusedError if it does not."""
     from sureline.compose import HOME
+    from sureline.compose.terms import TermsRefusedError
 
     logs = where / HOME / "logs" / run
     logs.mkdir(parents=True, exist_ok=True)
@@ -74,8 +89,13 @@ def _drive(where: Path, run: str, limits: list[str]) -> int:
             start_new_session=True,
         )
     give_up_at = time.monotonic() + TAKEN_WITHIN_S
-    while not _taken(where, run):
+    while True:
         code = driver.poll()
+        if code == REFUSED and judged:
+            said = (logs / "driver.log").read_text(errors="replace")[-SAID_MAX:].strip()
+            raise TermsRefusedError(said.rpartition("\n")[2].removeprefix("sureline: "))
+        if _taken(where, run, judged):
+            return driver.pid
         if code is not None or time.monotonic() > give_up_at:
             said = (logs / "driver.log").read_text(errors="replace")[-SAID_MAX:].strip()
             happened = "does not begin" if code is None else "could not begin"
@@ -83,15 +103,19 @@ def _drive(where: Path, run: str, limits: list[str]) -> int:
                 f"run {run} is recorded, but the process that is to drive it {happened}: {said}"
             )
         time.sleep(LOOK_EVERY_S)
-    return driver.pid
 
 
-def _taken(where: Path, run: str) -> bool:
-    """Whether a process drives the run, or did to its end."""
+def _taken(where: Path, run: str, judged: bool) -> bool:
+    """Whether a process drives the run, or did to its end; with `judged`, has begun with it."""
+    from sureline.journal.events import TaskReady
     from sureline.journal.locks import RunLock
 
     with _journal(where) as journal:
+        if run not in [one.run for one in journal.runs()]:
+            return False  # it was refused, and is gone
         summary = journal.summary(run)
+        if judged and not any(isinstance(e.event, TaskReady) for e in journal.events(run)):
+            return summary.state == "succeeded"  # else it may be refused yet, and forgotten
         if summary.ended is not None:
             return True
         alive = RunLock.held_elsewhere(journal.work_directory(run))

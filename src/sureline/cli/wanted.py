@@ -20,6 +20,7 @@ from sureline.cli.options import (
     retry_delay_s,
 )
 from sureline.cli.terms import Anyway, Budget, By, RepairToo, Surety, Within, refused, terms
+from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.peer.capacity import Capacity
@@ -40,6 +41,9 @@ Tags = Annotated[
         help="A tag this machine offers: NAME, or NAME=COUNT for a counted one. May be repeated.",
     ),
 ]
+
+
+TAKEOVER_S_MIN = 10.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,13 @@ class RunSettings:
     retry_delay: Annotated[str, Parameter(help="Wait before a first retry; doubles with each.")] = (
         "1s"
     )
+    takeover_after: Annotated[
+        str,
+        Parameter(
+            help="On a grid: when the process that drives the run has been silent for so long, a "
+            "peer with the role drive goes on with it; 'never' for nobody."
+        ),
+    ] = "30s"
     within: Within = None
     by: By = None
     budget: Budget = None
@@ -158,5 +169,23 @@ class RunSettings:
                 repair=self.repair,
                 anyway=self.anyway,
                 overwrite=self.overwrite,
+                takeover_after_s=_takeover_after_s(self.takeover_after),
             )
         )
+
+
+def _takeover_after_s(text: str) -> float:
+    from sureline.workflow.quantities import parse_duration
+
+    if text == "never":
+        return 0.0
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UserError(f"--takeover-after: {error}") from None
+    if seconds < TAKEOVER_S_MIN:
+        raise UserError(
+            f"--takeover-after {text}: drivers are heard of every few seconds; give "
+            f"{TAKEOVER_S_MIN:g} s or more, or 'never'"
+        )
+    return seconds

@@ -8,11 +8,12 @@ from another process. `session` is one process's work on one run, `parts` the ad
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -35,18 +36,25 @@ from sureline.journal.store import Journal
 from sureline.peer import orphans
 from sureline.peer.capacity import Capacity
 from sureline.peer.removing import remove_tree
+from sureline.peer.store import BlobStore
 from sureline.run.options import Options
 from sureline.workflow.check import check_needs
+from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
 
+if TYPE_CHECKING:
+    from sureline.compose.grid_run import GridRun
+
 __all__ = [
     "HOME",
+    "bring_result",
     "Outcome",
     "Watcher",
     "cancel_run",
     "create_run",
     "outcome_of",
+    "resume_elsewhere",
     "resume_run",
     "run_workflow",
 ]
@@ -74,10 +82,10 @@ def create_run(graph: Graph, directory: Path, options: Options) -> str:
     if not options.overwrite:
         refuse_to_overwrite(graph, directory / HOME)
     with Journal.open(directory / HOME) as journal:
-        return _create(journal, graph, options)
+        return create_in(journal, graph, options)
 
 
-def _create(journal: Journal, graph: Graph, options: Options) -> str:
+def create_in(journal: Journal, graph: Graph, options: Options) -> str:
 
     def submitted(run: str) -> Submitted:
         return Submitted(
@@ -103,7 +111,7 @@ def _submit(
     is_first = not home.exists()
     try:
         with Journal.open(home) as journal:
-            run = _create(journal, graph, options)
+            run = create_in(journal, graph, options)
             try:
                 with place_explained(journal), telling_replaced(home, watcher):
                     return _session(journal, run, graph, directory, machine, watcher).drive()
@@ -123,16 +131,18 @@ def _session(
     directory: Path,
     machine: Capacity,
     watcher: Watcher | None,
-) -> Session:
+    *,
+    alone: bool = False,
+) -> Session | GridRun:
     """What drives the run: on this machine, or on the grid that it was submitted to."""
     grid = grid_of(journal, run)
     if not grid:
         check_needs(graph, machine)
         return Session(journal, run, graph, directory, machine, watcher)
-    from sureline.compose.driving import GridSession  # the network takes a while to load
+    from sureline.compose.grid_run import GridRun  # the network takes a while to load
     from sureline.world.identity.home import GridHome
 
-    return GridSession(journal, run, graph, directory, GridHome.open(grid), watcher)
+    return GridRun(journal, run, directory, GridHome.open(grid), watcher, alone=alone)
 
 
 def grid_of(journal: Journal, run: str) -> str:
@@ -143,18 +153,67 @@ def grid_of(journal: Journal, run: str) -> str:
 
 
 def resume_run(
-    directory: Path, selector: str, machine: Capacity, watcher: Watcher | None = None
+    directory: Path,
+    selector: str,
+    machine: Capacity,
+    watcher: Watcher | None = None,
+    *,
+    alone: bool = False,
 ) -> Outcome:
-    """Continue a run that another process left; its finished tasks are not run again."""
-    return in_own_thread(lambda: _resume(directory, selector, machine, watcher))
+    """Continue a run that another process left; its finished tasks are not run again. With `alone`,
+    nobody is asked whether another process drives it."""
+    return in_own_thread(lambda: _resume(directory, selector, machine, watcher, alone))
 
 
-def _resume(directory: Path, selector: str, machine: Capacity, watcher: Watcher | None) -> Outcome:
+def _resume(
+    directory: Path, selector: str, machine: Capacity, watcher: Watcher | None, alone: bool
+) -> Outcome:
     with Journal.open(directory / HOME, create=False) as journal:
         run = select_to_resume(selector, journal.runs()).run
         graph = journal.workflow(run)
         with place_explained(journal), telling_replaced(journal.directory, watcher):
-            return _session(journal, run, graph, directory, machine, watcher).drive()
+            try:
+                return _session(
+                    journal, run, graph, directory, machine, watcher, alone=alone
+                ).drive()
+            except TermsRefusedError:  # it was submitted, and never began
+                journal.forget(run)
+                raise
+
+
+def resume_elsewhere(
+    directory: Path, grid: str, run: str, watcher: Watcher | None = None
+) -> Outcome:
+    """Go on here with a run that was driven elsewhere on a grid; `run` is its whole name."""
+    from sureline.compose.grid_run import GridRun
+    from sureline.world.identity.home import GridHome
+
+    def resume() -> Outcome:
+        with (
+            Journal.open(directory / HOME) as journal,
+            place_explained(journal),
+            telling_replaced(journal.directory, watcher),
+        ):
+            return GridRun(journal, run, directory, GridHome.open(grid), watcher).drive()
+
+    return in_own_thread(resume)
+
+
+def bring_result(home: Path, run: str, peer: str, file: FileRecord) -> None:
+    """Fetch a call's long result, which stayed on the grid where it was made, into a directory's
+    store. Raises SurelineError if nobody has it any more."""
+    with Journal.open(home, create=False, read_only=True) as journal:
+        grid = grid_of(journal, run)
+    if grid:
+        from sureline.compose.driving import bring  # the network takes a while to load
+
+        in_own_thread(lambda: bring(grid, home, file))
+    if not grid or not os.path.exists(BlobStore(home).blob_path(file.digest)):
+        made = f" (it was made on {peer})" if peer else ""
+        raise SurelineError(
+            f"the result {file.path.rpartition('/')[2]} of run {run} is not here any more{made}; "
+            "run the workflow again"
+        )
 
 
 def cancel_run(directory: Path, selector: str, *, drain: bool, wait: bool) -> tuple[str, str]:

@@ -7,21 +7,24 @@ only writer. It is a guest of the grid; peers come and go as the membership says
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sureline.assembly.driver import Charge, Present, RunDriver
 from sureline.compose.foresight import Foresight
-from sureline.compose.node import LiveNode, grid_loop, guest_suffix
+from sureline.compose.node import LiveNode, grid_loop, guest_suffix, open_node
 from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
 from sureline.compose.reuse import reusable
 from sureline.compose.run_copies import JournalRecorded
 from sureline.compose.session import Session, Watcher
+from sureline.compose.signing import signer_of
+from sureline.compose.strikes import remember, remembered
 from sureline.compose.terms import Before, verdict
 from sureline.forecast.machines import MachinePart, together
-from sureline.journal.events import Event, FileFetched
+from sureline.journal.events import Event, FileFetched, PeerLeft
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.peer.capacity import Capacity
@@ -30,7 +33,7 @@ from sureline.peer.files.service import FetchError, FileService
 from sureline.peer.jobs import FileMissing, FileReady, UserFile
 from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
-from sureline.run.copies import next_epoch
+from sureline.peer.travelling import store_calls
 from sureline.run.engine import Hearers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
@@ -46,7 +49,30 @@ UNBOUNDED = 1 << 62
 
 
 class TakenOverError(SurelineError):
-    """Another process has taken the run over."""
+    """This process may write the run no more: another one does, or may."""
+
+
+class Held(NamedTuple):
+    """What this process was granted; see `run.grant`."""
+
+    number: int
+    writer: str
+    voters: tuple[str, ...]
+    vote: str
+    """The word of this journal as a voter."""
+
+
+def bring(grid: str, home: Path, file: FileRecord) -> None:
+    """Fetch one file of a grid into the store of a directory, as a guest; nothing if nobody has
+    it."""
+
+    async def fetch() -> None:
+        with contextlib.suppress(FetchError):
+            async with open_node(grid, FileCache(home, UNBOUNDED)) as node:
+                await node.files.fetch(file)
+
+    with grid_loop() as loop:
+        loop.run(fetch())
 
 
 class InputsElsewhere:
@@ -119,14 +145,21 @@ class GridSession(Session):
         directory: Path,
         home: GridHome,
         watcher: Watcher | None,
+        held: Held,
     ) -> None:
         super().__init__(journal, run, graph, directory, Capacity(0, 0), watcher)
         self._home = home
+        self._held = held
         self._driver: RunDriver | None = None
         self._judging: asyncio.Task[None] | None = None
 
+    def _read_past(self) -> str:
+        boot = super()._read_past()
+        self._past.strikes = remembered(self._home)
+        return boot
+
     def _next_epoch(self, last: int) -> int:
-        return next_epoch(last, secrets.randbelow)
+        return self._held.number
 
     def _run_loop(self, writer: RunWriter) -> None:
         with grid_loop() as loop:
@@ -147,6 +180,7 @@ class GridSession(Session):
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         cache = FileCache(root, UNBOUNDED)
         store = BlobStore(root, self._directory)
+        store_calls(self._graph, store)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
         here = EmbeddedFetcher(
             loop, self._directory, self._journal, writer, store, runner, foresight
@@ -176,17 +210,23 @@ class GridSession(Session):
         loop = asyncio.get_running_loop()
         self._world = node.world
         recorded = JournalRecorded(self._journal, self._run, writer.epoch)
+        signer = signer_of(self._journal, self._run, writer.epoch, node.credentials)
         charge = Charge(
             self._run,
             self._graph,
             self._options,
             self._past,
             writer.epoch,
+            signer,
             self._history,
             os.getpid(),
+            self._held.writer,
+            self._held.voters,
+            self._held.vote,
         )
         driver = RunDriver(node.grid, charge, recorded, self._hearers(writer), self._judge)
         self._driver, self._me = driver, driver.me
+        self._made(driver)
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
@@ -202,6 +242,9 @@ class GridSession(Session):
             if self._poll is not None:
                 self._poll.cancel()
 
+    def _made(self, driver: RunDriver) -> None:
+        """What drives the run is there, and has not begun."""
+
     def _hearers(self, writer: RunWriter) -> Hearers:
         return super()._hearers(writer)._replace(on_fenced=self._taken_over)
 
@@ -210,6 +253,8 @@ class GridSession(Session):
 
     def _heard(self, event: Event) -> None:
         super()._heard(event)
+        if isinstance(event, PeerLeft) and event.strikes:
+            remember(self._home, event)
         if self._driver is not None:
             self._driver.mirror.recorded()
 

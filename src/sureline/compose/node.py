@@ -35,7 +35,7 @@ from sureline.world.address import Node, PeerName, endpoint_of
 from sureline.world.agent import Agent
 from sureline.world.identity.certificates import Identity
 from sureline.world.identity.credentials import Credentials
-from sureline.world.identity.home import GridHome
+from sureline.world.identity.home import CONTACTS_MAX, GridHome
 from sureline.world.identity.revocations import RevocationList
 from sureline.world.identity.whereabouts import default_host
 from sureline.world.live import Fetcher, LiveWorld, Recorder, Runner
@@ -118,6 +118,8 @@ class LiveNode:
         self.cache: FileCache
         self._on_refused: Callable[[str], None] = lambda reason: None
         self._met: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._contacts: frozenset[Node] = frozenset()
+        """What was kept last."""
 
     @classmethod
     async def open(
@@ -250,13 +252,23 @@ class LiveNode:
     def remember_contacts(self) -> None:
         """Keep where to knock next time. A hint: a home that cannot be written is no reason to
         stop."""
-        nodes = [member.node for member in self.present() if member.node != self.id]
+        nodes = list(self._others())
         self.world.random.shuffle(nodes)
         if nodes:
+            self._contacts = frozenset(nodes[:CONTACTS_MAX])
             try:
                 self.home.keep_contacts(nodes)
             except (SurelineError, OSError):
                 pass  # as above
+
+    def contacts_are_old(self) -> bool:
+        """Whether some of what was kept has gone, perhaps to another address, or some who have come
+        might be kept beside it."""
+        there = self._others()
+        return len(self._contacts & there) < min(CONTACTS_MAX, len(there))
+
+    def _others(self) -> set[Node]:
+        return {member.node for member in self.present() if member.node != self.id}
 
     async def close(self) -> None:
         """Go without a word: members notice, guests are missed by nobody."""
@@ -316,11 +328,14 @@ def open_cache(home: GridHome, size_bytes: int = 1 << 62) -> FileCache:
 
 
 @asynccontextmanager
-async def open_node(grid: str | None = None) -> AsyncIterator[LiveNode]:
-    """A guest of the grid that has met it, for a command. Raises NobodyAnswersError."""
+async def open_node(
+    grid: str | None = None, cache: FileCache | None = None
+) -> AsyncIterator[LiveNode]:
+    """A guest of the grid that has met it, for a command; what it fetches goes into the `cache`, by
+    default the home's. Raises NobodyAnswersError."""
     home = GridHome.open(grid)
     crashes: list[BaseException] = []
-    cache = open_cache(home)
+    cache = open_cache(home) if cache is None else cache
     try:
         node = await LiveNode.open(home, cache, guest=guest_suffix(), on_crash=crashes.append)
         async with node:

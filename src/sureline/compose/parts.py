@@ -137,7 +137,8 @@ class EmbeddedFetcher:
             return PastUnknown()  # two equal tasks of one run are both meant to run
         if not all(self._store.intact(file) for file in ended.outputs):
             return PastUnknown()
-        return PastFound(run, ended.outputs, ended.result, ended.stdout, ended.stderr)
+        told = (ended.stdout, ended.stderr, ended.foreign)
+        return PastFound(run, ended.outputs, ended.result, *told)
 
     def _user_file(self, wanted: UserFile, on_done: Callable[[Fetched], None]) -> None:
         seen = None if wanted.in_place else file_status(self._directory / wanted.path)

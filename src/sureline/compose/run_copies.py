@@ -1,9 +1,11 @@
 """Copies of other peers' runs, in a directory: what `run.keeper` keeps on a real disk.
 
-Each run has a directory with three files: `term` (epoch and writer, replaced whole and synced: it
-fences), `graph`, and `events`, to which events are appended with their positions. Appending does
-not wait for the disk: there are other copies, and an end that a power cut tore off is cut off when
-the file is read. `import_copy` makes a proper journal of a copy, for reading or resuming.
+Each run has a directory with three files: `term` (epoch, writer and papers, replaced whole and
+synced: it fences), `graph`, and `events`, to which events are appended with their positions, and
+behind each batch of them its seal, and synced: what a majority of keepers has is committed. What
+is torn, all behind the last whole seal, is cut off when the file is read. When a new writer builds
+on less than there is, the file is written anew, beside the old one, with its first events.
+`import_copy` makes a proper journal of a copy, for reading or resuming.
 
 Disks are slow, and graphs are long: all that touches a file is done where `Aside` says, in order,
 and the loop sees only what came of it. What lies where in a file is known to that side alone.
@@ -26,10 +28,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from sureline.journal.events import decode, encode
+from sureline.journal.events import decode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry, Journal
-from sureline.run.keeper import About, Done, KeptState, page
+from sureline.run.keeper import About, Done, KeptState, Page, Pages, Sealed, Term, page
 from sureline.run.keeping import (
     EVENT_BYTES_MAX,
     EVENTS_MAX,
@@ -39,7 +41,7 @@ from sureline.run.keeping import (
     RunKnown,
     line_on,
 )
-from sureline.world.address import Node
+from sureline.world.identity.signing import PapersError, fold, read_papers
 
 T = TypeVar("T")
 
@@ -47,6 +49,8 @@ RUNS_MAX = 2000
 RUN_BYTES_MAX = 1 << 30
 _HEAD = struct.Struct("<QI")
 """Position, length."""
+SEAL = 0
+"""In the place of a position: what follows is the seal behind what was before."""
 
 Aside = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 """Does the first, and tells the second what came of it: later, and in the loop."""
@@ -68,101 +72,199 @@ def in_a_thread(loop: asyncio.AbstractEventLoop) -> Aside:
     return aside
 
 
-class _Term(msgspec.Struct):
-    epoch: int
-    writer: Node
+class _Seal(msgspec.Struct, frozen=True, array_like=True):
+    seal: bytes
+    papers: bytes = b""
+    """Of who sealed it, if that is another than before."""
+
+
+_encode_seal = msgspec.msgpack.Encoder().encode
+_decode_seal = msgspec.msgpack.Decoder(_Seal).decode
 
 
 class _Mark(NamedTuple):
-    """What there is up to a place in the file of events, so that nobody reads it all again."""
+    """What there is up to a seal in the file of events, so that nobody reads it all again."""
 
     position: Position
     size_bytes: int
     about: About
-    line: tuple[Position, ...] = ()
+    line: tuple[Position, ...]
+    chain: bytes
+    papers: bytes
+    """Of who sealed last."""
+
+
+def _after(
+    mark: _Mark, batch: Sequence[NumberedEvent], chain: bytes, papers: bytes, size_bytes: int
+) -> _Mark:
+    """The mark behind a batch and its seal, which end there in the file."""
+    about = msgspec.structs.replace(mark.about)
+    for _, body in batch:
+        about.apply(body)
+    return _Mark(
+        batch[-1][0] if batch else mark.position,
+        size_bytes,
+        about,
+        line_on(mark.line, (position for position, _ in batch)),
+        chain,
+        papers or mark.papers,
+    )
 
 
 class _Copy:
-    """One run's directory. Reading it once tells where everything is; after that only appends."""
+    """One run's directory. Reading it once tells where everything is; after that only appends.
 
-    def __init__(self, path: Path, term: _Term) -> None:
+    A copy without papers was made before there were any: each event stands for itself."""
+
+    def __init__(self, path: Path, term: Term) -> None:
         self.path = path
         self.term = term
         self.events = path / "events"
         graph = path / "graph"
         self.graph_bytes = graph.stat().st_size if graph.exists() else 0
         self.events.touch(mode=0o600)
-        self._marks = [_Mark(0, 0, About())]
-        self._since_mark = 0
+        self._marks = [_Mark(0, 0, About(), (), term.charter, b"")]
         self._read_from(self._marks[0])
+        self.base: Position = 0
+        self.cut: _Mark | None = None
+        """Where the promised writer goes on; see `KeptState`."""
+        self.in_line = self._end.position // POSITIONS_PER_EPOCH
+        """By the last event: with one of a writer, all before it is of its journal."""
 
-    def _read_from(self, mark: _Mark, until: Position | None = None) -> None:
-        """Know what follows the mark, and cut off what is torn or beyond `until`."""
-        self.position, self.size_bytes, about, self.line = mark
-        self.about = msgspec.structs.replace(about)
+    def _read_from(self, mark: _Mark) -> None:
+        """Know what follows the mark, and cut off what is torn."""
+        self._end = mark
+        self._since_mark = 0
+        batch: list[NumberedEvent] = []
+        size_bytes = 0
         for position, body in _read(self.events, mark.size_bytes):
-            if until is not None and position > until:
-                break
-            self._note(position, body)
-        os.truncate(self.events, self.size_bytes)
+            size_bytes += _HEAD.size + len(body)
+            if position != SEAL:
+                batch.append((position, body))
+            if position == SEAL or not self.term.papers:
+                papers = _decode_seal(body).papers if position == SEAL else b""
+                self._note(batch, fold(self._end.chain, batch), papers, size_bytes)
+                batch, size_bytes = [], 0
+        os.truncate(self.events, self._end.size_bytes)
 
-    def _note(self, position: Position, body: bytes) -> None:
-        self.about.apply(body)
-        self.position = position
-        self.line = line_on(self.line, (position,))
-        self.size_bytes += _HEAD.size + len(body)
-        self._since_mark += 1
-        since_bytes = self.size_bytes - self._marks[-1].size_bytes
+    def _note(
+        self, batch: Sequence[NumberedEvent], chain: bytes, papers: bytes, size_bytes: int
+    ) -> None:
+        """A batch and its seal are in the file."""
+        self._end = _after(self._end, batch, chain, papers, self._end.size_bytes + size_bytes)
+        self._since_mark += len(batch)
+        since_bytes = self._end.size_bytes - self._marks[-1].size_bytes
         if self._since_mark >= EVENTS_MAX or since_bytes >= PIECE_BYTES_MAX:
             self._since_mark = 0
-            about = msgspec.structs.replace(self.about)
-            self._marks.append(_Mark(position, self.size_bytes, about, self.line))
+            self._marks.append(self._end)
 
     def _mark_before(self, position: Position) -> _Mark:
         """The last one with nothing beyond the position, whatever somebody took for one."""
         at = bisect_right(self._marks, position, key=lambda mark: mark.position)
         return self._marks[max(0, at - 1)]
 
-    def state(self) -> KeptState:
-        term = self.term
-        return KeptState(term.epoch, term.writer, self.position, self.graph_bytes, self.line)
+    @property
+    def size_bytes(self) -> int:
+        return self._end.size_bytes
 
-    def begin(self, term: _Term, base: Position) -> None:
-        """First what is beyond the base goes, then the new term holds: never the other way round,
-        or a crash would leave what never happened in it."""
-        if self.position > base:
-            mark = self._mark_before(base)
-            del self._marks[self._marks.index(mark) + 1 :]
-            self._since_mark = 0
-            self._read_from(mark, base)
-            _sync(self.events)
+    @property
+    def about(self) -> About:
+        return self._end.about
+
+    def state(self) -> KeptState:
+        end, cut = self._end, self.cut
+        return KeptState(
+            self.term,
+            end.position,
+            self.graph_bytes,
+            end.line,
+            end.chain,
+            self.in_line,
+            self.base,
+            None if cut is None else (cut.position, cut.chain),
+        )
+
+    def promise(self, term: Term) -> None:
         _replace(self.path / "term", msgspec.json.encode(term))
-        self.term = term
+        self.term, self.cut = term, None
+
+    def begin(self, term: Term, base: Position) -> None:
+        self.promise(term)
+        self.base, self.cut = base, self._last_seal(base)
+
+    def _last_seal(self, base: Position) -> _Mark:
+        """The last one up to this position, as a mark."""
+        if self._end.position <= base:
+            return self._end
+        found = mark = self._mark_before(base)
+        batch: list[NumberedEvent] = []
+        size_bytes, since = mark.size_bytes, mark
+        for position, body in _read(self.events, mark.size_bytes, self.size_bytes):
+            size_bytes += _HEAD.size + len(body)
+            if position != SEAL:
+                if position > base:
+                    break
+                batch.append((position, body))
+            if position == SEAL or not self.term.papers:
+                papers = _decode_seal(body).papers if position == SEAL else b""
+                found = _after(since, batch, fold(since.chain, batch), papers, size_bytes)
+                since, batch = found, []
+        return found
 
     def keep_graph(self, graph: bytes) -> None:
         _replace(self.path / "graph", graph)
         self.graph_bytes = len(graph)
 
-    def add(self, events: Sequence[NumberedEvent]) -> None:
-        data = b"".join(_HEAD.pack(position, len(body)) + body for position, body in events)
+    def add(self, events: Sequence[NumberedEvent], sealed: Sealed) -> None:
+        before = self._end if self.cut is None else self.cut
+        papers = b"" if sealed.papers == before.papers else sealed.papers
+        records = [*events, (SEAL, _encode_seal(_Seal(sealed.seal, papers)))]
+        data = b"".join(_HEAD.pack(position, len(body)) + body for position, body in records)
+        assert self.cut is not None, "its writer has said what it builds on"
+        if self.cut.size_bytes < self._end.size_bytes:
+            self._replace_from(self.cut, data)
+        else:
+            self._append(data)
+        self._note(events, sealed.chain, papers, len(data))
+        self.in_line, self.base, self.cut = self.term.epoch, self._end.position, self._end
+
+    def _append(self, data: bytes) -> None:
         with open(self.events, "r+b", buffering=0) as file:  # not kept open: they are many
             file.seek(self.size_bytes)  # over what a full disk may have torn off last time
             if file.write(data) < len(data):
                 raise OSError(0, "the disk took only a part of it")
-        for position, body in events:
-            self._note(position, body)
+            os.fdatasync(file.fileno())
 
-    def after(self, position: Position) -> list[NumberedEvent]:
+    def _replace_from(self, cut: _Mark, data: bytes) -> None:
+        """What is beyond the cut never happened: this did."""
+        beside = self.events.with_name(".events.new")
+        shutil.copyfile(self.events, beside)
+        os.truncate(beside, cut.size_bytes)
+        with open(beside, "ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.events)
+        _sync(self.path)
+        self._marks = [mark for mark in self._marks if mark.size_bytes <= cut.size_bytes]
+        self._end, self._since_mark = cut, 0
+
+    def after(self, position: Position) -> Page:
         start = self._mark_before(position)
-        found: list[NumberedEvent] = []
-        size = 0
-        for at, body in _read(self.events, start.size_bytes):
+        pages, papers = Pages(), start.papers
+        batch: list[NumberedEvent] = []
+        for at, body in _read(self.events, start.size_bytes, self.size_bytes):
             if at > position:
-                found.append((at, body))
-                size += len(body)
-                if len(found) >= EVENTS_MAX or size > PIECE_BYTES_MAX:
+                batch.append((at, body))
+            if at == SEAL:
+                seal = _decode_seal(body)
+                papers = seal.papers or papers
+                if batch and not pages.take(batch, seal.seal, papers):
                     break
-        return page(found)
+                batch = []
+            elif not self.term.papers and len(batch) >= EVENTS_MAX:
+                break
+        return pages.page if self.term.papers else Page(page(batch))
 
     def piece(self, offset: int) -> bytes:
         with open(self.path / "graph", "rb") as file:
@@ -170,16 +272,18 @@ class _Copy:
             return file.read(PIECE_BYTES_MAX)
 
 
-def _read(path: Path, start: int) -> Iterator[NumberedEvent]:
-    """The whole events from there on; what follows them is torn."""
+def _read(path: Path, start: int, end: int | None = None) -> Iterator[NumberedEvent]:
+    """The whole events and seals from there on; what follows them is torn."""
     with open(path, "rb") as file:
         file.seek(start)
-        while len(head := file.read(_HEAD.size)) == _HEAD.size:
+        while end is None or file.tell() < end:
+            if len(head := file.read(_HEAD.size)) < _HEAD.size:
+                return
             position, length = _HEAD.unpack(head)
             if length > EVENT_BYTES_MAX or len(body := file.read(length)) < length:
                 return
             try:
-                decode(body)
+                (_decode_seal if position == SEAL else decode)(body)
             except msgspec.DecodeError:
                 return
             yield position, body
@@ -214,8 +318,8 @@ class KeptJournals:
         found = [known for _, known in self._seen.values()]
         return sorted(found, key=lambda known: (known.submitted_at, known.run))
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
-        path, term, old = self._directory / run, _Term(epoch, writer), self._copies.get(run)
+    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
+        path, old = self._directory / run, self._copies.get(run)
         over = ""
         if old is None and len(self._copies) >= RUNS_MAX:
             over = next((one.run for one in self.known() if one.state != "running"), "")
@@ -227,8 +331,12 @@ class KeptJournals:
         def work() -> _Copy:
             if over:
                 shutil.rmtree(self._directory / over)
+            copy = old
+            if copy is not None and copy.term.charter != term.charter:
+                shutil.rmtree(path)
+                copy = None
             path.mkdir(mode=0o700, exist_ok=True)
-            copy = old or _Copy(path, term)
+            copy = copy or _Copy(path, term)
             copy.begin(term, base)
             return copy
 
@@ -237,16 +345,23 @@ class KeptJournals:
 
         self._change(run, work, done, opened)
 
+    def promise(self, run: str, term: Term, done: Done) -> None:
+        copy = self._copies[run]
+        self._change(run, lambda: copy.promise(term), done)
+
+    def due_s(self, run: str) -> float:
+        return self._seen[run][1].takeover_after_s
+
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         copy = self._copies[run]
         self._change(run, lambda: copy.keep_graph(graph), done)
 
-    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
+    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
         copy = self._copies[run]
         if copy.size_bytes >= RUN_BYTES_MAX:
             done(f"the copy of {run} here is {RUN_BYTES_MAX >> 20} MiB long and takes no more")
         else:
-            self._change(run, lambda: copy.add(events), done)
+            self._change(run, lambda: copy.add(events, sealed), done)
 
     def _change(
         self,
@@ -276,11 +391,9 @@ class KeptJournals:
         copy = self._copies[run]
         self._aside(lambda: _or_nothing(lambda: copy.piece(offset), b""), done)
 
-    def read_events(
-        self, run: str, after: Position, done: Callable[[list[NumberedEvent]], None]
-    ) -> None:
+    def read_events(self, run: str, after: Position, done: Callable[[Page], None]) -> None:
         copy = self._copies[run]
-        self._aside(lambda: _or_nothing(lambda: copy.after(after), list[NumberedEvent]()), done)
+        self._aside(lambda: _or_nothing(lambda: copy.after(after), Page()), done)
 
 
 def _or_nothing(read: Callable[[], T], nothing: T) -> T:
@@ -291,10 +404,13 @@ def _or_nothing(read: Callable[[], T], nothing: T) -> T:
         return nothing
 
 
-def _term_of(path: Path) -> _Term | None:
+def _term_of(path: Path) -> Term | None:
     try:
-        return msgspec.json.decode((path / "term").read_bytes(), type=_Term)
-    except (OSError, msgspec.DecodeError):
+        term = msgspec.json.decode((path / "term").read_bytes(), type=Term)
+        if term.papers:
+            read_papers(term.papers)
+        return term
+    except (OSError, msgspec.DecodeError, PapersError):
         return None  # it was made just when the machine went down
 
 
@@ -334,9 +450,7 @@ class JournalRecorded:
         self.line = line_on((), (entry.position for entry in earlier))
 
     def after(self, position: Position) -> list[NumberedEvent]:
-        found: list[NumberedEvent] = []
-        for entry in self._journal.events(self._run, position):
-            found.append((entry.position, encode(entry.event)))
-            if len(found) >= EVENTS_MAX:
-                break
-        return page(found)
+        return page(self._journal.bodies(self._run, position, EVENTS_MAX))
+
+    def last(self) -> Position:
+        return self._journal.last_position(self._run)

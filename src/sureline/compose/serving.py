@@ -18,6 +18,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +30,7 @@ import msgspec
 from sureline.assembly.peer import Certificates, GridPeer, Workplace
 from sureline.compose.node import Listen, LiveNode, open_cache, peer_directory
 from sureline.compose.peer_memory import Keep
+from sureline.compose.relieving import driven_directory, forget_old
 from sureline.compose.run_copies import KeptJournals, in_a_thread
 from sureline.overlay.membership import Offer
 from sureline.peer import orphans
@@ -40,6 +43,7 @@ from sureline.peer.files.service import FileService
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import BLOB, JobEnded
 from sureline.peer.runner import SlotRunner
+from sureline.peer.travelling import python_tag
 from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
@@ -51,6 +55,8 @@ from sureline.world.identity.enrolment import EnrolmentDesk
 from sureline.world.identity.home import GridHome, HomeClaim
 from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
+from sureline.world.identity.run_keys import GridTrust
+from sureline.world.identity.signing import DRIVE
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -161,11 +167,14 @@ class ServingPeer:
         tell: Callable[[str], None],
     ) -> None:
         self._home = home
-        self._settings = settings
+        capacity = settings.capacity
+        python = {**capacity.tags, python_tag(): None}
+        self._settings = settings._replace(capacity=msgspec.structs.replace(capacity, tags=python))
         self._on_ready = on_ready
         self._tell = tell
         self._root = peer_directory(home)
         self._going: asyncio.Future[Going]
+        self._drivings: set[asyncio.Task[None]] = set()
 
     def go(self, going: Going) -> None:
         """Ask it to go; the second time, at once."""
@@ -276,11 +285,14 @@ class ServingPeer:
         claim.announce(node.id)
         remember_port(self._home, node.id)
         self._on_ready(node)
+        forget_old(self._home, node.cache, time.time())
         scrubbing = asyncio.ensure_future(Scrub(node.cache).run())
         try:
             going = await self._look_after(node)
         finally:
             scrubbing.cancel()
+            for driving in self._drivings:
+                driving.cancel()
         await self._leave(node, peer.agent, going)
         if going.error is not None:
             raise going.error
@@ -299,7 +311,43 @@ class ServingPeer:
             issuing(Authority.open(home)) if home.holds_authority else None,
             lambda question, by: asked(credentials, question, by, ROLE),
         )
-        return GridPeer(node.grid, kept, workplace, certificates)
+        take_over = self._take_over if DRIVE in credentials.identity.roles else None
+        trust = GridTrust(credentials)
+        return GridPeer(node.grid, kept, trust, workplace, certificates, take_over)
+
+    def _take_over(self, run: str, over: Callable[[], None]) -> None:
+        """Have a process of its own take over a run that nobody writes."""
+        task = asyncio.ensure_future(self._relieve(run, over))
+        self._drivings.add(task)  # a task that nobody holds may vanish
+        task.add_done_callback(self._drivings.discard)
+
+    async def _relieve(self, run: str, over: Callable[[], None]) -> None:
+        self._tell(f"run {run} has no writer any more; takes it over")
+        place = driven_directory(self._home)
+        place.mkdir(mode=0o700, exist_ok=True)
+        log = os.open(place / f"{run}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "sureline.compose.relieving",
+                self._home.grid,
+                run,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "SURELINE_HOME": str(self._home.home)},
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            process.kill()  # others take the run over; asked kindly, it would cancel the run
+            raise
+        self._tell(f"run {run} is over" if code == 0 else f"run {run} is left to others")
+        over()
 
     async def _look_after(self, node: LiveNode) -> Going:
         """Until it is to go: hear of revocations made in this home, remember contacts."""
@@ -310,7 +358,7 @@ class ServingPeer:
             if done:
                 return self._going.result()
             node.publish_revocations()
-            if loop.time() >= next_contacts_at:
+            if loop.time() >= next_contacts_at or node.contacts_are_old():
                 node.remember_contacts()
                 next_contacts_at = loop.time() + CONTACTS_EVERY_S
 

@@ -22,7 +22,15 @@ from sureline.compose.terms import TermsRefusedError
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
-from sureline.journal.events import Event, Noted, Opened, RunEnded, Submitted, Unknown
+from sureline.journal.events import (
+    Event,
+    Noted,
+    Opened,
+    RunEnded,
+    Submitted,
+    TaskBound,
+    Unknown,
+)
 from sureline.journal.locks import LOCK, RunLock, boot_id, holder
 from sureline.journal.store import Journal
 from sureline.journal.views import Counts, RunView
@@ -37,6 +45,7 @@ from sureline.peer.store import BlobStore
 from sureline.run.engine import Hearers
 from sureline.run.options import CancelRun, Options, Past
 from sureline.run.port import Target
+from sureline.run.warrants import Given
 from sureline.strategies import resolved
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
@@ -199,6 +208,7 @@ class Session:
         the last process worked on it. We hold the lock, so nobody else writes meanwhile."""
         boot = ""
         noted: list[Noted | Unknown] = []
+        seals: dict[Given, bytes] = {}
         for entry in self._journal.events(self._run):
             self._view.apply(entry.event)
             match entry.event:
@@ -208,10 +218,13 @@ class Session:
                     boot = at_boot
                 case Noted() | Unknown() as note:
                     noted.append(note)
+                case TaskBound(seal=seal) as bound if seal:
+                    seals[bound.task, bound.attempt, bound.peer] = seal
         attempts = {name: task.attempts for name, task in self._view.tasks.items()}
         committed = {ended.task: ended for ended in self._journal.commits(self._run)}
         self._options = resolved(self._options)
-        self._past = Past(committed, attempts, tuple(noted))
+        seals = {given: seal for given, seal in seals.items() if given[0] not in committed}
+        self._past = Past(committed, attempts, tuple(noted), seals)
         return boot
 
     async def _serve(self, writer: RunWriter) -> None:

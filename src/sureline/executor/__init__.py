@@ -7,8 +7,8 @@ Made to stand in for a ProcessPoolExecutor. Unlike there, a worker process that 
 a crash in C code) fails only the call it was running, and functions and arguments may be anything
 cloudpickle can carry. It also serves Dask: `dask.compute(x, scheduler=executor)`.
 
-`pool` keeps the processes and what waits for them, `functions` has functions as bytes, `janitor`
-clears up after a process that was killed.
+`pool` keeps the processes and what waits for them, `grid` has a grid's machines make the calls,
+`functions` has functions as bytes, `janitor` clears up after a process that was killed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as FuturesExecutor
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from sureline.executor.pool import Pool, Worker, WorkerLostError
+from sureline.executor.lost import WorkerLostError
+from sureline.executor.pool import Pool, Worker, ends_with_the_interpreter
 from sureline.peer.capacity import this_machine
 
 __all__ = ["Executor", "WorkerLostError"]
+
+if TYPE_CHECKING:
+    from sureline.executor.grid import GridPool
+
+GRID_WORKERS = 256
+"""How many calls those who ask, such as Dask, have under way at once on a grid."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,6 +44,10 @@ class Executor(FuturesExecutor):
     Each calls `initializer(*initargs)` first; if that fails, the executor is broken, as others are.
     After `max_tasks_per_child` calls a process is replaced by a new one. `mp_context` is accepted
     for the sake of code that gives one: processes always start afresh here.
+
+    With `grid`, the machines of that grid make the calls, each in a process of its own; `env` names
+    the Python environment to use there. What comes back is data, or the call fails; with `trust`,
+    it is whatever those machines send, which can run programs here.
     """
 
     def __init__(
@@ -47,6 +58,9 @@ class Executor(FuturesExecutor):
         initargs: tuple[Any, ...] = (),
         *,
         max_tasks_per_child: int | None = None,
+        grid: str | None = None,
+        env: str = "",
+        trust: bool = False,
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be greater than 0")
@@ -57,12 +71,18 @@ class Executor(FuturesExecutor):
                 raise TypeError("max_tasks_per_child must be an integer")
             if max_tasks_per_child < 1:
                 raise ValueError("max_tasks_per_child must be >= 1")
-        workers = max_workers or max(1, int(this_machine(Path(".")).cores))
-        self._max_workers = workers
+        self._max_workers = max_workers or self._usual_workers(grid)
         """Dask reads this name."""
-        self._pool = Pool(workers, Worker(initializer, initargs, max_tasks_per_child))
+        self._pool: Pool | GridPool
+        if grid is None:
+            self._pool = Pool(self._max_workers, Worker(initializer, initargs, max_tasks_per_child))
+        else:
+            self._pool = _on_grid(grid, env, trust, initializer)
         self._forget = weakref.finalize(self, self._pool.close, False)
         self._forget.atexit = False  # the pool has its own way to end with the interpreter
+
+    def _usual_workers(self, grid: str | None) -> int:
+        return GRID_WORKERS if grid else max(1, int(this_machine(Path(".")).cores))
 
     @property
     def _broken(self) -> str:
@@ -98,6 +118,20 @@ class Executor(FuturesExecutor):
         self._pool.close(cancel_futures)
         if wait:
             self._pool.join()
+
+
+def _on_grid(grid: str, env: str, trust: bool, initializer: object) -> GridPool:
+    if initializer is not None:
+        raise ValueError(
+            "initializer= does not go with grid=: every call has a process of its own there"
+        )
+    from sureline.executor.grid import GridPool
+    from sureline.world.identity.home import GridHome
+
+    GridHome.open(grid)  # raises, if this home is not in it
+    pool = GridPool(grid, env, trust)
+    ends_with_the_interpreter(pool)
+    return pool
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:

@@ -10,7 +10,6 @@ closed there and nothing else is done to them.
 from __future__ import annotations
 
 import atexit
-import io
 import logging
 import os
 import pathlib
@@ -22,29 +21,27 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sureline.executor.functions import Functions
 from sureline.executor.janitor import Janitor
+from sureline.executor.lost import WorkerLostError
+from sureline.executor.shared import Shared
+from sureline.executor.shown import echo
 from sureline.peer import orphans
 from sureline.peer.calls import dump_apart, load_error
 from sureline.peer.frames import FrameTooLongError, Run, encode
 from sureline.peer.jobs import CallJob, JobEnded
-from sureline.peer.packed import Collected, bundle, bundled, mapped
+from sureline.peer.packed import Apart, Collected, bundled, mapped, packed, packed_whole
 from sureline.peer.runner_slot import SlotProcess
 from sureline.peer.store import BlobStore
-from sureline.workflow.mistakes import SurelineError
 
 RUN = "executor"
 INLINE_BYTES = 1 << 20
 """Longer arguments and results go through a file, which is mapped."""
 _LOG = logging.getLogger("concurrent.futures")
-
-
-class WorkerLostError(SurelineError):
-    """The process that ran a call died. Only that call is lost; the executor goes on."""
 
 
 class Worker(NamedTuple):
@@ -56,13 +53,15 @@ class Worker(NamedTuple):
 
 
 class _Call:
-    __slots__ = ("arguments", "digest", "file", "function", "future", "is_initializer")
+    __slots__ = ("arguments", "digest", "function", "future", "is_initializer", "kept")
 
-    def __init__(self, digest: str, function: bytes, arguments: bytes, file: str = "") -> None:
+    def __init__(
+        self, digest: str, function: bytes, arguments: bytes, kept: Sequence[Apart] = ()
+    ) -> None:
         self.digest = digest
         self.function = function
         self.arguments = arguments
-        self.file = file
+        self.kept = kept
         self.future: Future[Any] = Future()
         self.is_initializer = False
 
@@ -73,11 +72,12 @@ class Pool:
         self._worker = worker
         self._functions = Functions()
         self._begin()
-        _pools.add(self)
+        ends_with_the_interpreter(self)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._janitor: Janitor | None = None
+        self._shared: Shared | None = None
         self._waiting: deque[_Call] = deque()
         self._slots: dict[SlotProcess, int] = {}
         """How many calls each was given."""
@@ -134,12 +134,15 @@ class Pool:
             return _Call(digest, function, arguments)
         with self._lock:
             self._refuse_if_over()
-            self._serial += 1
-            path = f"{self._root}/arguments-{self._serial}"
-        with open(path, "xb", buffering=0) as file:
-            for piece in bundle(arguments, taken.views):
-                _write_all(file, memoryview(piece).cast("B"))
-        return _Call(digest, function, b"", path)
+            if self._shared is None:
+                self._shared = Shared(f"{self._root}/shared")
+            shared = self._shared
+        long = len(arguments) > INLINE_BYTES
+        views = [memoryview(arguments), *taken.views] if long else taken.views
+        kept = [shared.keep(view) for view in views]
+        return _Call(
+            digest, function, packed_whole(kept) if long else packed(arguments, kept), kept
+        )
 
     def close(self, cancel_futures: bool) -> None:
         cancelled: list[_Call] = []
@@ -204,7 +207,7 @@ class Pool:
     def _dispatch(self, slot: SlotProcess, call: _Call) -> bool:
         """Send the call to a free slot; False if it was cancelled or cannot be sent."""
         if not call.future.set_running_or_notify_cancel():
-            _remove(call.file)
+            self._release(call)
             return False
         self._serial += 1
         job = CallJob(
@@ -214,7 +217,7 @@ class Pool:
             call.digest,
             call.arguments,
             inline_bytes=INLINE_BYTES,
-            arguments_file=call.file,
+            buffers=self._shared.directory if self._shared is not None else "",
         )
         function = call.function if slot.needs_function(call.digest) else None
         try:
@@ -300,7 +303,7 @@ class Pool:
                 failed = call.is_initializer and message.report.outcome != "succeeded"
                 if not failed:
                     self._next(slot)
-            _remove(call.file)
+            self._release(call)
             if failed:
                 self._break(message.report)
             elif not call.is_initializer:
@@ -327,6 +330,10 @@ class Pool:
         os.unlink(path)
         return bundled(data)
 
+    def _release(self, call: _Call) -> None:
+        if self._shared is not None:
+            self._shared.release(call.kept)
+
     def _bury(self, slot: SlotProcess) -> None:
         """A slot has died: its call fails, the others go on, a new slot takes its place."""
         self._selector.unregister(slot.fd)
@@ -342,7 +349,7 @@ class Pool:
         slot.close()
         shutil.rmtree(self._root_of(slot.name), ignore_errors=True)
         if call is not None:
-            _remove(call.file)
+            self._release(call)
             if call.is_initializer:
                 self._break(JobEnded("lost", reason=slot.epitaph()))
             else:
@@ -369,12 +376,12 @@ class Pool:
         self._woken.close()
         if self._janitor is not None:
             self._janitor.close()
-            self._janitor = None
+            self._janitor = self._shared = None
 
 
 def _complete(future: Future[Any], ended: JobEnded, result: Any) -> None:
-    _echo(sys.stdout, ended.stdout)
-    _echo(sys.stderr, ended.stderr)
+    echo(sys.stdout, ended.stdout)
+    echo(sys.stderr, ended.stderr)
     try:
         if isinstance(result, OSError):
             future.set_exception(result)
@@ -389,29 +396,19 @@ def _complete(future: Future[Any], ended: JobEnded, result: Any) -> None:
         future.set_exception(error)
 
 
-def _echo(stream: IO[str] | None, text: str) -> None:
-    """Show what a call printed; a caller whose stream is closed must still get its result."""
-    try:
-        if text and stream is not None:
-            stream.write(text)
-    except (OSError, ValueError):
-        pass
+class Ending(Protocol):
+    """Pools end with the interpreter, and begin anew in a forked process."""
+
+    def close(self, cancel_futures: bool) -> None: ...
+    def join(self) -> None: ...
+    def forked(self) -> None: ...
 
 
-def _write_all(file: io.FileIO, view: memoryview) -> None:
-    while view:
-        view = view[file.write(view) or 0 :]
+_pools: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def _remove(path: str) -> None:
-    if path:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
-
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+def ends_with_the_interpreter(pool: Ending) -> None:
+    _pools.add(pool)
 
 
 @atexit.register

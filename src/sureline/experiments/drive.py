@@ -110,14 +110,19 @@ def _drivers(scenario: Scenario, seed: int, grid: SimulatedGrid, graph: Graph) -
         budget=workload.budget,
         surety=workload.surety,
         repair=workload.repair,
+        takeover_after_s=workload.takeover_s,
     )
     for number, node in enumerate(nodes, 1):
         name = f"{slug(scenario.name)}-s{seed}" + (f"-{number}" if len(nodes) > 1 else "")
-        driver = Driver(grid.sim, node, name, graph, grid.drive, options)
+        visit = grid.visit if options.grid else None
+        driver = Driver(
+            grid.sim, node, name, graph, grid.drive, options, visit=visit, papers=grid.papers
+        )
         if workload.standbys:
             last = number * workload.standbys
             standbys = scenario.standby_names()[last - workload.standbys : last]
-            driver.look_after(standbys, grid.visit, workload.look_s)
+            driver.look_after(standbys, workload.look_s)
+        grid.drivers[name] = driver
         yield driver
 
 

@@ -1,9 +1,10 @@
 """The processes that drive a simulated run: who submits it, and who takes it over.
 
 What outlives a process is the journal on its machine's disk. Each life of the machine boots anew:
-the process reads the journal, opens it under the next epoch, and goes on. At other machines there
-may be *standbys*: people who look after the run through the copies that its keepers have, and take
-it over when nobody seems to drive it. They may be wrong: it is enough that nobody answers them.
+the process asks the grid for the run (`run.claiming`), as `sureline resume` does, and goes on if it
+is granted its next epoch. At other machines there may be *standbys*: people who do the same now and
+then. They may be wrong: it is enough that its writer does not answer them. And peers that keep a
+copy take it over by themselves (`assembly.relief`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from sureline.assembly.claims import make_claimant, node_called
 from sureline.assembly.node import GridNode
-from sureline.experiments.distributions import Distribution
+from sureline.experiments.distributions import Distribution, constant
 from sureline.experiments.machine_journal import entries, epoch_of, past_of, write_now
 from sureline.experiments.outcome import RunResult
 from sureline.journal.events import (
@@ -26,24 +28,25 @@ from sureline.journal.events import (
     Opened,
     RunEnded,
     Submitted,
-    decode,
     with_growth,
 )
 from sureline.journal.export import export_entries
 from sureline.journal.store import Entry
 from sureline.journal.views import RunView
-from sureline.run.copies import Copy, CopyReader, RunCopy, next_epoch
-from sureline.run.keeping import NumberedEvent
+from sureline.run.claiming import Claim, Claimed, Driven, Found, Own, voters_of
+from sureline.run.copies import CopyReader
+from sureline.run.fetching import Fetching
+from sureline.run.grant import OWN, Epoch
 from sureline.run.options import Options, Past
 from sureline.run.port import Deciding, Seat
-from sureline.run.presence import DriverHere
 from sureline.workflow.model import Graph
-from sureline.world.address import NO_NODE, Node
+from sureline.world.address import NO_NODE, Node, PeerName
+from sureline.world.protocol import Action, World
 from sureline.world.simulated.disk import Disk
 from sureline.world.simulated.simulation import Simulation
 
-MISSES = 2
-"""So often in a row a standby finds nobody before it takes the run over."""
+LOOK_S = 10.0
+"""Between two looks of somebody whose run is driven elsewhere."""
 LINGER_S = 30.0
 """After its end, a run with standbys goes on for so long: others may still think that they drive
 it."""
@@ -56,7 +59,9 @@ class Sitting(NamedTuple):
     run: str
     graph: Graph
     options: Options
-    epoch: int
+    epoch: Epoch
+    voters: tuple[str, ...]
+    vote: str
     past: Past
     on_end: Callable[[RunEnded], None]
     on_fenced: Callable[[str], None]
@@ -72,6 +77,10 @@ Visit = Callable[[Node, Callable[[GridNode, CopyReader], None]], None]
 the grid."""
 
 
+Where = Callable[[str], Node | None]
+"""Where a peer is, by its name."""
+
+
 class Driver:
     """One run, over all processes that drive it. `node` is the machine on which it is submitted."""
 
@@ -84,6 +93,8 @@ class Driver:
         drive: Drive,
         options: Options,
         deciding: Callable[[Seat], Deciding] | None = None,
+        visit: Visit | None = None,
+        papers: Callable[[Node, str, int], bytes] | None = None,
     ) -> None:
         self.sim = sim
         self.node = node
@@ -93,57 +104,68 @@ class Driver:
         self.deciding = deciding
         """In place of the strategy that the options name, to compare it with."""
         self._drive = drive
-        self._visit: Visit | None = None
-        self._look_s: Distribution | None = None
+        self._visit = visit
+        """None for a run that nobody takes over."""
+        self._papers = papers
+        self._look_s: Distribution = constant(LOOK_S)
         self.machines = [node]
         """All on which the run is or may be driven."""
-        self._fenced: set[Node] = set()
-        """Machines whose last process heard that another has taken the run over."""
+        self._persons = [node]
+        """Those of them that are somebody's own."""
         self.submitted_s = 0.0
         self.ended_s: float | None = None
         self.ended_on = node
         self.problems: list[str] = []
         """What must not happen to a driver."""
 
-    def look_after(self, standbys: Sequence[Node], visit: Visit, look_s: Distribution) -> None:
+    def look_after(self, standbys: Sequence[Node], look_s: Distribution) -> None:
         """Have people at these machines, too, see to it that the run is driven."""
         self.machines += standbys
-        self._visit, self._look_s = visit, look_s
+        self._persons += standbys
+        self._look_s = look_s
 
     def boot(self, node: Node = NO_NODE) -> None:
-        """A process starts on one of its machines: it submits the run, goes on with it, or, with
-        nothing of it on the disk, looks after it."""
+        """A process starts on one of its machines: it submits the run, or somebody there has it
+        gone on with, if nobody else drives it."""
         node = node or self.node
         if self._is_ended(node):
             self._end(node)
-        elif node in self._fenced or (node != self.node and not self.events(node)):
-            self._look_after_from(node)
+        elif node == self.node and not self.events(node):
+            self.submitted_s = self.sim.time
+            machine = self.sim.machine(node)
+            write_now(machine.disk, self._submitted(machine.clock()))
+            self._sit_down(node, Epoch(1, writer_at(node)))
+        elif self._visit is None:
+            epoch = Epoch(1 + epoch_of(self.events(node)), writer_at(node))
+            self._sit_down(node, epoch, voters_of(self.events(node)))
         else:
-            self._sit_down(node)
+            self._visit(node, lambda met, reader: _Attendant(self, node, met, reader).look())
 
     def _is_ended(self, node: Node) -> bool:
         return any(isinstance(event, RunEnded) for event in self.events(node)[-1:])
 
     def _sit_down(
-        self, node: Node, graph: Graph | None = None, met: GridNode | None = None
+        self,
+        node: Node,
+        epoch: Epoch,
+        voters: Sequence[str] = (),
+        graph: Graph | None = None,
+        met: GridNode | None = None,
     ) -> None:
         machine = self.sim.machine(node)
-        found = self.events(node)
-        if not found:
-            self.submitted_s = self.sim.time
-            write_now(machine.disk, self._submitted(machine.clock()))
-        epoch = next_epoch(epoch_of(found), self.sim.random.randrange)
-        write_now(machine.disk, Opened(machine.clock(), epoch, node, epoch))
-        self._fenced.discard(node)
+        past = past_of(self.events(node))
+        write_now(machine.disk, Opened(machine.clock(), epoch.number, node, epoch.number))
         sitting = Sitting(
             node,
             self.run,
             graph or self.graph,
             self.options,
             epoch,
-            past_of(found),
+            tuple(voters),
+            vote_of(node),
+            past,
             lambda ended: self._end(node),
-            partial(self._taken_over, node),
+            partial(self._lost, node),
             self.deciding,
             met,
         )
@@ -158,11 +180,11 @@ class Driver:
         if self.ended_s is None:
             self.ended_s, self.ended_on = self.sim.time, node
 
-    def _taken_over(self, node: Node, reason: str) -> None:
+    def _lost(self, node: Node, reason: str) -> None:
+        """Its process may write no more; it ends, and the next one looks on."""
         if self._visit is None:
             self.problems.append(reason)
             return
-        self._fenced.add(node)
         life = self.sim.machine(node).life
 
         def start_again() -> None:
@@ -170,22 +192,70 @@ class Driver:
                 self.sim.kill(node)
                 self.sim.restart(node)
 
-        self.sim.at(self.sim.time, start_again)  # its process ends, and somebody looks on
+        self.sim.at(self.sim.time, start_again)
 
     # -- looking after it ----------------------------------------------------------------------
 
-    def _look_after_from(self, node: Node) -> None:
-        if self._visit is not None:
-            self._visit(node, lambda met, reader: _Standby(self, node, met, reader).later())
-
     def next_look_s(self, random: Random) -> float:
-        assert self._look_s is not None
         return self._look_s.draw(random)
 
-    def take_over(self, node: Node, copy: Sequence[Entry], graph: Graph, met: GridNode) -> None:
-        """Go on from what keepers had; what the machine itself had of the run is of an old line."""
-        self.sim.machine(node).disk.replace([entry.event for entry in copy])
-        self._sit_down(node, graph, met)
+    def own(self, node: Node) -> Own:
+        """What is on this machine's disk of the run."""
+        found = self.entries(node)
+        if not found:
+            return Own(vote=vote_of(node))
+        events = [entry.event for entry in found]
+        return Own(found[-1].position, epoch_of(events), voters_of(events), vote_of(node))
+
+    def granted(self, node: Node, claimed: Claimed, met: GridNode) -> None:
+        """Go on from what the grid has; what the machine had beyond it never happened."""
+        graph = self._adopt(node, claimed.found)
+        if node not in self.machines:
+            self.machines.append(node)
+        self._sit_down(node, claimed.epoch, claimed.voters, graph, met)
+
+    def came_home(self, node: Node, found: Found, world: World, where: Where) -> None:
+        """The run has ended elsewhere: its results come to this machine, unless they went to
+        somebody's own."""
+
+        def done(missing: list[str]) -> None:
+            if not missing:
+                self._adopt(node, found)
+                self._end(node)
+            elif not set(writers) & set(self._persons):
+                self.problems += [f"{node}: {sentence}" for sentence in missing]
+
+        events = [entry.event for entry in found.entries]
+        past = past_of(events)
+        writers = [PeerName(e.host) for e in events if isinstance(e, Opened)][-1:]
+        Fetching(world, node, where, writers, done).start(past.committed.values())
+
+    def _adopt(self, node: Node, found: Found) -> Graph | None:
+        if not found.graph:
+            return None
+        events = [entry.event for entry in found.entries]
+        self.sim.machine(node).disk.replace(events)
+        return with_growth(Graph.from_bytes(found.graph), events)
+
+    def relieve(self, node: Node, met: GridNode, reader: CopyReader, over: Action) -> None:
+        """A peer has found the run without a writer."""
+
+        def done(claim: Claim) -> None:
+            if isinstance(claim, Claimed):
+                self.granted(node, claim, met)
+            else:
+                over()
+
+        papers = self.papers_for(node)
+        claimant = make_claimant(
+            met, reader, self.run, writer_at(node), Own(), done, relief=True, papers=papers
+        )
+        claimant.start()
+
+    def papers_for(self, node: Node) -> Callable[[bytes, int], bytes]:
+        assert self._papers is not None, "who visits has papers"
+        made = self._papers
+        return lambda papers, number: made(node, self.run, number)
 
     # -- what came of it -----------------------------------------------------------------------
 
@@ -193,7 +263,7 @@ class Driver:
     def over(self) -> bool:
         if self.ended_s is None:
             return False
-        return self._visit is None or self.sim.time >= self.ended_s + LINGER_S
+        return len(self.machines) == 1 or self.sim.time >= self.ended_s + LINGER_S
 
     def disk(self, node: Node) -> Disk:
         return self.sim.machine(node).disk
@@ -231,7 +301,16 @@ class Driver:
         return self.ended_s is not None and self.sim.epoch_s + self.ended_s <= deadline_at
 
 
-class _Standby:
+def writer_at(node: Node) -> str:
+    """In the simulator there is one process of a machine at a time."""
+    return f"{node}:"
+
+
+def vote_of(node: Node) -> str:
+    return f"{OWN}{node}"
+
+
+class _Attendant:
     """Somebody at a machine who looks at the run now and then, in one life of that machine."""
 
     def __init__(self, driver: Driver, node: Node, met: GridNode, reader: CopyReader) -> None:
@@ -240,40 +319,41 @@ class _Standby:
         self._met = met
         self._reader = reader
         self._random = Random(f"{driver.sim.seed}/{node}/{driver.sim.time}")
-        self._misses = 0
-        self._copy: RunCopy
-        self._read: list[Entry] = []
 
-    def later(self) -> None:
-        if not self._driver.over:
-            self._reader.world.after(self._driver.next_look_s(self._random), self._look)
-
-    def _look(self) -> None:
-        self._reader.find(self._driver.run, self._found)
-
-    def _found(self, copies: list[Copy]) -> None:
-        of_it = [copy for copy in copies if copy.about.run == self._driver.run]
-        if not of_it:
-            self.later()
+    def look(self) -> None:
+        driver = self._driver
+        own = driver.own(self._node)
+        if driver.over:
             return
-        self._read.clear()
-        self._copy = RunCopy(of_it, self._take, self._read.clear)
-        self._reader.read(self._copy, self._has_read)
-
-    def _take(self, graph: bytes, events: Sequence[NumberedEvent]) -> None:
-        self._read += [Entry(position, decode(body)) for position, body in events]
-
-    def _has_read(self, whole: bool) -> None:
-        if not whole or not self._read or isinstance(self._read[-1].event, RunEnded):
-            self.later()
+        if not own.position:
+            self._later()
         else:
-            self._reader.look_for_driver(self._copy, self._asked)
+            self._ask(own)
 
-    def _asked(self, here: DriverHere | None) -> None:
-        self._misses = self._misses + 1 if here is None else 0
-        if self._misses < MISSES:
-            self.later()
-        else:
-            events = [entry.event for entry in self._read]
-            graph = with_growth(Graph.from_bytes(self._copy.graph), events)
-            self._driver.take_over(self._node, self._read, graph, self._met)
+    def _later(self) -> None:
+        wait_s = self._driver.next_look_s(self._random)
+        self._reader.world.after(wait_s, lambda: self._ask(self._driver.own(self._node)))
+
+    def _ask(self, own: Own) -> None:
+        driver, writer = self._driver, writer_at(self._node)
+        if not driver.over:
+            claimant = make_claimant(
+                self._met,
+                self._reader,
+                driver.run,
+                writer,
+                own,
+                self._answered,
+                papers=driver.papers_for(self._node),
+            )
+            claimant.start()
+
+    def _answered(self, claim: Claim) -> None:
+        match claim:
+            case Claimed():
+                self._driver.granted(self._node, claim, self._met)
+            case Driven(here=None, found=found) if found.graph and self._driver.events(self._node):
+                where = partial(node_called, self._met)
+                self._driver.came_home(self._node, found, self._reader.world, where)
+            case _:
+                self._later()

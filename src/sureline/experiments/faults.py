@@ -46,6 +46,7 @@ class Victims(Protocol):
     def fill_disk(self, node: Node, full: bool) -> None: ...
     def step_clock(self, node: Node, by_s: float) -> None: ...
     def partition(self, groups: Sequence[Sequence[Node]]) -> None: ...
+    def sever(self, some: Sequence[Node], others: Sequence[Node]) -> None: ...
     def heal(self) -> None: ...
 
 
@@ -118,7 +119,7 @@ class Faults:
         return list(dict.fromkeys(n for word in fault.whom for n in self._scenario.meant(word)))
 
     def _strike(self, fault: Fault, at_s: float) -> None:
-        if fault.what in ("partition", "heal"):
+        if fault.what in ("partition", "cut", "heal"):
             self._on_network(fault, at_s)
             return
         states = _SUITS[fault.what]
@@ -174,8 +175,11 @@ class Faults:
             list(dict.fromkeys(node for word in group for node in self._scenario.meant(word)))
             for group in fault.groups
         ]
-        self._note(at_s, "partition", " | ".join(", ".join(group) for group in fault.groups))
-        self._victims.partition(groups)
+        self._note(at_s, fault.what, " | ".join(", ".join(group) for group in fault.groups))
+        if fault.what == "cut":
+            self._victims.sever(*groups)
+        else:
+            self._victims.partition(groups)
         if fault.lasts_s is not None:
             turn, undo_s = self._turn[NETWORK], at_s + fault.lasts_s.draw(self.random)
             self._victims.at(

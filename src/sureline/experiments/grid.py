@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from random import Random
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from sureline.assembly.node import GridNode
 from sureline.assembly.peer import GridPeer, Workplace
 from sureline.assembly.writer import make_writer
 from sureline.experiments.distributions import constant
-from sureline.experiments.driver import Sitting
+from sureline.experiments.driver import Driver, Sitting
 from sureline.experiments.machine_journal import DiskRecorded, SimulatedRecorder
 from sureline.experiments.machines import EPOCH_S, SimulatedPeer, make_machines, make_network
 from sureline.experiments.scenario import Scenario
@@ -30,10 +31,19 @@ from sureline.run.engine import Hearers
 from sureline.run.options import CancelRun
 from sureline.run.port import Strategy, Target
 from sureline.strategies import known, strategy
-from sureline.world.address import Node, at, name_of
+from sureline.world.address import Node, at, name_of, peer_of
 from sureline.world.agent import Agent
-from sureline.world.protocol import AgentId, World
+from sureline.world.identity.signing import (
+    DRIVE,
+    Papers,
+    RunSigner,
+    begun,
+    charter,
+    delegated,
+)
+from sureline.world.protocol import Action, AgentId, World
 from sureline.world.simulated.counters import Detail
+from sureline.world.simulated.signing import Roll
 from sureline.world.simulated.simulation import Simulation
 
 FULL_DETAIL_MAX = 20_000
@@ -74,11 +84,16 @@ class SimulatedGrid:
         detail: Detail = "light" if len(scenario.machine_names()) > FULL_DETAIL_MAX else "full"
         self.sim = Simulation(seed, make_network(scenario), detail=detail, epoch_s=EPOCH_S)
         self.boxes = make_machines(scenario, seed, self.sim, work)
+        self.roll = Roll(seed)
+        """Whose signatures are good."""
+        self._papers: dict[str, Papers] = {}
         self._history = {} if work is None else work.history
         self._peers = scenario.machine_names()
         self._known: list[Node] = []
         """The nodes that have ever been up, in the order in which they first were."""
-        self._started: set[Node] = set()
+        self.drivers: dict[str, Driver] = {}
+        """Of the runs that peers may take over."""
+        self._started: set[str] = set()
         """The same, to look one up."""
         self._random = Random(f"{seed}/grid")
         self._starts_within_s = scenario.starts_within_s
@@ -113,12 +128,25 @@ class SimulatedGrid:
         halves = [box.seller.half(strategy) for strategy in self._strategies]
         if box.others.any:
             halves.append(box.others.half())
-        peer = GridPeer(node, box.kept, Workplace(box.claimed, box.store, halves))
+        take_over = partial(self._relieve, box.node, node)
+        workplace = Workplace(box.claimed, box.store, halves)
+        peer = GridPeer(node, box.kept, self.roll, workplace, take_over=take_over)
         node.join(self._contacts(box.node), lambda others: None)
         peer.start()
         life = self.sim.machine(box.node).life
         assert life is not None, "it has just booted"
         box.store.serve(life)
+
+    def _relieve(self, node: Node, met: GridNode, run: str, over: Action) -> None:
+        """A peer has found a run without a writer that it keeps."""
+        driver = self.drivers.get(run)
+        if driver is None:
+            over()
+            return
+        me = at(node, READER)
+        reader = CopyReader(me, self.sim.place(me), met.kademlia, self.roll, keeps=True)
+        self.sim.join(reader)
+        driver.relieve(node, met, reader, over)
 
     def boot_kademlia(self, node: Node) -> Kademlia:
         me = at(node, "kademlia")
@@ -146,14 +174,19 @@ class SimulatedGrid:
     def _drive_on_grid(self, sitting: Sitting) -> None:
         machine = self.sim.machine(sitting.node)
         node = sitting.met or self._node(sitting.node, None)
+        recorded = DiskRecorded(machine.disk, sitting.epoch.number)
         charge = Charge(
             sitting.run,
             sitting.graph,
             sitting.options,
             sitting.past,
-            sitting.epoch,
+            sitting.epoch.number,
+            self._signer(sitting, recorded),
             lambda: self._history,
-            sitting.epoch,
+            sitting.epoch.number,
+            sitting.epoch.writer,
+            sitting.voters,
+            sitting.vote,
             sitting.deciding,
         )
 
@@ -162,13 +195,31 @@ class SimulatedGrid:
             made.say_last(lambda: None)
 
         hearers = Hearers(ended, sitting.on_fenced)
-        made = RunDriver(node, charge, DiskRecorded(machine.disk, sitting.epoch), hearers)
+        made = RunDriver(node, charge, recorded, hearers)
         assert machine.life is not None and isinstance(machine.life.recorder, SimulatedRecorder)
         machine.life.recorder.on_record = made.mirror.recorded
         if sitting.met is None:
             node.join(self._contacts(sitting.node), lambda others: made.begin())
         else:
             made.begin()
+
+    def _signer(self, sitting: Sitting, recorded: DiskRecorded) -> RunSigner:
+        """The first process makes the run's papers, and lets everybody go on with it."""
+        run = sitting.run
+        if run not in self._papers:
+            key, by = self.roll.new_key(), self.roll.certified(peer_of(sitting.node))
+            now, first = self.sim.machine(sitting.node).clock(), recorded.after(0)[0][1]
+            papers = charter(by, key, run, sitting.graph.created, first, now)
+            self._papers[run] = delegated(papers, key, run, DRIVE, inf)
+        return self._begun(sitting.node, run, sitting.epoch.number)
+
+    def _begun(self, node: Node, run: str, number: int) -> RunSigner:
+        by, now = self.roll.certified(peer_of(node)), self.sim.machine(node).clock()
+        return begun(self._papers[run], by, self.roll.new_key(), run, number, now, self.roll)
+
+    def papers(self, node: Node, run: str, number: int) -> bytes:
+        """What a process there shows to be granted an epoch."""
+        return self._begun(node, run, number).papers
 
     def _node(self, node: Node, offer: Offer | None) -> GridNode:
         box = self.boxes[node]
@@ -180,7 +231,7 @@ class SimulatedGrid:
     def visit(self, node: Node, on_met: Callable[[GridNode, CopyReader], None]) -> None:
         """Make the process on a machine a guest that can read copies of runs."""
         guest, me = self._node(node, None), at(node, READER)
-        reader = CopyReader(me, self.sim.place(me), guest.kademlia)
+        reader = CopyReader(me, self.sim.place(me), guest.kademlia, self.roll)
         self.sim.join(reader)
         guest.join(self._contacts(node), lambda others: on_met(guest, reader))
 
@@ -253,6 +304,9 @@ class SimulatedGrid:
     def partition(self, groups: Sequence[Sequence[Node]]) -> None:
         self.sim.partition(groups)
 
+    def sever(self, some: Sequence[Node], others: Sequence[Node]) -> None:
+        self.sim.sever(some, others)
+
     def heal(self) -> None:
         self.sim.heal()
 
@@ -266,7 +320,7 @@ def offer_of(box: SimulatedPeer, started_at: float) -> Offer:
         c.gpus,
         c.tags,
         site=box.site,
-        roles=("run",),
+        roles=("run", "drive"),
         started_at=started_at,
     )
 

@@ -87,6 +87,10 @@ class DiskRecorded:
         some = slice(first, first + EVENTS_MAX)
         return page(list(zip(self._positions[some], self._bodies[some], strict=True)))
 
+    def last(self) -> Position:
+        self._read_on()
+        return self._positions[-1]
+
 
 def write_now(disk: Disk, event: Event) -> None:
     """Record an event durably before anything else happens: a submission, an opening."""
@@ -134,6 +138,7 @@ def past_of(events: Iterable[AnyEvent]) -> Past:
         elif isinstance(event, TaskBound):
             known = past.attempts.get(event.task, 0)
             past.attempts[event.task] = max(event.attempt, known)
+            past.seals[event.task, event.attempt, event.peer] = event.seal
         elif isinstance(event, Noted | Unknown):
             noted.append(event)
     past.noted = tuple(noted)

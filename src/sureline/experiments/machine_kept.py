@@ -1,7 +1,6 @@
 """Copies of runs that a simulated machine keeps for others, on a disk that may be slow or full.
 
-They outlive its processes. What was appended last goes with the power, as on a real machine: only
-the opening of a term waits for the platter.
+They outlive its processes, and a power cut: every change waits for the platter.
 """
 
 from __future__ import annotations
@@ -9,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
-from sureline.run.keeper import Done, KeptInMemory
-from sureline.run.keeping import NumberedEvent, Position, line_on
+from sureline.run.keeper import Done, KeptInMemory, Sealed, Term
+from sureline.run.keeping import NumberedEvent, Position
 from sureline.world.address import Node
 from sureline.world.simulated.simulation import Simulation
 
-UNSYNCED_S = 2.0
-"""What was appended so shortly before a crash is lost."""
 FULL = "there is no room left on its disk"
 
 
@@ -26,25 +21,18 @@ class KeptOnDisk(KeptInMemory):
         super().__init__()
         self._sim = sim
         self._node = node
-        self._appended: dict[str, list[tuple[float, Position]]] = {}
-        """By run: when something was appended lately, and the last position before it."""
 
-    def open(self, run: str, epoch: int, writer: Node, base: Position, done: Done) -> None:
-        self._aside(partial(super().open, run, epoch, writer, base), done)
+    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
+        self._aside(partial(super().open, run, term, base), done)
+
+    def promise(self, run: str, term: Term, done: Done) -> None:
+        self._aside(partial(super().promise, run, term), done)
 
     def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
         self._aside(partial(super().keep_graph, run, graph), done)
 
-    def add(self, run: str, events: Sequence[NumberedEvent], done: Done) -> None:
-        append = super().add
-
-        def work(done: Done) -> None:
-            now_s = self._sim.time
-            fresh = [one for one in self._appended.get(run, []) if one[0] > now_s - UNSYNCED_S]
-            self._appended[run] = [*fresh, (now_s, self._states[run].position)]
-            append(run, events, done)
-
-        self._aside(work, done)
+    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
+        self._aside(partial(super().add, run, events, sealed), done)
 
     def _aside(self, change: Callable[[Done], None], done: Done) -> None:
         """Do it as soon as the disk can; if that is full, it is not done."""
@@ -55,19 +43,6 @@ class KeptOnDisk(KeptInMemory):
             lambda: done(FULL) if machine.disk.full else change(done),
         )
 
-    def power_lost(self) -> None:
-        for run, appended in self._appended.items():
-            lost = [last for at_s, last in appended if at_s > self._sim.time - UNSYNCED_S]
-            if lost:
-                kept = [entry for entry in self._events[run] if entry[0] <= lost[0]]
-                self._events[run] = kept
-                position = kept[-1][0] if kept else 0
-                line = line_on((), (position for position, _ in kept))
-                self._states[run] = msgspec.structs.replace(
-                    self._states[run], position=position, line=line
-                )
-        self._appended.clear()
-
     def copies(self) -> dict[str, list[NumberedEvent]]:
         """All that is kept, by run."""
-        return self._events
+        return {run: self.events(run) for run in self._batches}

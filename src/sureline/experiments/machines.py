@@ -160,7 +160,5 @@ def make_parts(box: SimulatedPeer, stores: dict[Node, SimulatedStore], work: Wor
     def ended(how: Ending) -> None:
         # Parts are made at their first use, so whichever was used hears of it; twice does no harm.
         box.store.process_died(power=how == "crash")
-        if how == "crash":
-            box.kept.power_lost()
 
     return MachineParts(runner, fetcher, recorder)

@@ -31,6 +31,7 @@ WHATS = (
     "full_disk",
     "clock",
     "partition",
+    "cut",
     "heal",
 )
 UNDONE_BY = {
@@ -41,6 +42,7 @@ UNDONE_BY = {
     "slow_disk": "fast disk",
     "full_disk": "room on disk",
     "partition": "heal",
+    "cut": "heal",
 }
 """How a fault that lasts `for` a while ends."""
 PEERS = "peers"
@@ -122,6 +124,8 @@ class Workload(msgspec.Struct, frozen=True):
     """Between the submissions of two runs."""
     standbys: int = 0
     """Machines for each run at which somebody looks after it, to take it over."""
+    takeover_s: float = 0.0
+    """A peer takes a run over whose driver has been silent for so long; 0 for never."""
     look_s: Distribution = constant(20.0)
     """Between two looks of such a one."""
     begin_s: float = 10.0

@@ -282,6 +282,7 @@ def _runs(table: TomlTable, plain: Workload, beside: Path | None) -> Workload:
         every_s=table.distribution("every", plain.every_s, parse_duration),
         cancel_s=table.duration("cancel", 0.0) or None,
         standbys=table.count("standbys", 0, most=STANDBYS_MAX),
+        takeover_s=table.duration("takeover", 0.0),
         look_s=table.distribution("look", plain.look_s, parse_duration, least=1.0),
         fail=table.number("fail", 0.0, most=1.0),
         fail_kinds=_fail_kinds(table.table("fail_kinds")) if "fail_kinds" in table else {},
@@ -388,7 +389,8 @@ def _fault(table: TomlTable, scenario: Scenario) -> Fault:
     what = table.text("what", "", WHATS)
     if "what" not in table:
         table.missing("what", "choose one of " + ", ".join(WHATS))
-    everywhere = what in ("heal", "partition")
+    parting = what in ("partition", "cut")
+    everywhere = parting or what == "heal"
     whom = () if everywhere else table.texts("whom") or (PEERS,)
     lasts = None
     if "for" in table:
@@ -399,9 +401,11 @@ def _fault(table: TomlTable, scenario: Scenario) -> Fault:
     by_s = constant(-3600.0)
     if what == "clock":
         by_s = table.distribution("by", by_s, parse_signed_duration, least=-1e9, most=1e9)
-    groups = table.groups("groups") if what == "partition" else ()
-    if what == "partition" and len(groups) < 2:
+    groups = table.groups("groups") if parting else ()
+    if parting and len(groups) < 2:
         table.wrong("groups", "fewer than two groups", 'write groups = [["a"], ["b"]]')
+    elif what == "cut" and len(groups) > 2:
+        table.wrong("groups", "more than two groups", "cut one link after another")
     count = None if everywhere or "count" not in table else table.count("count", 1, 1)
     for key, words in [("whom", whom), *(("groups", group) for group in groups)]:
         for word in words:

@@ -27,7 +27,9 @@ from sureline.peer.calls import Handle
 from sureline.peer.capacity import Capacity
 from sureline.peer.code import Named
 from sureline.peer.describing import Dependence, Describer
+from sureline.peer.jobs import PYTHON_ENVIRONMENT
 from sureline.peer.store import BlobStore
+from sureline.peer.travelling import carrying
 from sureline.workflow.check import Draft, check
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Command, Graph, Task
@@ -97,15 +99,20 @@ class Workflow:
         takes: str | float | None = None,
         retries: int = 0,
         timeout: str | float | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | str | None = None,
+        inputs: Paths = (),
         depends: Dependence | Iterable[Dependence] = (),
     ) -> _Using:
         """Settings for a call: `flow.using(retries=2, timeout="5 min").call(f, x)`.
 
-        `depends` names what the call reads beyond its arguments and the code that it imports: files
-        and directories, modules that are imported by name only, functions and classes.
+        `inputs` names the files and directories that the call reads; on a grid it sees no others.
+        `depends` names what else it depends on beyond its arguments and the code that it imports:
+        modules that are imported by name only, functions and classes, files elsewhere. `env` holds
+        variables, or names the Python environment that makes the call on a grid.
         """
-        return _Using(self, name, after, needs, takes, retries, timeout, env, depends)
+        variables = {PYTHON_ENVIRONMENT: env} if isinstance(env, str) else env
+        settings = settings_of(name or "a call", after, needs, takes, retries, timeout, variables)
+        return _Using(self, name, settings, paths_of(inputs), depends)
 
     def graph(self, directory: str | Path = ".", machine: Capacity | None = None) -> Graph:
         """The checked graph, for a machine if one is given. Raises WorkflowError with every
@@ -169,6 +176,7 @@ class Workflow:
         repair: bool = True,
         anyway: bool = False,
         overwrite: bool = False,
+        trust: bool = False,
         targets: Handle | str | Iterable[Handle | str] | None = None,
         progress: str | None = None,
         watcher: Watcher | None = None,
@@ -200,6 +208,7 @@ class Workflow:
             repair=repair,
             anyway=anyway,
             overwrite=overwrite,
+            trust=trust,
         )
         graph = self.graph(where, None if grid else asked.machine)
         if targets is not None:
@@ -207,12 +216,14 @@ class Workflow:
             graph = needed_for(
                 graph, [one.task if isinstance(one, Handle) else one for one in chosen]
             )
+        if grid:
+            graph = carrying(graph, where, self._store(where))
         refuse_if_hopeless(graph, where, asked)
         return Running(
             graph,
             where,
             asked,
-            names=self._describer.names,
+            code=self._describer,
             prepare=lambda: self._store_data(where),
             progress=progress,
             watcher=watcher,
@@ -224,10 +235,13 @@ class Workflow:
         self._names.add(task.name)
         self._tasks.append(task)
 
-    def _store_data(self, where: Path) -> None:
+    def _store(self, where: Path) -> BlobStore:
         home = where / HOME
         (home / "work").mkdir(parents=True, exist_ok=True)
-        self._describer.store(BlobStore(home))
+        return BlobStore(home)
+
+    def _store_data(self, where: Path) -> None:
+        self._describer.store(self._store(where))
 
     def _free_name(self, kind: str) -> str:
         while True:
@@ -245,20 +259,16 @@ class _Using:
         self,
         flow: Workflow,
         name: str | None,
-        after: str | Handle | Iterable[str | Handle],
-        needs: Mapping[str, object] | None,
-        takes: str | float | None,
-        retries: int,
-        timeout: str | float | None,
-        env: Mapping[str, str] | None,
+        settings: dict[str, Any],
+        inputs: tuple[str, ...],
         depends: Dependence | Iterable[Dependence],
     ) -> None:
         self._flow = flow
         self._name = name
         if isinstance(depends, str | os.PathLike | ModuleType) or callable(depends):
             depends = (depends,)
-        self._depends: tuple[Dependence, ...] = tuple(depends)
-        self._settings = settings_of(name or "a call", after, needs, takes, retries, timeout, env)
+        self._depends: tuple[Dependence, ...] = (*inputs, *depends)
+        self._settings = settings
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle:
         flow = self._flow

@@ -44,6 +44,7 @@ class Asked(NamedTuple):
         repair: bool,
         anyway: bool,
         overwrite: bool,
+        trust: bool,
     ) -> Asked:
         from sureline.cli.terms import terms
 
@@ -69,6 +70,7 @@ class Asked(NamedTuple):
                 repair=repair,
                 anyway=anyway,
                 overwrite=overwrite,
+                trust=trust,
             )
         )
         return cls(

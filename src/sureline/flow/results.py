@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sureline.compose import HOME, Outcome
-from sureline.journal.events import TaskEnded
+from sureline.compose import HOME, Outcome, bring_result
+from sureline.journal.events import Submitted, TaskEnded
 from sureline.journal.store import Journal
-from sureline.peer import code
-from sureline.peer.calls import Handle, load_error
+from sureline.peer import careful, code
+from sureline.peer.calls import Handle
+from sureline.peer.careful import UnsafeValueError
 from sureline.peer.code import Named, named_here
+from sureline.peer.describing import Describer
 from sureline.peer.packed import bundled, mapped
 from sureline.peer.store import BlobStore
 from sureline.workflow.files import result_path
@@ -33,12 +36,11 @@ class RunFailedError(SurelineError):
 class Results:
     """Results of a run by handle: a call's value, or the paths of the files a command made."""
 
-    def __init__(
-        self, directory: Path, outcome: Outcome, names: Mapping[str, Named] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, outcome: Outcome, code: Describer | None = None) -> None:
         self.outcome = outcome
         self._directory = directory
-        self._names = names or {}
+        self._names: Mapping[str, Named] = {} if code is None else code.names
+        self._modules = [] if code is None else code.modules()
 
     @property
     def run(self) -> str:
@@ -50,15 +52,37 @@ class Results:
         if ended is None:
             raise KeyError(f"{task} has no result in run {self.run}")
         if ended.result is not None:
-            return self._load(ended.result, ())
+            return self._load(ended, ended.result, ())
         for file in ended.outputs:
             if file.path == result_path(task):
                 path = BlobStore(self._directory / HOME).blob_path(file.digest)
-                return self._load(*bundled(mapped(path)))
+                if not os.path.exists(path):
+                    bring_result(self._directory / HOME, self.run, ended.peer, file)
+                return self._load(ended, *bundled(mapped(path)))
         return [self._directory / file.path for file in ended.outputs]
 
-    def _load(self, pickled: Any, buffers: Iterable[Any]) -> Any:
-        return code.load(pickled, buffers, lambda key: named_here(key, self._names))
+    def _load(self, ended: TaskEnded, pickled: Any, buffers: Iterable[Any]) -> Any:
+        if not ended.foreign or self._trusts:
+            return code.load(pickled, buffers, lambda key: named_here(key, self._names))
+        try:
+            return careful.load(pickled, buffers, self._named, self._modules)
+        except UnsafeValueError as error:
+            where = f"on {ended.peer}" if ended.peer else "on another machine"
+            raise UnsafeValueError(
+                f"the result of {ended.task}, made {where}, is not taken: {error}; return numbers, "
+                "text, containers, arrays or classes of your own, or say trust=True if you would "
+                "let every machine of the grid run programs here"
+            ) from error
+
+    @cached_property
+    def _trusts(self) -> bool:
+        """Whether the run was told to take whatever the grid returns."""
+        with Journal.open(self._directory / HOME, create=False, read_only=True) as journal:
+            first = next(journal.events(self.run)).event
+        return isinstance(first, Submitted) and bool(first.options.get("trust"))
+
+    def _named(self, key: str) -> object:
+        return careful.named_here(key, self._names)
 
     @cached_property
     def _committed(self) -> dict[str, TaskEnded]:
@@ -75,8 +99,13 @@ class Results:
             told += f": {self.outcome.reason}"
         failed = RunFailedError(f"{told}; continue it with: sureline resume {self.run}", self)
         if first is not None and first.error is not None:
-            failed.__cause__ = load_error(first.error)
+            failed.__cause__ = self._error(first, first.error)
         return failed
+
+    def _error(self, ended: TaskEnded, data: bytes) -> BaseException:
+        if ended.foreign:
+            return careful.load_error(data, self._named, self._modules)
+        return code.load_error(data, lambda key: named_here(key, self._names))
 
     def _first_failure(self) -> TaskEnded | None:
         """The last attempt of the task that failed for good first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from sureline.flow.results import Results
 from sureline.forecast.result import Forecast
 from sureline.journal.events import Event, Foreseen
 from sureline.journal.store import Journal
-from sureline.peer.code import Named
+from sureline.peer.describing import Describer
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 
@@ -46,13 +46,13 @@ class Running:
         where: Path,
         asked: Asked,
         *,
-        names: Mapping[str, Named],
+        code: Describer,
         prepare: Callable[[], None],
         progress: str | None,
         watcher: Watcher | None,
     ) -> None:
         self._where = where
-        self._names = names
+        self._code = code
         self._named = threading.Event()
         self._over = threading.Event()
         self._run = ""
@@ -112,7 +112,7 @@ class Running:
         if self._error is not None:
             raise self._error
         assert self._outcome is not None, "a run that ended has an outcome or an error"
-        results = Results(self._where, self._outcome, self._names)
+        results = Results(self._where, self._outcome, self._code)
         if self._outcome.state != "succeeded":
             raise results.failure()
         return results

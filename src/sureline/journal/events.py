@@ -50,6 +50,13 @@ class Opened(Event, frozen=True, tag="opened"):
     """Which boot of the machine; after another boot, stored files are verified by content."""
 
 
+class Voters(Event, frozen=True, tag="voters"):
+    """Who say, by a majority, who may write the run from now on: names of peers that keep a copy,
+    and '~WORD' for the journal of the writer itself. See `run.grant`."""
+
+    voters: tuple[str, ...]
+
+
 class Grown(Event, frozen=True, tag="grown"):
     """The graph has more tasks from now on; `growth` is what `Graph.grown` takes."""
 
@@ -71,8 +78,14 @@ class PeerJoined(Event, frozen=True, tag="peer joined"):
 
 
 class PeerLeft(Event, frozen=True, tag="peer left"):
+    """It takes no part any more: it has gone, or its writer set it aside."""
+
     peer: PeerName
     reason: str = ""
+    aside_s: float = 0.0
+    """It is there, and gets nothing for so long."""
+    strikes: int = 0
+    """How often it was refuted, if it is set aside for that: see `run.standing`."""
 
 
 class TaskEvent(Event, frozen=True):
@@ -88,6 +101,8 @@ class TaskBound(TaskEvent, frozen=True, tag="task bound"):
     peer: PeerName
     ahead: bool = False
     """It holds nothing yet: it begins on that peer when one with equal needs ends."""
+    seal: bytes = b""
+    """On a grid: by which a later writer knows what the peer shows for it (`run.warrants`)."""
 
 
 class TaskStarted(TaskEvent, frozen=True, tag="task started"):
@@ -143,6 +158,9 @@ class TaskEnded(TaskEvent, frozen=True, tag="task ended"):
     """Why a call's result is not reused by later runs; '' if it is."""
     trace: str = ""
     """Of a call that raised: how it was called, and the traceback."""
+    foreign: bool = False
+    """Its result or exception was made on another machine: whoever reads it takes data only
+    (`peer.careful`), unless the user trusts that machine."""
 
 
 class TaskRetried(TaskEvent, frozen=True, tag="task retried"):
@@ -262,6 +280,7 @@ class Unknown(Event, frozen=True, tag="unknown"):
 AnyEvent = (
     Submitted
     | Opened
+    | Voters
     | Grown
     | PeerJoined
     | PeerLeft

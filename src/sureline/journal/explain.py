@@ -30,7 +30,6 @@ from sureline.workflow.model import Call, Graph, Pause
 
 WORTH_TELLING_S = 0.1
 """Shorter waits need no reason."""
-NOTES_TOLD = 3
 CHAINS_TOLD = 3
 
 
@@ -119,8 +118,11 @@ class _Telling:
             "cancelled": self._cancelled,
         }[e.state]
         tell()
-        for sentence in [in_words(repair) for repair in case.repairs] + case.noted[-NOTES_TOLD:]:
-            self._say(f"{sentence[:1].upper()}{sentence[1:]}.")
+        for repair in case.repairs:
+            sentence = in_words(repair)
+            self._say(f"{sentence[0].upper()}{sentence[1:]}.")
+        for note in case.notes.values():
+            self._say(f"{note.strategy}: {note.said}.")
         if case.revoked:
             self._say(f"An earlier result of it in this run was given up: {case.revoked}.")
         return e
@@ -184,10 +186,12 @@ class _Telling:
         self._say(f"{case.task} has been ready for {duration(max(0.0, since))}.")
         if not case.books.machines:
             self._say("No peer is here to run it: it waits for one to join.")
+            self._say_who_is_aside()
             return
         e.short_of = case.books.short(case.task)
         for shortage in e.short_of:
             self._say(f"It needs {shortage.words}.")
+        self._say_who_is_aside()
         e.ahead = ahead_of(case.graph, case.task, self._states())
         if e.ahead.tasks:
             self._say(e.ahead.words)
@@ -196,6 +200,10 @@ class _Telling:
                 "The machine has room for it: its inputs are being read, or an earlier result "
                 "is being looked for."
             )
+
+    def _say_who_is_aside(self) -> None:
+        for left in self.view.aside.values():
+            self._say(f"{left.peer} is there, and set aside: {left.reason}.")
 
     def _bound(self) -> None:
         if self._driven():

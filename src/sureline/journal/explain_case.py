@@ -56,8 +56,8 @@ class Case:
         self.attempts: list[AttemptTold] = []
         self.repairs: list[Repaired] = []
         """What was done about this task because the deadline was in danger."""
-        self.noted: list[str] = []
-        """What its strategy said of this task."""
+        self.notes: dict[str, Noted] = {}
+        """What its strategy noted of this task: of each kind, the last."""
         self.revoked = ""
         self.fresh = False
         self.drained = False
@@ -87,8 +87,9 @@ class Case:
                 self.drained = event.drain
             case Repaired() if event.task == self.task:
                 self.repairs.append(event)
-            case Noted() if event.task == self.task:
-                self.noted.append(event.said)
+            case Noted() if event.task == self.task and event.said:
+                self.notes.pop(event.kind, None)
+                self.notes[event.kind] = event
             case TaskEvent() if event.task == self.task:
                 self._apply_own(event)
             case TaskEnded() if event.task in self._parents and event.outcome in COMMITS:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sureline.journal.events import (
     COMMITS,
     AnyEvent,
+    Submitted,
     TaskEnded,
     TaskRevoked,
     decode,
@@ -19,17 +20,39 @@ from sureline.journal.history import INSERT_DURATION, duration_row
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.views import RunView
 from sureline.workflow.mistakes import UserError
+from sureline.world.identity.signing import is_run_name
 
 
 def merge_run(
     connection: sqlite3.Connection, run: str, graph: bytes, events: Iterable[tuple[int, AnyEvent]]
 ) -> None:
     """Add what is new. Call it inside a transaction: it raises UserError on a contradiction."""
+    if not is_run_name(run):
+        raise UserError(f"{run!r} can be no run's name; it was made up")
     run_id = _run_id(connection, run, graph)
     for position, event in events:
         _add(connection, run, run_id, position, event)
     _commit(connection, run_id)
     _summarise(connection, run, run_id)
+
+
+def adopt_run(
+    connection: sqlite3.Connection, run: str, graph: bytes, events: Sequence[tuple[int, AnyEvent]]
+) -> None:
+    """As `merge_run`, but what is here and not among these, from the first difference on, never
+    happened: it goes."""
+    run_id = _run_id(connection, run, graph)
+    told = {position: encode(event) for position, event in events}
+    rows = connection.execute(
+        "SELECT position, body FROM events WHERE run = ? ORDER BY position", (run_id,)
+    )
+    first = next((at for at, body in rows if told.get(at) != body), None)
+    if first is not None:
+        for table in ("events", "results", "durations", "commits"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE run = ? AND position >= ?", (run_id, first)
+            )
+    merge_run(connection, run, graph, events)
 
 
 def _run_id(connection: sqlite3.Connection, run: str, graph: bytes) -> int:
@@ -53,6 +76,8 @@ def _run_id(connection: sqlite3.Connection, run: str, graph: bytes) -> int:
 def _add(
     connection: sqlite3.Connection, run: str, run_id: int, position: int, event: AnyEvent
 ) -> None:
+    if isinstance(event, Submitted) and event.run != run:
+        raise UserError(f"the events of run {run} are those of {event.run!r}; it was made up")
     body = encode(event)
     known = connection.execute(
         "SELECT body FROM events WHERE run = ? AND position = ?", (run_id, position)

@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ from sureline.journal.history import (
     select_durations,
     summarise,
 )
-from sureline.journal.merge import merge_run
+from sureline.journal.merge import adopt_run, merge_run
 from sureline.journal.places import MOUNTINFO
 from sureline.journal.schema import POSITIONS_PER_EPOCH, transaction
 from sureline.journal.writer import RunWriter, Tally
@@ -285,6 +285,22 @@ class Journal:
             if len(rows) < _PAGE_ROWS:
                 return
 
+    def last_position(self, run: str) -> int:
+        """Of the run's last event that was flushed."""
+        query = "SELECT max(position) FROM events WHERE run = ?"
+        ((last,),) = self._rows(query, self._id(run))
+        return int(last)
+
+    def bodies(self, run: str, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """The next events past position `after` as they were written, with their positions."""
+        return self._rows(
+            "SELECT position, body FROM events WHERE run = ? AND position > ?"
+            " ORDER BY position LIMIT ?",
+            self._id(run),
+            after,
+            limit,
+        )
+
     def committed(self, run: str) -> list[str]:
         """The names of the tasks that have a result."""
         rows = self._rows("SELECT task FROM commits WHERE run = ?", self._id(run))
@@ -367,6 +383,12 @@ class Journal:
             merge_run(self.connection, run, graph, entries)
         self.sync_now()
 
+    def adopt(self, run: str, graph: bytes, entries: Sequence[Entry]) -> None:
+        """Have the run as it went on elsewhere, all or nothing. See `merge.adopt_run`."""
+        with transaction(self.connection, self.path):
+            adopt_run(self.connection, run, graph, entries)
+        self.sync_now()
+
     # Requests between processes
 
     def ask(self, run: str, what: str, at: float) -> None:
@@ -382,6 +404,14 @@ class Journal:
         return [RunRequest(*row) for row in self._rows(query, self._id(run))]
 
     # For writers
+
+    def keep(self, run: str, key: str, value: bytes) -> None:
+        """Keep a value for this run, durably."""
+        with transaction(self.connection, self.path):
+            self.connection.execute(
+                "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (self._id(run), key, value)
+            )
+        self.sync_now()
 
     def kept(self, run: str, key: str) -> bytes | None:
         for (value,) in self._rows(

@@ -119,6 +119,8 @@ class RunView(msgspec.Struct):
     """How many tasks of `tasks` are in each state; no entry for none."""
     peers: dict[str, float] = {}
     """The cores of the peers that are here, by name."""
+    aside: dict[str, PeerLeft] = {}
+    """The peers that are there and get nothing, by name: they were set aside."""
     terms: Terms = Terms()
     """What was asked for."""
     planned: Planned | None = None
@@ -235,15 +237,19 @@ class RunView(msgspec.Struct):
         self.reason = ""
         self.cancelling = False
         self.peers.clear()
+        self.aside.clear()
         for task in self.tasks.values():
             if task.state not in COMMITS and task.state != "waiting":
                 self._move(task, "waiting")
 
     def _peer_joined(self, event: PeerJoined) -> None:
         self.peers[event.peer] = event.cores
+        self.aside.pop(event.peer, None)
 
     def _peer_left(self, event: PeerLeft) -> None:
         self.peers.pop(event.peer, None)
+        if event.aside_s:
+            self.aside[event.peer] = event
 
     def _cancel_asked(self, event: CancelAsked) -> None:
         self.cancelling = True

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 PROTOCOL = 5
-_MAX_ERROR_BYTES = 1 << 20
+MAX_ERROR_BYTES = 1 << 20
 
 
 class Handle:
@@ -195,7 +195,7 @@ def dump_error(error: BaseException) -> bytes:
         data = pickle.dumps((dump_value(error), trace), PROTOCOL)
         # many exceptions pickle well and fail to load: their constructors want other arguments
         load_error(data)
-        if len(data) <= _MAX_ERROR_BYTES:
+        if len(data) <= MAX_ERROR_BYTES:
             return data
     except Exception:
         pass

@@ -15,11 +15,12 @@ import functools
 import io
 import pickle
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sureline.peer import reach
+from sureline.peer import calls, reach
 from sureline.peer.calls import PROTOCOL, Handle, by_value_pickler
 from sureline.peer.fingerprint import fingerprint
 from sureline.peer.packed import Collected
@@ -169,6 +170,30 @@ def dump_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Ar
 
 def dump_result(value: object, code: Code) -> tuple[bytes, list[memoryview]]:
     return _dump(value, _Results(code))
+
+
+def dump_error(error: BaseException, code: Code) -> bytes:
+    """As `calls.dump_error`, with classes of the script by their keys."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        inner, views = dump_result(error, code)
+        load(inner, (), lambda key: code.names[key][0])
+        data = pickle.dumps((inner, trace), PROTOCOL)
+        if not views and len(data) <= calls.MAX_ERROR_BYTES:
+            return data
+    except Exception:  # as there
+        pass
+    return calls.dump_error(error)
+
+
+def load_error(data: bytes, named: Callable[[str], object]) -> BaseException:
+    """The exception, with the traceback of where it was raised as its cause."""
+    inner, trace = pickle.loads(data)
+    error = load(inner, (), named)
+    if not isinstance(error, BaseException):
+        raise TypeError("not an exception")
+    error.__cause__ = calls.RemoteTraceback(trace)
+    return error
 
 
 def dump_code(code: Code) -> tuple[bytes, list[memoryview]]:

@@ -17,10 +17,11 @@ from sureline.peer import code
 from sureline.peer.code import Arguments, Code, Named
 from sureline.peer.content import hash_file
 from sureline.peer.fingerprint import Walk
-from sureline.peer.packed import packed
+from sureline.peer.packed import LONG_BYTES, packed, packed_whole
 from sureline.peer.reach import found as found_named
 from sureline.peer.spool import Spool
 from sureline.peer.store import BlobStore
+from sureline.peer.travelling import modules_of
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call
 
@@ -74,12 +75,16 @@ class Describer:
         )
         call = Call(
             self._function(function, reached, names),
-            packed(arguments.pickled, [self._spool.keep(view) for view in arguments.buffers]),
+            self._packed(arguments.pickled, arguments.buffers),
             arguments.uses,
             reached.digest,
             why,
         )
         return Described(call, names, inputs)
+
+    def modules(self) -> list[str]:
+        """The user's own modules that any of the calls reaches."""
+        return modules_of(self.reached.values())
 
     def store(self, store: BlobStore) -> None:
         """Put the large data of all calls into a store, unless it is there."""
@@ -114,8 +119,14 @@ class Describer:
                 if part.startswith("module ")
             }
             pickled, views = code.dump_code(Code(function, names, modules))
-            self.functions[key] = packed(pickled, [self._spool.keep(view) for view in views])
+            self.functions[key] = self._packed(pickled, views)
         return key
+
+    def _packed(self, pickled: bytes, views: Iterable[memoryview]) -> bytes:
+        buffers = [self._spool.keep(view) for view in views]
+        if len(pickled) <= LONG_BYTES:
+            return packed(pickled, buffers)
+        return packed_whole([self._spool.keep(memoryview(pickled)), *buffers])
 
 
 class _Reached(NamedTuple):

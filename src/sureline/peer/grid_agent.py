@@ -59,6 +59,7 @@ from sureline.peer.outbox import Key, Outbox
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
+from sureline.world.address import name_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, JobEvent, JobHandle, World
 
@@ -258,7 +259,8 @@ class GridPeerAgent(Agent):
         return True
 
     def _tell(self, run: str, to: AgentId, serial: int) -> None:
-        under_way = [(k[1], k[2], t.started) for k, t in self._tasks.items() if k[0] == run]
+        here = [(key, task) for key, task in self._tasks.items() if key[0] == run]
+        under_way = [(key[1], key[2], task.started, task.bind.warrant) for key, task in here]
         reports = self.outbox.reports(run)
         pages = max(1, -(-max(len(under_way), len(reports)) // PAGE_MAX))
         for page in range(pages):
@@ -307,13 +309,13 @@ class GridPeerAgent(Agent):
             self.outbox.resend_one(key)
         elif key in self._tasks:
             if self._tasks[key].started:
-                self._say(Started(*key))
+                self._say(Started(*key, warrant=self._tasks[key].bind.warrant))
         elif self._over.get(key, -1) < bind.epoch:
             reason = self._objection(bind)
             for half in () if reason else self._admitting:
                 reason = reason or half.objection(sender, bind)
             if reason:
-                self._say(Refused(*key, reason))
+                self._say(Refused(*key, reason, warrant=bind.warrant))
             else:
                 self._admit(key, bind)
 
@@ -363,9 +365,8 @@ class GridPeerAgent(Agent):
             return
         self._drop(key, None)
         told = ", ".join(gathered.wanted[digest].path for digest in gathered.missing[:3])
-        self._say(
-            Refused(*key, f"{self.me} cannot get {told}{gathered.why}", tuple(gathered.missing))
-        )
+        reason = f"{self.me} cannot get {told}{gathered.why}"
+        self._say(Refused(*key, reason, tuple(gathered.missing), task.bind.warrant))
 
     # -- running -------------------------------------------------------------------------------
 
@@ -409,10 +410,10 @@ class GridPeerAgent(Agent):
         match event:
             case JobStarted(pid=pid):
                 task.started = True
-                self._say(Started(*key, pid))
+                self._say(Started(*key, pid, task.bind.warrant))
             case JobProgressed(fraction=fraction):
                 task.fraction = fraction
-                self._say(Progressed(*key, fraction))
+                self._say(Progressed(*key, fraction, task.bind.warrant))
             case JobEnded():
                 self._running -= 1
                 self.ledger.give_back(task.bind.needs)
@@ -437,8 +438,11 @@ class GridPeerAgent(Agent):
 
     def _give_back(self, key: Key, ended: JobEnded) -> None:
         """This attempt failed, but not by its own doing."""
+        warrant = self._tasks[key].bind.warrant
         self._drop(key, None)
-        self._say(Refused(*key, f"{self.me}: {ended.reason}", ended.missing))
+        unfit = ended.fault == "unfit"
+        told = f"{name_of(self.me)} {ended.reason}" if unfit else f"{self.me}: {ended.reason}"
+        self._say(Refused(*key, told, ended.missing, warrant, unfit))
         if ended.fault == "machine" and not self._ill:
             self._ill = ended.reason
             for other in [other for other, task in self._tasks.items() if task.handle is None]:
@@ -465,7 +469,7 @@ class GridPeerAgent(Agent):
         ended = msgspec.structs.replace(
             ended, stdout_file=_travels(ended.stdout_file), stderr_file=_travels(ended.stderr_file)
         )
-        finished = Finished(*key, ended, task.bind.key, task.brought)
+        finished = Finished(*key, ended, task.bind.key, task.brought, task.bind.warrant)
         if ended.outcome == "cancelled":
             self._say(finished)  # if it is lost, the writer asks and finds nothing under way
             return

@@ -4,12 +4,44 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from sureline.workflow.files import FileRecord
 from sureline.world.address import NO_NODE, Node
 from sureline.world.protocol import Fetched, Job, JobEvent, Wanted
 
 BLOB = "blob:"
 """A log named `blob:DIGEST:SIZE` is a file of the grid, not one beside the journal."""
+
+
+class LoneCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Python call that an interpreter of its own makes, on a machine that is not the user's.
+
+    What it needs are inputs of its job, `CALL_DIRECTORY/DIGEST`: code, buffers and long results,
+    and the user's modules in `MODULES`."""
+
+    function: str
+    """The digest of the packed code."""
+    arguments: bytes = b""
+    results: dict[str, bytes] = {}
+    """Short results that the arguments refer to, by task name."""
+    files: dict[str, str] = {}
+    """Digests of long ones."""
+    python: str = ""
+    """The version that it was described with, such as 3.11."""
+    packages: dict[str, str] = {}
+    """The versions of the installed packages that it reaches."""
+    directory: str = ""
+    beside: tuple[str, ...] = ()
+    """The user's directory, and what lies in it: a call that looks for that must have named it."""
+    inline_bytes: int = 4 << 10
+    """A longer result becomes a file."""
+
+
+CALL_DIRECTORY = ".sureline-call"
+MODULES = f"{CALL_DIRECTORY}/modules"
+PYTHON_ENVIRONMENT = "VIRTUAL_ENV"
+"""The variable of a task that names the Python environment to make its call in."""
 
 
 class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
@@ -30,6 +62,8 @@ class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
     timeout_s: float | None = None
     cores: float = 1
     shell: str = ""
+    call: LoneCall | None = None
+    """Made instead of running `run`."""
 
 
 class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
@@ -52,8 +86,10 @@ class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):
     """A longer result goes into the store."""
     declared: tuple[str, ...] = ()
     """The user's files that it says it reads."""
-    arguments_file: str = ""
-    """A bundle that holds the arguments instead."""
+    buffers: str = ""
+    """The directory that has the buffers of the arguments, if it is not the store."""
+    foreign: tuple[str, ...] = ()
+    """The tasks whose results another machine made: they are read with care."""
 
 
 class PauseJob(Job, frozen=True, omit_defaults=True, tag="pause"):
@@ -100,8 +136,9 @@ class JobReturned(JobEvent, frozen=True, tag="returned"):
 class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     """`lost`: the slot process died under the job. `reason` is one sentence, '' on success.
 
-    `fault` says whose it is, if it is not the task's: the `machine`'s (a full disk), or that of
-    `inputs` whose stored copies were lost; those are named in `missing`, by digest."""
+    `fault` says whose it is, if it is not the task's: the `machine`'s (a full disk), that of
+    `inputs` whose stored copies were lost, which are named in `missing`, by digest, or nobody's:
+    the machine is `unfit` for this task (another Python)."""
 
     outcome: Literal["succeeded", "failed", "timeout", "cancelled", "lost"]
     exit_code: int | None = None
@@ -117,7 +154,7 @@ class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     stderr: str = ""
     stdout_file: str | None = None
     stderr_file: str | None = None
-    fault: Literal["", "machine", "inputs"] = ""
+    fault: Literal["", "machine", "inputs", "unfit"] = ""
     missing: tuple[str, ...] = ()
     unkept: str = ""
     """Why the result is not to be reused; '' if it may be."""

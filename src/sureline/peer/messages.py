@@ -4,6 +4,9 @@ The writer asks (`Bind`, `Withdraw`, `Attach`, `Acknowledge`, `Release`), the ma
 network any of it may be lost, repeated or late: what must arrive is said until it is answered.
 On one machine only `Bind`, `Withdraw` and their answers are used.
 
+Each Bind carries a `warrant`, and whatever a machine tells of that attempt shows it: so nobody can
+report on what was not given to it (`run.warrants`). On one machine there is none.
+
 `epoch` is the writer's term: each process that takes a run over has a higher one. A machine
 remembers the highest it has seen of each run and answers an older writer with `Fenced`.
 """
@@ -17,7 +20,7 @@ import msgspec
 from sureline.peer.jobs import CallJob, CommandJob, JobEnded, PauseJob
 from sureline.workflow.model import Needs
 from sureline.world.address import Node
-from sureline.world.protocol import Message
+from sureline.world.protocol import WRITES, Message
 
 TaskJob = CommandJob | CallJob | PauseJob
 
@@ -36,7 +39,7 @@ class AttemptMessage(Message, frozen=True):
 class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
     """Run this. Answered by Started and Finished, or by Refused."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     job: TaskJob
     needs: Needs
@@ -51,12 +54,13 @@ class Bind(AttemptMessage, frozen=True, omit_defaults=True, tag="run.bind"):
     strategy: str = ""
     """Who decided this, and `claim`: what its half on the machine is to know of it."""
     claim: bytes = b""
+    warrant: bytes = b""
 
 
 class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdraw"):
     """Stop this, whether it waits or runs. Answered by Finished (cancelled), unless it is over."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     force: bool = False
     epoch: int = 0
@@ -65,7 +69,7 @@ class Withdraw(AttemptMessage, frozen=True, omit_defaults=True, tag="run.withdra
 class Attach(Message, frozen=True, tag="run.attach"):
     """I write this run now: tell what you have of it. Answered by Attached, then Finished."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -76,7 +80,7 @@ class Attach(Message, frozen=True, tag="run.attach"):
 class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
     """These reports have been recorded durably, or are of no use: forget them."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -89,7 +93,7 @@ class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
 class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
     """The writer has copies of these files; with `over`, the run needs nothing here any more."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -100,16 +104,18 @@ class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
 # -- the machine tells -------------------------------------------------------------------------
 
 
-class Started(AttemptMessage, frozen=True, tag="peer.started"):
+class Started(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.started"):
     needs_role: ClassVar[str] = "run"
 
     pid: int | None = None
+    warrant: bytes = b""
 
 
-class Progressed(AttemptMessage, frozen=True, tag="peer.progressed"):
+class Progressed(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.progressed"):
     needs_role: ClassVar[str] = "run"
 
     fraction: float
+    warrant: bytes = b""
 
 
 class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -129,6 +135,7 @@ class Finished(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.finish
     ended: JobEnded
     key: str = ""
     brought: Brought | None = None
+    warrant: bytes = b""
 
 
 class Refused(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.refused"):
@@ -139,6 +146,9 @@ class Refused(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.refused
     reason: str
     missing: tuple[str, ...] = ()
     """Digests of inputs that could not be had from the sources named."""
+    warrant: bytes = b""
+    unfit: bool = False
+    """Nothing will change about that: it is not to be asked again to run this task."""
 
 
 class Attached(Message, frozen=True, tag="peer.attached"):
@@ -153,10 +163,10 @@ class Attached(Message, frozen=True, tag="peer.attached"):
     session: int
     page: int
     last: bool
-    under_way: tuple[tuple[str, int, bool], ...] = ()
-    """(task, attempt, whether it has started)."""
-    reports: tuple[tuple[str, int], ...] = ()
-    """(task, attempt) of the unacknowledged reports; they follow."""
+    under_way: tuple[tuple[str, int, bool, bytes], ...] = ()
+    """(task, attempt, whether it has started, its warrant)."""
+    reports: tuple[tuple[str, int, bytes], ...] = ()
+    """(task, attempt, its warrant) of the unacknowledged reports; they follow."""
 
 
 class Fenced(Message, frozen=True, tag="peer.fenced"):
@@ -167,6 +177,8 @@ class Fenced(Message, frozen=True, tag="peer.fenced"):
     run: str
     epoch: int
     """The newest that the machine knows."""
+    papers: bytes = b""
+    """Of that writer, of a keeper."""
 
 
 MESSAGES = (

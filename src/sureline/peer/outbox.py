@@ -105,8 +105,10 @@ class Outbox:
         """Those with reports here."""
         return set(self._of_run)
 
-    def reports(self, run: str) -> list[tuple[str, int]]:
-        return [(task, attempt) for _, task, attempt in self._of_run.get(run, ())]
+    def reports(self, run: str) -> list[tuple[str, int, bytes]]:
+        """(task, attempt, its warrant) of those that are kept."""
+        keys = self._of_run.get(run, ())
+        return [(key[1], key[2], self._entries[key].report.warrant) for key in keys]
 
     def add(self, report: Finished) -> None:
         """Keep a report, and send it once it is durable."""

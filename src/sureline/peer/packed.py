@@ -1,8 +1,9 @@
 """Values as bytes with their large buffers apart (pickle protocol 5), so that these are not copied.
 
 A *packed* value is a pickle, or, if buffers were taken out, a mark, the pickle and the buffers'
-digests: the buffers are blobs of a store then, one copy however many values hold them. A *bundle*
-is one file with everything: a pickle and its buffers, aligned, to be mapped. Mappings are private:
+digests: the buffers are blobs of a store then, one copy however many values hold them. A long
+pickle is such a blob itself, the first one. A *bundle* is one file with everything: a pickle and
+its buffers, aligned, to be mapped. Mappings are private:
 who changes an array changes his own copy of those pages, and never the file.
 """
 
@@ -21,7 +22,10 @@ APART_BYTES = 128 << 10
 """A buffer from this length on travels apart."""
 ALIGN = 64
 _MARK = b"\0apart\0\0"
+_WHOLE = b"\0whole\0\0"
 _BUNDLE = b"\0bundle\0"
+LONG_BYTES = 64 << 10
+"""A longer pickle is a blob."""
 THREADED_BYTES = 8 << 20
 """Hashing more than this uses several threads."""
 
@@ -70,17 +74,27 @@ def packed(pickled: bytes, buffers: Sequence[Apart]) -> bytes:
     return _MARK + msgspec.msgpack.encode(_Packed(pickled, tuple(buffers)))
 
 
+def packed_whole(buffers: Sequence[Apart]) -> bytes:
+    """A packed value whose pickle is the first of these blobs."""
+    return _WHOLE + msgspec.msgpack.encode(_Packed(b"", tuple(buffers)))
+
+
 def unpacked(data: bytes, blob: Callable[[Apart], Buffer]) -> tuple[bytes, list[Buffer]]:
     """The pickle and its buffers, each asked for by its digest."""
-    if not data.startswith(_MARK):
+    if not data.startswith((_MARK, _WHOLE)):
         return data, []
     found = _decode(memoryview(data)[len(_MARK) :])
-    return found.pickled, [blob(one) for one in found.buffers]
+    buffers = [blob(one) for one in found.buffers]
+    if data.startswith(_WHOLE):
+        return bytes(buffers[0]), buffers[1:]
+    return found.pickled, buffers
 
 
 def buffers_of(data: bytes) -> tuple[Apart, ...]:
-    """The buffers that travel apart from a packed value."""
-    return _decode(memoryview(data)[len(_MARK) :]).buffers if data.startswith(_MARK) else ()
+    """The blobs that travel apart from a packed value."""
+    if not data.startswith((_MARK, _WHOLE)):
+        return ()
+    return _decode(memoryview(data)[len(_MARK) :]).buffers
 
 
 # -- bundles -----------------------------------------------------------------------------------

@@ -172,6 +172,14 @@ def installed_version(top: str, path: str) -> str | None:
     return _version(top)
 
 
+def package_version(top: str) -> str:
+    """The version of an installed package here, as it counts for calls; '' if there is none."""
+    path = origin(top)
+    if path is None:
+        return _version(top) if _is_namespace(top) else ""
+    return installed_version(top, path) or ""
+
+
 @lru_cache(maxsize=1024)
 def _version(top: str) -> str:
     from importlib import metadata

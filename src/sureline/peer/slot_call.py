@@ -83,7 +83,7 @@ class Calls:
             memory_peak_bytes=self._peak_bytes(),
             outputs=outputs,
             result=result,
-            error=None if error is None else dump_error(error),
+            error=None if error is None else self._packed_error(error, job),
             stdout=captured.stdout,
             stderr=captured.stderr,
             stdout_file=captured.stdout_file,
@@ -91,6 +91,10 @@ class Calls:
             unkept=self._changed.get(job.function, "") or unkept,
             trace=trace,
         )
+
+    def _packed_error(self, error: BaseException, job: CallJob) -> bytes:
+        known = self._loaded.get(job.function)
+        return code.dump_error(error, known) if isinstance(known, Code) else dump_error(error)
 
     def _trace(self, error: BaseException, job: CallJob) -> str:
         """Where a workflow's call raised; it belongs to what the call wrote, too."""
@@ -120,14 +124,18 @@ class Calls:
 
         def result_of(task: str) -> object:
             data = job.results.get(task)
-            if data is not None:
-                return code.load(data, (), named)
-            return code.load(*bundled(self._blob(job.files[task].digest)), named)
+            pickled, buffers = (data, []) if data is not None else bundled(self._long(job, task))
+            if task not in job.foreign:
+                return code.load(pickled, buffers, named)
+            from sureline.peer import careful
 
-        if job.arguments_file:
-            pickled, buffers = bundled(mapped(job.arguments_file))
-        else:
-            pickled, buffers = unpacked(job.arguments, self._apart)
+            modules = known.modules if isinstance(known, Code) else ()
+            return careful.load(pickled, buffers, named, modules)
+
+        def apart(one: Apart) -> Buffer:
+            return mapped(f"{job.buffers}/{one.digest}") if job.buffers else self._apart(one)
+
+        pickled, buffers = unpacked(job.arguments, apart)
         if isinstance(known, Code):
             args, kwargs = code.load(pickled, buffers, named, result_of)
         else:
@@ -154,6 +162,9 @@ class Calls:
                 told = f"{', '.join(changed)} changed after the call was described"
                 self._changed[digest] = told
         return known
+
+    def _long(self, job: CallJob, task: str) -> Buffer:
+        return self._blob(job.files[task].digest)
 
     def _apart(self, one: Apart) -> Buffer:
         return self._blob(one.digest)

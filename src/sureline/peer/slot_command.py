@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sureline.peer import orphans, task_progress
+from sureline.peer import orphans, slot_lone, task_progress
 from sureline.peer.commands import SCRIPT, find_program, shell_argv, start_of
 from sureline.peer.health import trouble_at
 from sureline.peer.jobs import CommandJob, JobEnded, JobProgressed, JobStarted
@@ -159,7 +159,7 @@ class Commands:
         self._reaped = True
         if how != "ended" or self._confined is not None or self._sandbox.lease_wanted():
             self._children.kill_descendants(token)
-        if job.outputs:
+        if job.outputs or job.call is not None:
             # Taking them may last: this slot must not outlive its runner by that.
             self._lifeline.hear(lambda: self._die_with(pid, token))
         elapsed_s = time.monotonic() - started
@@ -195,11 +195,17 @@ class Commands:
             )
         elif code != 0:
             reason = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
+            if job.call is not None:
+                reason = f"its Python ended with {reason}"
+                ended = slot_lone.unfit_if_alien(job, ended)
             trouble = trouble_at(self._sandbox.path)
             if trouble:
                 # what the command said about it may have found no room either
                 reason += f"; the machine is to blame: {trouble}; mend that, then resume the run"
                 ended = msgspec.structs.replace(ended, fault="machine")
+        elif job.call is not None:
+            alone = self._children.none_left()
+            return slot_lone.told(job, ended, self._sandbox, alone=alone)
         elif job.outputs:
             try:
                 alone = self._children.none_left()
@@ -217,6 +223,9 @@ class Commands:
         return self._confined.start(lambda: self._spawn(job, environment))
 
     def _spawn(self, job: CommandJob, environment: dict[str, str]) -> int:
+        if job.call is not None:
+            argv = slot_lone.prepared(job)
+            return _posix_spawn(argv[0], argv, environment, [])
         path = environment.get("PATH")
         argv, is_script = start_of(job.run, path, job.shell)
         if is_script:
@@ -399,6 +408,8 @@ def _drain(fd: int) -> None:
 
 
 def _not_started(job: CommandJob, error: OSError) -> JobEnded:
+    if job.call is not None:
+        return slot_lone.no_python(job, error)
     words = (job.shell or job.run.split("\n", 1)[0].removeprefix("#!")).split()
     word = words[0] if words else job.run
     code = 127 if error.errno == errno.ENOENT else 126

@@ -101,6 +101,10 @@ class Sandbox:
             for output in job.outputs
         )
 
+    def take(self, path: str, name: str, *, move: bool) -> FileRecord:
+        """Put one file of the directory into the store, to be known by another name."""
+        return self._store.take(f"{self.path}/{path}", name, within=self.path, move=move)
+
     def _shared(self, output: str, inside: tuple[str, ...]) -> bool:
         """Whether another output may need the same file."""
         if not inside:

@@ -231,7 +231,12 @@ class BlobStore:
         cannot (it lies on another file system)."""
         temporary = self.temporary()
         try:
-            os.link(f"/proc/self/fd/{fd}", temporary, follow_symlinks=True)
+            # without a directory, Python calls link(), which does not follow the link in /proc
+            root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=root, follow_symlinks=True)
+            finally:
+                os.close(root)
         except OSError:
             return False
         self.admit(temporary, digest, False)

@@ -7,7 +7,7 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.messages import Brought, Finished
 from sureline.run.past import PastFound
 from sureline.workflow.files import FileRecord
-from sureline.workflow.model import Pause, Task
+from sureline.workflow.model import Call, Pause, Task
 from sureline.world.address import NO_NODE, Node, PeerName
 
 _NOTHING = Brought()
@@ -20,6 +20,7 @@ def task_ended(
     message: Finished,
     inputs: tuple[FileRecord, ...],
     key: str,
+    foreign: bool = False,
 ) -> TaskEnded:
     """`inputs` and `key` are told of results only."""
     e = message.ended
@@ -53,6 +54,7 @@ def task_ended(
         brought.peer_bytes,
         e.unkept,
         e.trace,
+        foreign and isinstance(task.action, Call),
     )
 
 
@@ -67,6 +69,7 @@ def task_reused(at: float, task: Task, key: str, found: PastFound) -> TaskEnded:
         stderr=found.stderr,
         from_run=found.run,
         key=key,
+        foreign=found.foreign,
     )
 
 

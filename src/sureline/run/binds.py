@@ -11,9 +11,10 @@ import msgspec
 from sureline.peer.messages import Bind
 from sureline.run.holders import Holders
 from sureline.run.known import Known
+from sureline.run.warrants import Warrants
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call, Graph
-from sureline.world.address import Node
+from sureline.world.address import Node, PeerName
 
 BIND_BYTES_MAX = 768 << 10
 
@@ -29,6 +30,7 @@ class Binds:
         graph: Graph,
         known: Known,
         holders: Holders,
+        warrants: Warrants,
         *,
         here: bool,
     ) -> None:
@@ -38,21 +40,25 @@ class Binds:
         self._graph = graph
         self._known = known
         self._holders = holders
+        self._warrants = warrants
         self._here = here
         self._parked: dict[str, dict[int, None]] = {}
 
     def grow(self, graph: Graph) -> None:
         self._graph = graph
 
-    def make(self, task: int, attempt: int, claim: bytes, *, ahead: bool) -> Bind | None:
+    def make(
+        self, task: int, attempt: int, target: PeerName, claim: bytes, *, ahead: bool
+    ) -> Bind | None:
         """None, and the task is parked, if an input cannot be had from anywhere just now."""
         described = self._graph.tasks[task]
         job = self._known.job(task, attempt)
         if self._here:
             return Bind(self._run, described.name, attempt, job, described.needs, ahead)
         sources: dict[str, tuple[Node, ...]] = {}
-        for record in self._known.inputs(task):
-            if self._graph.maker(record.path) is None:
+        reads, made = self._known.reads(task), self._known.made(task)
+        for record in reads:
+            if record.path not in made:
                 self._holders.add_here(record.digest)  # the user's own
             nodes = self._holders.sources(record.digest)
             if not nodes:
@@ -71,6 +77,7 @@ class Binds:
             sources,
             self._strategy,
             claim,
+            self._warrants.make((described.name, attempt, target)),
         )
 
     def unpark(self, digest: str) -> list[int]:
@@ -96,10 +103,10 @@ def too_long(bind: Bind) -> str:
 def check_travels(graph: Graph) -> None:
     """Refuse what cannot run on a grid, before anything starts. Raises UserError."""
     for task in graph.tasks:
-        if isinstance(task.action, Call):
+        if isinstance(task.action, Call) and graph.carried is None:
             raise UserError(
-                f"{task.name} is a Python call, and calls work in the directory of whoever submits "
-                "them; run it without --grid, or write it as a command"
+                f"{task.name} is a Python call that was described for this machine alone; submit "
+                "its workflow from Python: flow.run(grid=...)"
             )
         if task.in_place:
             raise UserError(

@@ -1,5 +1,9 @@
 """Keeping in contact with targets that come and go: what is under way there, by their own word.
 
+What a target tells counts as far as it shows the warrants of its attempts (`warrants`), and while
+it is not set aside for what it told before (`standing`). One that this writer cannot reach takes no
+part, whatever others hear of it: its attempts are lost, and it is asked on until it answers.
+
 What a target has of the run and is of use is adopted, what is not is withdrawn; what should be
 there and is not is said again, or is lost. Only the book is compared here: what follows for the
 tasks is the engine's affair (`Consequences`).
@@ -15,6 +19,8 @@ from sureline.run.attempts import Attempts
 from sureline.run.fleet import Enlisted, Fleet, WholeAnswer
 from sureline.run.port import Bound, Target
 from sureline.run.report_checks import names_attempts
+from sureline.run.standing import Aside, Standing
+from sureline.run.warrants import Warrants
 from sureline.world.address import Node, PeerName, name_of, node_of
 from sureline.world.protocol import Action, AgentId, World
 
@@ -33,7 +39,10 @@ class Consequences(Protocol):
 
     def takes_part(self, target: Target) -> None: ...
 
-    def takes_no_part(self, target: Target, reason: str) -> None: ...
+    def takes_no_part(self, target: Target, reason: str, aside: Aside | None = None) -> None: ...
+
+    def is_out_of_reach(self, target: Target) -> None:
+        """It took part, and others hear it; it does not answer here."""
 
     def say_again(self, bound: Bound, to: AgentId) -> bool:
         """Send the Bind once more; False if it is not to be bound any more."""
@@ -45,7 +54,7 @@ class Consequences(Protocol):
 
     def is_lost(self, bound: Bound, reason: str) -> None: ...
 
-    def adopt(self, bound: Bound, *, started: bool) -> None: ...
+    def adopt(self, bound: Bound, warrant: bytes, *, started: bool) -> None: ...
 
     def settled(self) -> None: ...
 
@@ -59,6 +68,8 @@ class Contact:
         attempts: Attempts,
         engine: Consequences,
         name_of_task: Callable[[int], str],
+        warrants: Warrants,
+        standing: Standing,
     ) -> None:
         self._world = world
         self._run = run
@@ -66,7 +77,9 @@ class Contact:
         self._attempts = attempts
         self._engine = engine
         self._name_of_task = name_of_task
-        self.fleet = Fleet(world, run, epoch)
+        self._warrants = warrants
+        self._standing = standing
+        self.fleet = Fleet(world, run, epoch, standing)
         self._when_whole: list[Action] = []
 
     def start(self) -> None:
@@ -100,12 +113,26 @@ class Contact:
         if enlisted is None or enlisted.node != node:
             return  # an address that it has not any more
         self.fleet.remove(name)
-        for bound in self._attempts.of_target(name):
-            self._engine.is_lost(bound, f"{name} is gone ({reason})")
-        if enlisted.attached:
-            self._engine.takes_no_part(enlisted.target, reason)
+        self._let_go(enlisted, f"{name} is gone ({reason})", reason)
         self._look_whole()
         self._engine.settled()
+
+    def set_aside(self, name: PeerName, aside: Aside) -> None:
+        """It is to get nothing more for a while."""
+        enlisted = self.fleet.get(name)
+        if enlisted is not None:
+            self._let_go(enlisted, f"{name} is set aside ({aside.reason})", aside.reason, aside)
+            self.fleet.set_back(enlisted, aside.pause_s)
+
+    def _let_go(
+        self, enlisted: Enlisted, lost: str, reason: str, aside: Aside | None = None
+    ) -> None:
+        name, took_part = enlisted.target.name, enlisted.attached
+        enlisted.attached = False
+        for bound in self._attempts.of_target(name):
+            self._engine.is_lost(bound, lost)
+        if took_part:
+            self._engine.takes_no_part(enlisted.target, reason, aside)
 
     def when_whole(self, wait_s: float, action: Action) -> None:
         """Run the action once all targets that are known take part, or after `wait_s`."""
@@ -132,9 +159,18 @@ class Contact:
         for enlisted in self.fleet.all():
             name = enlisted.target.name
             bound, unheard = self._attempts.on(name), self._attempts.unconfirmed_on(name)
-            if self.fleet.is_due(enlisted, bound=bound, unheard=unheard):
+            if self.fleet.is_out_of_reach(enlisted):
+                self._out_of_reach(enlisted)
+            elif self.fleet.is_due(enlisted, bound=bound, unheard=unheard):
                 self.fleet.ask(enlisted)
         self._world.after(TICK_S, self._tick)
+
+    def _out_of_reach(self, enlisted: Enlisted) -> None:
+        name, reason = enlisted.target.name, "it does not answer here, though others hear it"
+        self._let_go(enlisted, f"{name} is out of reach", reason)
+        self.fleet.set_back(enlisted)
+        self._engine.is_out_of_reach(enlisted.target)
+        self._engine.settled()
 
     def heard(self, name: PeerName) -> None:
         enlisted = self.fleet.get(name)
@@ -147,7 +183,8 @@ class Contact:
         enlisted = self.fleet.get(name_of(sender))
         if enlisted is None or message.run != self._run or message.epoch != self._epoch:
             return
-        if not names_attempts(message):
+        elapsed_s = self._world.elapsed()
+        if not names_attempts(message) or self._standing.aside_s(name_of(sender), elapsed_s):
             return
         if not message.serial:
             self.fleet.moved(enlisted, node_of(sender))  # it was started again: ask what is left
@@ -160,10 +197,25 @@ class Contact:
         if not enlisted.attached:
             enlisted.attached = True
             self._engine.takes_part(enlisted.target)
+        self._drop_unwarranted(enlisted.target, answer)
         self._compare(enlisted, answer)
         self._adopt(enlisted, answer)
         self._look_whole()
         self._engine.settled()
+
+    def _drop_unwarranted(self, target: Target, answer: WholeAnswer) -> None:
+        """What was not given to it, or by a writer of whom nothing is known here, is not there."""
+        for (name, attempt), (_, warrant) in list(answer.under_way.items()):
+            if not self._warrants.is_right((name, attempt, target.name), warrant):
+                del answer.under_way[name, attempt]
+                self._stop(target, name, attempt)
+        for (name, attempt), warrant in list(answer.reports.items()):
+            if not self._warrants.is_right((name, attempt, target.name), warrant):
+                del answer.reports[name, attempt]  # the report itself will be answered
+
+    def _stop(self, target: Target, name: str, attempt: int) -> None:
+        force = Withdraw(self._run, name, attempt, force=True, epoch=self._epoch)
+        self._world.send(target.agent, force)
 
     def _compare(self, enlisted: Enlisted, answer: WholeAnswer) -> None:
         """What of the attempts that we believe to be there is not: it is said again, or lost."""
@@ -189,24 +241,23 @@ class Contact:
 
     def _adopt(self, enlisted: Enlisted, answer: WholeAnswer) -> None:
         """What is there and was not known: it goes on, if it is of use; reports will follow."""
-        for (name, attempt), started in answer.under_way.items():
+        target = enlisted.target
+        for (name, attempt), (started, warrant) in answer.under_way.items():
             task = self._engine.task_named(name)
-            if task is not None and self._is_known(enlisted.target.name, task, attempt):
+            if task is not None and self._is_known(target.name, task, attempt):
                 continue
             if task is None or not self._engine.is_of_use(task):
-                self._world.send(
-                    enlisted.target.agent,
-                    Withdraw(self._run, name, attempt, force=True, epoch=self._epoch),
-                )
+                self._stop(target, name, attempt)
                 continue
-            self._engine.adopt(self._found(enlisted, task, attempt, booked=True), started=started)
-        for name, attempt in answer.reports:
+            found = self._found(enlisted, task, attempt, booked=True)
+            self._engine.adopt(found, warrant, started=started)
+        for (name, attempt), warrant in answer.reports.items():
             task = self._engine.task_named(name)
             if task is None or not self._engine.is_of_use(task):
-                continue  # the report itself will be answered
-            if not self._is_known(enlisted.target.name, task, attempt):
+                continue
+            if not self._is_known(target.name, task, attempt):
                 found = self._found(enlisted, task, attempt, booked=False)
-                self._engine.adopt(found, started=True)
+                self._engine.adopt(found, warrant, started=True)
 
     def _found(self, enlisted: Enlisted, task: int, attempt: int, *, booked: bool) -> Bound:
         return Bound(

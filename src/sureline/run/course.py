@@ -3,6 +3,8 @@
 - A result commits once: the first attempt that ends well, made of the inputs as they are now. Other
   attempts are withdrawn, and what they report is acknowledged and dropped.
 - An attempt that is lost with its target is not a failure of the task, up to LOSSES_MAX times.
+- On a grid, what a target tells of an attempt counts only if it shows that attempt's warrant, and a
+  target whose word turns out to be false is set aside (`warrants`, `blame`).
 - A result that nobody holds any more is revoked, and its task waits again.
 
 What has happened is told to the strategy; what follows from it, once all is told, is the engine's
@@ -10,6 +12,9 @@ affair (`settled`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -24,19 +29,27 @@ from sureline.journal.events import (
     TaskRevoked,
     TaskStarted,
 )
-from sureline.peer.messages import AttemptMessage, Finished, Refused, Withdraw
+from sureline.peer.capacity import Ledger
+from sureline.peer.jobs import JobEnded
+from sureline.peer.messages import Finished, Progressed, Refused, Started, Withdraw
 from sureline.run.as_events import peer_joined, task_beaten, task_ended, task_reused
 from sureline.run.attempts import Attempts
 from sureline.run.binds import Binds
+from sureline.run.blame import Blame
 from sureline.run.contact import Contact
 from sureline.run.delivery import Delivery
+from sureline.run.free_repair import Allowance
 from sureline.run.known import Known
 from sureline.run.options import CancelRun, Options, Past
+from sureline.run.overdue import Overdue
 from sureline.run.past import PastFound
 from sureline.run.port import Bound, Deciding, Ending, Over, Target
-from sureline.run.report_checks import is_attempt, made_sense_of
+from sureline.run.report_checks import fault_of, is_attempt
 from sureline.run.staging import Staging
+from sureline.run.standing import Aside, Standing
 from sureline.run.states import OPEN, State, Tasks
+from sureline.run.unfit import Unfit
+from sureline.run.warrants import Warrants, seal_of
 from sureline.run.watch import Watch
 from sureline.workflow.model import Call, Graph
 from sureline.workflow.shapes import urgencies
@@ -47,15 +60,24 @@ RETRY_DELAY_MAX_S = 300.0
 AGAIN_MAX_S = 30.0
 REFUSALS_MAX = 5
 """Refusals of a task before it fails, beyond one for each target."""
+REFUSERS_MAX = 8
+"""So many targets that refuse a task are enough, though others are there."""
+UNFIT_MAX = 3
+"""Refusals of a task before it fails, if all targets that are there are unfit for it."""
 LOSSES_MAX = 10
 GROWTH_BYTES_MAX = 512 << 10
 """What is added to a graph at once travels to keepers as one event."""
 LACKS_MAX = 8
 """How often a target may fail to get a task's inputs before the task fails."""
+REASON_MAX = 200
+"""Characters of what a target gives as its reason that are told again and again."""
+Told = Started | Progressed | Refused | Finished
+"""What a target tells of an attempt."""
 
 
 class Course:
-    """`epoch` 0 is a run on this machine alone. `me` is the writer's agent."""
+    """`epoch` 0 is a run on this machine alone. `me` is the writer's agent; `tell` is for the
+    user."""
 
     def __init__(
         self,
@@ -70,6 +92,7 @@ class Course:
         watch: Watch | None,
         on_settled: Action,
         on_idle: Action,
+        tell: Callable[[str], None],
     ) -> None:
         self._world = world
         self.run = run
@@ -80,13 +103,22 @@ class Course:
         self._deciding = deciding
         self.watch = watch
         self.settled = on_settled
+        self._tell = tell
         self.tasks = Tasks(graph)
         self.tasks.attempt = [past.attempts.get(t.name, 0) for t in graph.tasks]
         self.urgency = urgencies(graph)
-        self.known = Known(graph)
+        self.known = Known(graph, here=self.here, trust=options.trust)
+        self.unfit = Unfit(self.known)
         self.attempts = Attempts()
-        self.contact = Contact(world, run, epoch, self.attempts, self, self.name)
+        self._warrants = Warrants(b"" if self.here else world.random.randbytes(32), past.seals)
+        standing = Standing(past.strikes, world.now(), world.elapsed())
+        self.contact = Contact(
+            world, run, epoch, self.attempts, self, self.name, self._warrants, standing
+        )
         self.fleet = self.contact.fleet
+        self.blame = Blame(world, standing, self.contact, tell)
+        self.allowance = Allowance(graph) if watch is None else watch.allowance
+        self.overdue = Overdue(world, graph, self.attempts, deciding, self.allowance)
         self.delivery = Delivery(
             world,
             run,
@@ -107,6 +139,7 @@ class Course:
             graph,
             self.known,
             self.delivery.holders,
+            self._warrants,
             here=self.here,
         )
         self.staging = Staging(
@@ -127,6 +160,8 @@ class Course:
         """Tasks that committed since the last flush that was asked for."""
         self.holds = 1
         """What holds off the beginning, and the end."""
+        self._refusers: dict[int, set[PeerName]] = {}
+        """Who refused a task that has no result."""
         self.homeless = 0
         """Outputs that could not be brought home while the run was being cancelled."""
         self.cancel: CancelRun | None = None
@@ -153,10 +188,12 @@ class Course:
         self.graph = graph = self.graph.grown(growth)
         self.urgency = urgencies(graph)
         self.tasks.grow(graph)
-        for part in (self.known, self.binds, self.delivery):
+        for part in (self.known, self.binds, self.delivery, self.overdue):
             part.grow(graph)
         if self.watch is not None:
             self.watch.grow(graph)
+        else:
+            self.allowance.grow(graph)
         self._deciding.grown(new)
         if not self.holds and self.cancel is None:
             for task in new:
@@ -178,12 +215,20 @@ class Course:
             peer_joined(self._world.now(), target.name, target.capacity, target.site, node)
         )
         if not self.here:
+            self.unfit.forget(target.name)  # it may be another one now
             self._unparked(self.binds.unpark_all())
             self.delivery.look_again()
 
-    def takes_no_part(self, target: Target, reason: str) -> None:
+    def takes_no_part(self, target: Target, reason: str, aside: Aside | None = None) -> None:
         self._deciding.gone(target.name)
-        self._world.record(PeerLeft(self._world.now(), target.name, reason))
+        pause_s, strikes = (0.0, 0) if aside is None else (aside.pause_s, aside.strikes)
+        self._world.record(PeerLeft(self._world.now(), target.name, reason, pause_s, strikes))
+
+    def is_out_of_reach(self, target: Target) -> None:
+        self._tell(
+            f"{target.name} cannot be reached from here, though other peers hear it; its tasks go "
+            "elsewhere until it can"
+        )
 
     def task_named(self, name: str) -> int | None:
         return self.graph.index.get(name)
@@ -191,7 +236,7 @@ class Course:
     def is_of_use(self, task: int) -> bool:
         return self.tasks.state[task] is not State.COMMITTED and self.cancel is None
 
-    def adopt(self, bound: Bound, *, started: bool) -> None:
+    def adopt(self, bound: Bound, warrant: bytes, *, started: bool) -> None:
         """An attempt that an earlier process started, or that was believed lost."""
         self.attempts.add(bound)
         task = bound.task
@@ -205,13 +250,16 @@ class Course:
         if started:
             self._world.record(TaskStarted(now, name, bound.attempt, bound.target))
         else:
-            self._world.record(TaskBound(now, name, bound.attempt, bound.target))
+            seal = seal_of(warrant)
+            self._world.record(TaskBound(now, name, bound.attempt, bound.target, seal=seal))
         self._deciding.bound(bound)
 
     def say_again(self, bound: Bound, to: AgentId) -> bool:
         bind = None
         if self.tasks.state[bound.task] is State.BOUND:
-            bind = self.binds.make(bound.task, bound.attempt, bound.claim, ahead=False)
+            bind = self.binds.make(
+                bound.task, bound.attempt, bound.target, bound.claim, ahead=False
+            )
         if bind is not None:
             self._world.send(to, bind)
         return bind is not None
@@ -262,7 +310,11 @@ class Course:
 
     def _queue_now(self, task: int) -> None:
         self.tasks.move(task, State.QUEUED)
-        self._deciding.ready(task)
+        hopeless = self.unfit.hopeless(task, self.fleet.attached())
+        if hopeless:
+            self._look_for_others(task, hopeless)
+        else:
+            self._deciding.ready(task)
 
     def _unparked(self, tasks: list[int]) -> None:
         for task in tasks:
@@ -271,11 +323,11 @@ class Course:
 
     # -- bound -> committed, retrying or failed ---------------------------------------------------
 
-    def on_book(self, sender: AgentId, message: AttemptMessage) -> Bound | None:
+    def on_book(self, sender: AgentId, message: Told) -> Bound | None:
         task = self.graph.index.get(message.task)
-        if task is None or message.run != self.run:
-            return None
         name = name_of(sender)
+        if task is None or message.run != self.run or not self._counts(name, message):
+            return None
         bound = self.attempts.get(name, task, message.attempt)
         if not self.here:
             self.contact.heard(name)
@@ -287,8 +339,8 @@ class Course:
         task = self.graph.index.get(message.task)
         if task is None or message.run != self.run or not is_attempt(message.attempt):
             return
-        if not self.here:
-            message = made_sense_of(message, self.graph.tasks[task], name_of(sender))
+        if not self.here and not self._is_sound(sender, message, task):
+            return
         bound = self.on_book(sender, message)
         if bound is not None:
             outcome = message.ended.outcome
@@ -307,6 +359,29 @@ class Course:
             self.delivery.acknowledge(sender, message, useless=True)
             if bound is not None:
                 self._ended_badly(bound, message)
+
+    def _counts(self, peer: PeerName, message: Told) -> bool:
+        """Whether a target speaks of what was given to it, and is believed at all."""
+        given = (message.task, message.attempt, peer)
+        return self.here or (
+            self.blame.is_heard(peer) and self._warrants.is_right(given, message.warrant)
+        )
+
+    def _is_sound(self, sender: AgentId, message: Finished, task: int) -> bool:
+        """Whether a report may be acted upon. One that was not asked for may be forgotten, and who
+        sends one that makes no sense is set aside; nobody listens to who is set aside already."""
+        name = name_of(sender)
+        if not self._counts(name, message):
+            if self.blame.is_heard(name):
+                mine = self.delivery.is_of(task, name, message.attempt)
+                self.delivery.acknowledge(sender, message, useless=not mine)
+            return False
+        fault = fault_of(message.ended, self.graph.tasks[task])
+        if fault:
+            empty = msgspec.structs.replace(message, ended=JobEnded("failed"))
+            self.delivery.acknowledge(sender, empty, useless=True)
+            self.blame.refuted(name, f"its report of {message.task} makes no sense: {fault}")
+        return not fault
 
     def _take_result(self, sender: AgentId, message: Finished, task: int) -> None:
         if task not in self._keys:
@@ -329,6 +404,7 @@ class Course:
             message,
             self.known.inputs(task) if good else (),
             self._keys.pop(task, "") if good else "",
+            foreign=not self.here,
         )
 
     def restore(self, task: int, ended: TaskEnded) -> None:
@@ -345,8 +421,8 @@ class Course:
         self._world.record(ended)
         self.unflushed.add(task)
         self.tasks.move(task, State.COMMITTED)
-        if self.watch is not None:
-            self.watch.allowance.done(task, ended.attempt)
+        self.allowance.done(task, ended.attempt)
+        self._refusers.pop(task, None)
         self.delivery.keep(task, ended)
         self.known.read_by(task)
         self._deciding.stands(task, True)
@@ -357,8 +433,13 @@ class Course:
             if waits and not self.tasks.missing_parents[child] and self.cancel is None:
                 self.ready(child)
         self.attempts.committed(task)
+        if ended.attempt and not self.here:
+            self.overdue.ended_well(task, ended.peer, ended.attempt)
+            self.blame.delivered(ended.peer)
         for bound in self.attempts.of_task(task):
             if not bound.withdrawn:
+                if bound.started and self.overdue.is_late(bound):
+                    self.blame.outrun(bound.target, ended.peer, self.name(task))
                 now = self._world.now()
                 beaten = task_beaten(now, self.name(task), bound.attempt, bound.target)
                 self._world.record(beaten)
@@ -379,19 +460,68 @@ class Course:
             return
         self._close(bound, "refused", message)
         self.attempts.note_over(bound.target, bound.task, bound.attempt)
-        self._was_refused(bound.task, message)
+        self._refusers.setdefault(bound.task, set()).add(bound.target)
+        if message.unfit:
+            self.unfit.note(bound.task, bound.target, message.reason)
+        if message.missing:
+            self.delivery.bring(self.graph.parents[bound.task])
+        if self._is_left_with_none(bound.task):
+            self._was_refused(bound.task, message)
+        if not self.here:
+            self._look_for(bound.task, message.missing)
+            if not message.unfit:
+                reason = message.reason[:REASON_MAX]
+                self.blame.declined(bound.target, f"it refused tasks ({reason})")
+
+    def _look_for(self, task: int, missing: tuple[str, ...]) -> None:
+        """A target could not get these inputs: perhaps they are nowhere any more. Of a task that is
+        not staged here, since an earlier writer bound it, they are not known yet."""
+        for file in self.known.inputs(task) if task in self._keys else ():
+            if file.digest in missing:
+                maker = self.graph.maker(file.path)
+                lost = partial(self._lost_at_home, maker, file.path)
+                self.delivery.doubt(file, made=maker is not None, on_lost=lost)
+
+    def _lost_at_home(self, maker: int | None, path: str) -> None:
+        """What had come home is not there any more, and nobody else has it. Its maker is not to
+        blame: it was told that it need not keep it."""
+        if maker is not None and self.tasks.state[maker] is State.COMMITTED and self.takes_binds:
+            self.revoke(maker, f"nobody has {path} any more, not even this machine")
+            self.settled()
 
     def _was_refused(self, task: int, message: Refused) -> None:
-        if not self._is_left_with_none(task):
+        attempt, reason = message.attempt, message.reason
+        if message.missing:
+            self.tasks.lacks[task] += 1
+            self._try_again(task, attempt, reason, self.tasks.lacks[task], LACKS_MAX)
             return
-        counts = self.tasks.lacks if message.missing else self.tasks.refusals
-        counts[task] += 1
-        most = LACKS_MAX if message.missing else REFUSALS_MAX + len(self.fleet.all())
-        if counts[task] >= most:
-            self.fail(task, TaskEnded(0.0, "", "failed", message.attempt, reason=message.reason))
-            return
-        delay_s = min(AGAIN_MAX_S, 0.25 * 2 ** counts[task])
-        self._retry_after(task, message.attempt, delay_s, message.reason)
+        self.tasks.refusals[task] += 1
+        count, most = self.tasks.refusals[task], REFUSALS_MAX + len(self.fleet.all())
+        self._try_again(task, attempt, reason, count, most, at_once=message.unfit)
+
+    def _look_for_others(self, task: int, reason: str) -> None:
+        """All that are there are unfit for it; perhaps somebody else comes."""
+        self.tasks.refusals[task] += 1
+        most = UNFIT_MAX + len(self.fleet.all())
+        self._try_again(task, self.tasks.attempt[task], reason, self.tasks.refusals[task], most)
+
+    def _try_again(
+        self, task: int, attempt: int, reason: str, count: int, most: int, at_once: bool = False
+    ) -> None:
+        if count >= most and self._nobody_else_would(task):
+            self.fail(task, TaskEnded(0.0, "", "failed", attempt, reason=reason))
+        else:
+            delay_s = 0.0 if at_once else min(AGAIN_MAX_S, 0.25 * 2 ** min(count, 10))
+            self._retry_after(task, attempt, delay_s, reason)
+
+    def _nobody_else_would(self, task: int) -> bool:
+        """Whether all that are there and large enough for a task have refused it, or many."""
+        needs = self.graph.tasks[task].needs
+        refused = {*self._refusers.get(task, ()), *self.unfit.of(task)}
+        if len(refused) >= REFUSERS_MAX:
+            return True
+        others = [e.target for e in self.fleet.all() if e.target.name not in refused]
+        return not any(Ledger(target.capacity).fits(needs) for target in others)
 
     def _count_failure(self, task: int, ended: TaskEnded) -> None:
         self.tasks.failures[task] += 1
@@ -499,7 +629,11 @@ class Course:
         if self.cancel is not None:
             self.homeless += 1
         else:
+            maker = self.fleet.get(self.delivery.maker(task))
             self.revoke(task, f"no peer that had {path} is left")
+            if maker is not None and maker.attached:
+                name = maker.target.name
+                self.blame.refuted(name, f"it said that it made {path}, and does not have it")
         self.settled()
 
     def revoke(self, task: int, reason: str) -> None:

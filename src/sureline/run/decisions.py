@@ -6,7 +6,7 @@ then the targets are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sureline.journal.events import Noted, TaskBound, TaskEnded, TaskProgressed
 from sureline.peer.messages import Bind
@@ -17,6 +17,8 @@ from sureline.run.options import Options
 from sureline.run.outlook import Following
 from sureline.run.port import Bound, Deciding, Target
 from sureline.run.states import State
+from sureline.run.throttle import Throttle
+from sureline.run.warrants import seal_of
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
 from sureline.world.address import NO_NAME, PeerName
@@ -56,6 +58,7 @@ class Decisions:
         self._outgoing: list[tuple[AgentId, Bind]] = []
         self._is_deciding = False
         self._woken = False
+        self._throttle = Throttle()
 
     @property
     def graph(self) -> Graph:
@@ -112,8 +115,8 @@ class Decisions:
         if self._tasks.state[task] is not State.BOUND:
             return 0
         attempt = self._bind(task, target, claim, ahead=False)
-        if attempt and self._course.watch is not None:
-            self._course.watch.allowance.use(task, attempt)
+        if attempt:
+            self._course.allowance.use(task, attempt)
         return attempt
 
     def _bind(self, task: int, target: PeerName, claim: bytes, ahead: bool) -> int:
@@ -121,8 +124,9 @@ class Decisions:
         if enlisted is None or not enlisted.attached or not self._course.takes_binds:
             return 0
         attempt = self._tasks.attempt[task] + 1
-        bind = self._course.binds.make(task, attempt, claim, ahead=ahead)
+        bind = self._course.binds.make(task, attempt, target, claim, ahead=ahead)
         if bind is None:
+            self._course.delivery.bring(self.graph.parents[task])
             return 0
         reason = "" if self._course.here else too_long(bind)
         if reason:
@@ -145,7 +149,8 @@ class Decisions:
             confirmed=self._course.here,
         )
         self._attempts.add(bound)
-        self._world.record(TaskBound(now, bind.task, attempt, target, ahead))
+        seal = seal_of(bind.warrant) if bind.warrant else b""
+        self._world.record(TaskBound(now, bind.task, attempt, target, ahead, seal))
         self._outgoing.append((enlisted.target.agent, bind))
         self._deciding.bound(bound)
         if not self._is_deciding:
@@ -161,8 +166,7 @@ class Decisions:
         """Stop a task and have it done anew; the number of its next attempt, 0 if it cannot be."""
         if self._tasks.state[task] is not State.BOUND or self._course.cancel is not None:
             return 0
-        if self._course.watch is not None:
-            self._course.watch.allowance.use(task, self.next_attempt(task))
+        self._course.allowance.use(task, self.next_attempt(task))
         for bound in self._attempts.of_task(task):
             self._course.withdraw(bound, force=True)
         return self.next_attempt(task)
@@ -205,7 +209,10 @@ class Decisions:
     def held(self, task: int) -> Mapping[PeerName, int]:
         if self._course.here:
             return {}
-        return self._course.delivery.holders.bytes_on(self._course.known.inputs(task))
+        return self._course.delivery.holders.bytes_on(self._course.known.reads(task))
+
+    def unfit(self, task: int) -> Collection[PeerName]:
+        return self._course.unfit.of(task)
 
     def when_attached(self, wait_s: float, action: Action) -> None:
         self._course.contact.when_whole(wait_s, action)
@@ -220,7 +227,9 @@ class Decisions:
     # -- telling ----------------------------------------------------------------------------------
 
     def progressed(self, target: PeerName, task: int, attempt: int, fraction: float) -> None:
-        if self._attempts.get(target, task, attempt) is not None and 0 <= fraction <= 1:
+        if self._attempts.get(target, task, attempt) is None or not 0 <= fraction <= 1:
+            return
+        if self._throttle.passes(target, (task, attempt), self._world.elapsed()):
             now, name = self._world.now(), self._course.name(task)
             self._world.record(TaskProgressed(now, name, attempt, fraction))
 

@@ -8,10 +8,10 @@ holds any more has to be made again. Reports are acknowledged when what came of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sureline.journal.events import FileFetched, TaskEnded
-from sureline.peer.jobs import FileReady
+from sureline.peer.jobs import Blob, FileReady, UserFile
 from sureline.peer.messages import Finished, Release
 from sureline.run.fleet import Fleet
 from sureline.run.holders import Holders
@@ -21,8 +21,8 @@ from sureline.run.publisher import Publisher
 from sureline.run.receipts import Receipts
 from sureline.workflow.files import FileRecord, result_path
 from sureline.workflow.model import Graph
-from sureline.world.address import Node, PeerName, name_of
-from sureline.world.protocol import Action, AgentId, World
+from sureline.world.address import NO_NAME, Node, PeerName, name_of
+from sureline.world.protocol import Action, AgentId, Fetched, Wanted, World
 
 TICK_S = 1.0
 
@@ -62,6 +62,7 @@ class Delivery:
         self.publisher = Publisher(world, on_idle)
         self._published: dict[int, int] = {}
         """How far publishing must have come for a task's files to be in place."""
+        self._doubted: set[str] = set()
         self._made_by: dict[int, tuple[PeerName, int]] = {}
         """(target, attempt) of the committed results."""
 
@@ -87,14 +88,31 @@ class Delivery:
         """A task has its result, made just now or by an earlier process."""
         self._known.add(ended.outputs)
         self._known.keep_result(task, ended.result)
+        if ended.foreign:
+            self._known.note_foreign(task)
         if self._here:
             self._publish(task, ended.outputs)
             return
         self._note_holders(task, ended)
-        self._homing.add(task, ended.outputs)
+        stays = self._hidden(task) if self._graph.children[task] else ""
+        self._homing.add(task, [file for file in ended.outputs if file.path != stays])
+
+    def _hidden(self, task: int) -> str:
+        """The path of a call's long result, which is not for the user's directory. One that other
+        tasks read stays where it was made until it is needed here."""
+        return result_path(self._graph.tasks[task].name)
+
+    def bring(self, tasks: Iterable[int]) -> None:
+        """Have the long results of these tasks come home: somebody could not get them. What nobody
+        has any more is told by `on_gone`."""
+        for task in tasks:
+            file = self._known.result_file(task)
+            if file is None or self._homing.brings(task) or self.holders.is_here(file.digest):
+                continue
+            self._homing.add(task, [file])
 
     def _publish(self, task: int, outputs: tuple[FileRecord, ...]) -> None:
-        hidden = result_path(self._graph.tasks[task].name)
+        hidden = self._hidden(task)
         before = self.publisher.added
         self.publisher.add(r for r in outputs if r.path != hidden)
         if self.publisher.added > before:
@@ -106,7 +124,7 @@ class Delivery:
                 self.holders.add_here(record.digest)
             return
         self._made_by[task] = (ended.peer, ended.attempt)
-        for record in (*ended.outputs, *ended.inputs):
+        for record in (*ended.outputs, *ended.inputs, *self._known.data(task)):
             self.holders.add(record.digest, ended.peer)
 
     def when_in_place(self, tasks: tuple[int, ...], action: Action) -> bool:
@@ -122,6 +140,22 @@ class Delivery:
         self._homing.drop(task)
         self._made_by.pop(task, None)
 
+    def doubt(self, file: FileRecord, *, made: bool, on_lost: Action) -> None:
+        """A target cannot get this content, which is said to be here: look whether it is. What was
+        `made` may be had from others again, what is the user's from the user's directory."""
+        if not self.holders.is_here(file.digest) or file.digest in self._doubted:
+            return
+        self._doubted.add(file.digest)
+
+        def looked(fetched: Fetched) -> None:
+            self._doubted.discard(file.digest)
+            if not isinstance(fetched, FileReady) or fetched.file.digest != file.digest:
+                self.holders.forget_here(file.digest)
+                on_lost()
+
+        wanted: Wanted = Blob(file) if made else UserFile(file.path)
+        self._world.fetch(wanted, self.holders.sources(file.digest), looked)
+
     def look_again(self) -> None:
         """A target has come: it may hold what was away."""
         self._homing.look_again()
@@ -130,7 +164,8 @@ class Delivery:
         if ready.source:
             source = name_of(ready.source)
             self._world.record(FileFetched(self._world.now(), ready.file, "peer", source))
-        self.publisher.add([ready.file])
+        if ready.file.path != self._hidden(task):
+            self.publisher.add([ready.file])
         made_by = self._made_by.get(task)
         if made_by is not None:
             self._receipts.homed(made_by[0], ready.file.digest)
@@ -145,6 +180,10 @@ class Delivery:
     def is_of(self, task: int, target: PeerName, attempt: int) -> bool:
         """Whether the committed result is this attempt's."""
         return self._made_by.get(task) == (target, attempt)
+
+    def maker(self, task: int) -> PeerName:
+        """Who made the committed result; NO_NAME for one that nobody made in this run."""
+        return self._made_by.get(task, (NO_NAME, 0))[0]
 
     def close(self, *, succeeded: bool) -> None:
         """The end is durable. What ended well needs nothing of the targets any more; anything else

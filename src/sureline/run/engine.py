@@ -13,8 +13,8 @@ strategy is kept here and in its parts:
 - a writer that hears of a newer one stops at once, without another event (`fence`).
 
 Around it: inputs and past results (`staging`), what a target is told (`binds`), the book of
-attempts (`attempts`), keeping in contact with targets (`contact`), what becomes of results
-(`delivery`), and, with a deadline, watching over it (`watch`).
+attempts (`attempts`), keeping in contact with targets (`contact`), attempts that take too long
+(`overdue`), what becomes of results (`delivery`), and, with a deadline, watching over it (`watch`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from sureline.journal.events import (
     RunEnded,
     RunState,
     TaskEnded,
-    TaskProgressed,
     TaskRevoked,
     TaskStarted,
 )
@@ -111,6 +110,7 @@ class RunEngine(Agent):
             watch,
             self.settled,
             self._finish_if_over,
+            hearers.on_told,
         )
         self._decisions = Decisions(
             world,
@@ -123,6 +123,8 @@ class RunEngine(Agent):
         )
         self._is_let_go = False
         """Whether the strategy has given its word that the run may begin."""
+        self.stays_open = False
+        """Whether it waits for more tasks (`grow`) when there is nothing left to do."""
 
     def receive(self, sender: AgentId, message: Message) -> None:
         if not (self._gate.is_shut or self._course.over):
@@ -143,6 +145,8 @@ class RunEngine(Agent):
             self._release_hold()
             return
         self._course.contact.start()
+        self._course.overdue.start(self._decisions.duplicate)
+        self._course.blame.tell_of_earlier_runs()
         wait_s = ATTACH_WAIT_S if self.epoch > 1 else 0.0
         if wait_s and self._course.fleet.all():
             self._course.contact.when_whole(wait_s, self._release_hold)
@@ -199,6 +203,11 @@ class RunEngine(Agent):
     def grow(self, graph: Graph) -> None:
         self._course.grow(graph)
 
+    def close(self) -> None:
+        """No more tasks will come."""
+        self.stays_open = False
+        self._finish_if_over()
+
     # -- targets -------------------------------------------------------------------------------
 
     def target_joined(self, target: Target) -> None:
@@ -236,10 +245,10 @@ class RunEngine(Agent):
 
     @handles(Progressed)
     def on_progressed(self, sender: AgentId, message: Progressed) -> None:
-        if self._course.on_book(sender, message) is not None and 0 <= message.fraction <= 1:
-            self.world.record(
-                TaskProgressed(self.world.now(), message.task, message.attempt, message.fraction)
-            )
+        bound = self._course.on_book(sender, message)
+        if bound is not None:
+            told = (bound.target, bound.task, bound.attempt, message.fraction)
+            self._decisions.progressed(*told)
 
     @handles(Refused)
     def on_refused(self, sender: AgentId, message: Refused) -> None:
@@ -255,18 +264,28 @@ class RunEngine(Agent):
 
     @handles(Fenced)
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
-        if message.run == self.run:
+        if message.run == self.run and self._gate.believes(message.epoch):
             self.taken_over(message.epoch)
 
     def taken_over(self, epoch: int) -> None:
         """Somebody knows a writer of this epoch; if it is newer, nothing more happens here."""
-        if self._here or epoch <= self.epoch or self._gate.is_shut:
+        if self._here or epoch <= self.epoch:
             return
-        self._gate.shut()
-        self._hearers.on_fenced(
+        self.let_go(
             f"run {self.run} was taken over by another process (epoch {epoch}, ours was "
-            f"{self.epoch}); follow it with: sureline show {self.run}"
+            f"{self.epoch})"
         )
+
+    def let_go(self, reason: str) -> None:
+        """This writer may not write any more: nothing happens here from now on."""
+        if not self._gate.is_shut:
+            self._gate.shut()
+            self._hearers.on_fenced(reason)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end is recorded."""
+        return self._course.over
 
     @handles(CancelRun)
     def on_cancel(self, sender: AgentId, message: CancelRun) -> None:
@@ -274,6 +293,8 @@ class RunEngine(Agent):
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
+        if self.stays_open and self._course.cancel is None:
+            return
         forced = self._course.cancel is not None and self._course.cancel.force
         if (
             self._course.over

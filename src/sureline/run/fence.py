@@ -26,8 +26,14 @@ from sureline.world.protocol import (
 
 
 class Gate:
+    """What all parts of a writer pass. `committed` runs an action when all that is durable here is
+    so elsewhere, too; `believes` tells whether a machine that says that the run was taken over by
+    somebody of this epoch knows."""
+
     def __init__(self) -> None:
         self.is_shut = False
+        self.committed: Callable[[Action], None] = lambda action: action()
+        self.believes: Callable[[int], bool] = lambda number: True
 
     def shut(self) -> None:
         self.is_shut = True
@@ -90,8 +96,12 @@ class Fence:
             self._world.flush()
 
     def sync(self, on_durable: Action) -> None:
+        def then() -> None:
+            if not self._gate.is_shut:
+                on_durable()
+
         if not self._gate.is_shut:
-            self._world.sync(lambda: None if self._gate.is_shut else on_durable())
+            self._world.sync(lambda: self._gate.committed(then))
 
     def put(self, key: str, value: bytes) -> None:
         if not self._gate.is_shut:

@@ -2,8 +2,10 @@
 
 A peer takes part from when it has answered an `Attach`: then it is known what of this run is
 under way there, and that older writers are fenced. Later it is asked again while something that was
-bound there has not been heard of, at growing intervals, and now and then in any case. A target in
-the writer's own process takes part at once, and nothing is asked.
+bound there has not been heard of, and now and then in any case. One that answers nothing any more
+takes no part, whoever else hears it; it is asked on, at growing intervals, and so is one that is
+set aside (`standing`) when its pause is over. A target in the writer's own process takes part at
+once, and nothing is asked.
 """
 
 from __future__ import annotations
@@ -12,12 +14,18 @@ import msgspec
 
 from sureline.peer.messages import Attach, Attached
 from sureline.run.port import Target
+from sureline.run.standing import Standing
 from sureline.world.address import Node, PeerName, at, node_of, part_of
 from sureline.world.protocol import World
 
 ASK_S = 2.0
 ASK_MAX_S = 30.0
-ASK_ANYWAY_S = 60.0
+"""Between two questions to one that takes no part."""
+ASK_AGAIN_S = 3.0
+"""Between two questions to one that does."""
+ASK_ANYWAY_S = 15.0
+UNANSWERED_MAX = 5
+"""Questions in a row without a word, before a target is believed out of reach."""
 PAGES_MAX = 100
 
 
@@ -32,6 +40,8 @@ class Enlisted(msgspec.Struct):
     ask_at: float = 0.0
     interval_s: float = ASK_S
     heard_at: float = 0.0
+    unanswered: int = 0
+    """How often it was asked since it was last heard."""
     pages: dict[int, Attached] = {}
     """Of the answer to the last Attach, as far as it has come."""
 
@@ -45,16 +55,17 @@ class WholeAnswer(msgspec.Struct):
 
     serial: int
     session: int
-    under_way: dict[tuple[str, int], bool]
-    """(task, attempt): whether it has started."""
-    reports: dict[tuple[str, int], None]
+    under_way: dict[tuple[str, int], tuple[bool, bytes]]
+    """(task, attempt): whether it has started, and the warrant that was shown."""
+    reports: dict[tuple[str, int], bytes]
 
 
 class Fleet:
-    def __init__(self, world: World, run: str, epoch: int) -> None:
+    def __init__(self, world: World, run: str, epoch: int, standing: Standing) -> None:
         self._world = world
         self._run = run
         self._epoch = epoch
+        self._standing = standing
         self._all: dict[PeerName, Enlisted] = {}
 
     def get(self, name: PeerName) -> Enlisted | None:
@@ -73,13 +84,19 @@ class Fleet:
         return all(enlisted.attached for enlisted in self._all.values())
 
     def node(self, name: PeerName) -> Node | None:
+        """Where its files may be had; None while it is away, or not believed."""
         enlisted = self._all.get(name)
-        return None if enlisted is None else enlisted.node
+        if enlisted is None or not self._standing.is_heard(name, self._world.elapsed()):
+            return None
+        return enlisted.node
 
     def add(self, target: Target, *, here: bool = False) -> Enlisted:
         """`here`: it is in this process, and needs not be asked."""
         enlisted = self._all[target.name] = Enlisted(target, attached=here)
-        if not here:
+        aside_s = self._standing.aside_s(target.name, self._world.elapsed())
+        if aside_s:
+            enlisted.ask_at = self._world.elapsed() + aside_s
+        elif not here:
             self.ask(enlisted)
         return enlisted
 
@@ -92,10 +109,18 @@ class Fleet:
         enlisted.target = msgspec.structs.replace(enlisted.target, agent=agent)
         self.ask(enlisted)
 
+    def set_back(self, enlisted: Enlisted, pause_s: float = 0.0) -> None:
+        """It takes no part any more, and is asked again after a pause."""
+        enlisted.attached = False
+        enlisted.interval_s = ASK_S
+        enlisted.ask_at = self._world.elapsed() + (pause_s or ASK_S)
+
     def ask(self, enlisted: Enlisted) -> None:
         enlisted.serial += 1
+        enlisted.unanswered += 1
         enlisted.pages = {}
-        enlisted.ask_at = self._world.elapsed() + enlisted.interval_s
+        wait_s = ASK_AGAIN_S if enlisted.attached else enlisted.interval_s
+        enlisted.ask_at = self._world.elapsed() + wait_s
         enlisted.interval_s = min(ASK_MAX_S, 2 * enlisted.interval_s)
         self._world.send(enlisted.target.agent, Attach(self._run, self._epoch, enlisted.serial))
 
@@ -105,6 +130,12 @@ class Fleet:
 
     def heard(self, enlisted: Enlisted) -> None:
         enlisted.heard_at = self._world.elapsed()
+        enlisted.unanswered = 0
+
+    def is_out_of_reach(self, enlisted: Enlisted) -> bool:
+        """Whether it takes part and yet leaves us without any answer."""
+        many = enlisted.attached and enlisted.unanswered >= UNANSWERED_MAX
+        return many and self._world.elapsed() >= enlisted.ask_at
 
     def is_due(self, enlisted: Enlisted, *, bound: bool, unheard: bool) -> bool:
         """Whether to ask now: `bound` if anything is under way there, `unheard` if some of it has
@@ -137,6 +168,10 @@ def _joined(pages: list[Attached]) -> WholeAnswer:
     return WholeAnswer(
         pages[0].serial,
         pages[0].session,
-        {(task, attempt): started for p in pages for task, attempt, started in p.under_way},
-        {report: None for p in pages for report in p.reports},
+        {
+            (task, number): (began, shown)
+            for p in pages
+            for task, number, began, shown in p.under_way
+        },
+        {(task, number): warrant for p in pages for task, number, warrant in p.reports},
     )

@@ -33,6 +33,10 @@ class Holders:
     def add_here(self, digest: str) -> None:
         self._local.add(digest)
 
+    def forget_here(self, digest: str) -> None:
+        """This node has lost it."""
+        self._local.discard(digest)
+
     def is_here(self, digest: str) -> bool:
         return digest in self._local
 

@@ -67,6 +67,10 @@ class Homing:
             self._waiting.extend(items)
             self._next()
 
+    def brings(self, task: int) -> bool:
+        """Whether something that the task made is on its way, or has still to be asked for."""
+        return task in self._of_task
+
     def drop(self, task: int) -> None:
         """What the task made is not wanted any more."""
         for item in self._of_task.pop(task, ()):

@@ -2,7 +2,9 @@
 
 A keeper answers everything a writer sends with `Kept`: how much it has. The writer sends what
 follows from there, one message at a time, so that nothing depends on any message arriving.
-Positions order a run's events over all its epochs (see `journal.schema`).
+Positions order a run's events over all its epochs (see `journal.schema`). All that is told of a run
+is signed: `papers` say who may write it, and a `seal` vouches for all events up to the last that it
+comes with (see `world.identity.signing`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import msgspec
 
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.world.address import Node
-from sureline.world.protocol import Message
+from sureline.world.protocol import WRITES, Message
 
 Position = int
 NumberedEvent = tuple[Position, bytes]
@@ -26,7 +28,7 @@ class KeepRun(Message, frozen=True, tag="keeper.keep_run"):
     earlier epoch that the writer builds on, and `base` is the last of them: what a keeper has
     besides never happened."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
@@ -36,17 +38,21 @@ class KeepRun(Message, frozen=True, tag="keeper.keep_run"):
     piece: bytes
     line: tuple[Position, ...] = ()
     """Empty if the writer is of a version that knows only its base."""
+    papers: bytes = b""
+    writer: str = ""
+    """Of its epoch; see `run.grant`."""
 
 
 class KeepEvents(Message, frozen=True, tag="keeper.keep_events"):
-    """The events that follow `after`, without a gap."""
+    """The events that follow `after`, without a gap; none to say that the writer is there."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     epoch: int
     after: Position
     events: tuple[NumberedEvent, ...]
+    seal: bytes = b""
 
 
 class Kept(Message, frozen=True, tag="keeper.kept"):
@@ -60,6 +66,36 @@ class Kept(Message, frozen=True, tag="keeper.kept"):
     position: Position
     refused: str = ""
     """Why it does not keep this run; one sentence."""
+
+
+class GrantAsk(Message, frozen=True, tag="keeper.grant_ask"):
+    """Promise me this epoch of the run. Answered by Granted."""
+
+    needs_role: ClassVar[str] = WRITES
+
+    run: str
+    number: int
+    writer: str
+    """NAME:WORD, of a process of this peer alone."""
+    relief: bool = False
+    """Nobody asked for it: it is due only if the run's writer has been silent for long."""
+    papers: bytes = b""
+    """The run's, with the asker's mandate for this epoch; see `identity.signing`."""
+
+
+class Granted(Message, frozen=True, tag="keeper.granted"):
+    """What this keeper has promised, and up to where it has the run."""
+
+    needs_role: ClassVar[str] = "run"
+
+    run: str
+    number: int
+    """As asked for."""
+    promised: int
+    promised_to: str
+    position: Position
+    refused: str = ""
+    """Why it does not even think of it; one sentence."""
 
 
 class RunKnown(msgspec.Struct, frozen=True):
@@ -78,12 +114,16 @@ class RunKnown(msgspec.Struct, frozen=True):
     """The node of its writer, when it was last heard of."""
     whole: bool = True
     """Whether the graph is there too, so that it can be resumed from here."""
+    voters: tuple[str, ...] = ()
+    """Who say who may write it."""
+    takeover_after_s: float = 0.0
+    """After how long a silence of its writer it is taken over; 0 for never."""
 
 
 class KeeperAsk(Message, frozen=True, tag="keeper.ask"):
     """What do you have of this run after these? With run '', which runs do you have?"""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     serial: int
     run: str = ""
@@ -107,6 +147,9 @@ class KeeperPart(Message, frozen=True, tag="keeper.part"):
     events: tuple[NumberedEvent, ...]
     last: bool
     """Nothing follows, for now."""
+    papers: bytes = b""
+    """Of the writer who sealed these events; empty if they were kept before there were seals."""
+    seal: bytes = b""
 
 
 class RunsKnown(Message, frozen=True, tag="keeper.runs"):
@@ -145,5 +188,5 @@ EVENTS_MAX = 500
 """In one message, which they may fill up to PIECE_BYTES_MAX (one longer event goes alone)."""
 EVENT_BYTES_MAX = 960 << 10
 
-MESSAGES = (KeepRun, KeepEvents, Kept, KeeperAsk, KeeperPart, RunsKnown)
+MESSAGES = (KeepRun, KeepEvents, Kept, GrantAsk, Granted, KeeperAsk, KeeperPart, RunsKnown)
 """All that travels, for the codec."""

@@ -4,48 +4,44 @@ The mirror reads the run's own journal from where each keeper says it is, so a k
 new or back again needs no buffer here, and none ever has what the writer could still lose to a
 kill. A keeper that refuses, or whose answers show no progress, is replaced, and left alone for a
 while that grows. Which peers are asked first follows from a hash of
-the run and the peer, so that the copies of many runs are spread over the grid.
+the run and the peer, so that the copies of many runs are spread over the grid; those that could
+take the run over come first. What keepers say of the writer's epoch goes to its `office`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from sureline.peer.messages import Fenced
+from sureline.run.grant import VOTERS
 from sureline.run.keeping import (
     EVENT_BYTES_MAX,
     PIECE_BYTES_MAX,
     KeepEvents,
     KeepRun,
     Kept,
-    NumberedEvent,
     Position,
 )
 from sureline.run.keys import digest_of
+from sureline.run.office import Office
+from sureline.run.sealing import Recorded, Sealer
 from sureline.world.address import Node, at, name_of, node_of, peer_of
 from sureline.world.agent import Agent, handles
+from sureline.world.identity.signing import RunSigner
 from sureline.world.protocol import AgentId, World
 
-COPIES = 2
-BATCH_S = 0.5
+COPIES = VOTERS - 1
+BATCH_S, HURRY_S = 0.5, 0.1
 ANSWER_S = 3.0
 TRIES_MAX = 3
 TICK_S = 1.0
+ABLE_S = 12.0
+BEAT_S = 5.0
+"""A keeper hears of the writer at least so often."""
 AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
 """How long a keeper that was given up is not asked again; doubles each time."""
-
-
-class Recorded(Protocol):
-    """A run's journal, as far as it would survive a kill of this process."""
-
-    line: tuple[Position, ...]
-    """The last position of each earlier epoch."""
-
-    def after(self, position: Position) -> list[NumberedEvent]:
-        """The next events, as many as fit a message."""
 
 
 class _Keeper(msgspec.Struct):
@@ -57,6 +53,10 @@ class _Keeper(msgspec.Struct):
     """When the message was sent that it has not answered."""
     tries: int = 0
     """Since the last answer that showed progress."""
+    beats: bool = False
+    """Whether that message had nothing in it."""
+    heard_at: float = 0.0
+    """When it last answered."""
 
 
 class _Unwilling(msgspec.Struct):
@@ -70,7 +70,7 @@ _WILLING = _Unwilling()
 
 
 class Mirror(Agent):
-    """`on_fenced(epoch)` hears that a keeper knows a newer writer."""
+    """What keepers say of the writer's epoch goes to its `office`."""
 
     def __init__(
         self,
@@ -80,19 +80,24 @@ class Mirror(Agent):
         epoch: int,
         graph: bytes,
         recorded: Recorded,
-        on_fenced: Callable[[int], None],
+        signer: RunSigner,
+        office: Office,
     ) -> None:
         super().__init__(me, world)
         self._run = run
         self._epoch = epoch
         self._graph = graph
         self._recorded = recorded
-        self._on_fenced = on_fenced
+        self._sealer = Sealer(signer, recorded)
+        self._office = office
+        office.hurry = self._hurry
+        self._drivers: set[str] = set()
+        """Members that could take the run over."""
         self._members: dict[str, Node] = {}
         self._unwilling: dict[str, _Unwilling] = {}
         """Members that refused, or did not answer."""
         self._keepers: dict[str, _Keeper] = {}
-        self._pushing = False
+        self._pushing = self._hurrying = False
         self._ended = False
         self._drained: Callable[[], None] | None = None
 
@@ -102,13 +107,13 @@ class Mirror(Agent):
     def stop(self) -> None:
         self._ended = True
 
-    def peer_joined(self, node: Node) -> None:
-        if peer_of(node) != peer_of(self.me):
-            self._members[name_of(node)] = node
-            keeper = self._keepers.get(name_of(node))
-            if keeper is not None and keeper.node != node:
-                self._keepers[name_of(node)] = _Keeper(node)
-            self._choose()
+    def peer_joined(self, node: Node, drives: bool = False) -> None:
+        (self._drivers.add if drives else self._drivers.discard)(name_of(node))
+        self._members[name_of(node)] = node
+        keeper = self._keepers.get(name_of(node))
+        if keeper is not None and keeper.node != node:
+            self._keepers[name_of(node)] = _Keeper(node)
+        self._choose()
 
     def peer_left(self, node: Node) -> None:
         if self._members.get(name_of(node)) == node:
@@ -122,6 +127,12 @@ class Mirror(Agent):
         if not self._pushing and not self._ended:
             self._pushing = True
             self.world.after(BATCH_S, self._push_all)
+
+    def _hurry(self) -> None:
+        """Somebody waits until it is kept; a few others may come along."""
+        if not self._hurrying and not self._ended:
+            self._hurrying = True
+            self.world.after(HURRY_S, self._push_all)
 
     def kept_by(self) -> list[Node]:
         """Keepers that have everything."""
@@ -152,16 +163,24 @@ class Mirror(Agent):
     # -- keepers -------------------------------------------------------------------------------
 
     def _choose(self) -> None:
-        if len(self._keepers) >= COPIES:
-            return
+        """Whoever votes keeps a copy; of others, as many as are missing, and none on this peer."""
         now = self.world.elapsed()
-        others = [
+        willing = [
             name
             for name in self._members
             if name not in self._keepers and self._unwilling.get(name, _WILLING).until_s <= now
         ]
-        others.sort(key=lambda n: (n in self._unwilling, digest_of(f"{self._run} {n}".encode())))
-        for name in others[: COPIES - len(self._keepers)]:
+        voters = [name for name in willing if name in self._office.voters]
+        others = [name for name in willing if name not in voters and name != peer_of(self.me)]
+        others.sort(
+            key=lambda name: (
+                name in self._unwilling,
+                name not in self._drivers,
+                digest_of(f"{self._run} {name}".encode()),
+            )
+        )
+        missing = max(0, COPIES - len(self._keepers) - len(voters))
+        for name in [*voters, *others[:missing]]:
             keeper = self._keepers[name] = _Keeper(self._members[name])
             self._push(keeper)
 
@@ -177,7 +196,22 @@ class Mirror(Agent):
                     self._replace(name)
         self._choose()
         self._push_all()
+        self._tell_office()
+        self._office.tick()
         self.world.after(TICK_S, self._tick)
+
+    def _tell_office(self) -> None:
+        self._office.able(self._able(), min(COPIES, len(self._members)))
+
+    def _able(self) -> list[str]:
+        """Who can vote: those that answer, and have everything or do so already."""
+        now, whole = self.world.elapsed(), set(self.kept_by())
+        return [
+            name
+            for name, keeper in self._keepers.items()
+            if now - keeper.heard_at < ABLE_S
+            and (keeper.node in whole or (name in self._office.voters and keeper.position))
+        ]
 
     def _replace(self, name: str) -> None:
         del self._keepers[name]
@@ -186,7 +220,7 @@ class Mirror(Agent):
         unwilling.wait_s = min(AGAIN_S_MAX, 2 * unwilling.wait_s)
 
     def _push_all(self) -> None:
-        self._pushing = False
+        self._pushing = self._hurrying = False
         if not self._ended:
             for keeper in self._keepers.values():
                 self._push(keeper)
@@ -201,17 +235,32 @@ class Mirror(Agent):
             piece = self._graph[offset : offset + PIECE_BYTES_MAX]
             line = self._recorded.line
             base, size_bytes = max(line, default=0), len(self._graph)
-            message = KeepRun(self._run, self._epoch, base, size_bytes, offset, piece, line)
+            message = KeepRun(
+                self._run,
+                self._epoch,
+                base,
+                size_bytes,
+                offset,
+                piece,
+                line,
+                self._sealer.papers,
+                self._office.epoch.writer,
+            )
         else:
             events = self._recorded.after(keeper.position)
-            if not events:
+            keeper.beats = not events
+            if not events and not self._is_due(keeper):
                 return
-            if len(events[0][1]) > EVENT_BYTES_MAX:
+            if events and len(events[0][1]) > EVENT_BYTES_MAX:
                 self._ended = True  # the copies end here: they are of use, if less up to date
                 return
-            message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events))
+            seal = self._sealer.seal(keeper.position, events) if events else b""
+            message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events), seal)
         keeper.sent_at = self.world.elapsed()
         self.world.send(at(keeper.node, "keeper"), message)
+
+    def _is_due(self, keeper: _Keeper) -> bool:
+        return self.world.elapsed() - keeper.heard_at >= BEAT_S
 
     @handles(Kept)
     def on_kept(self, sender: AgentId, message: Kept) -> None:
@@ -226,16 +275,20 @@ class Mirror(Agent):
             return
         before = (-1, -1) if keeper.position is None else (keeper.graph_bytes, keeper.position)
         keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
-        if (keeper.graph_bytes, keeper.position) <= before:
+        keeper.heard_at = self.world.elapsed()
+        if keeper.graph_bytes >= len(self._graph):
+            self._office.has(name_of(sender), keeper.position)
+        if (keeper.graph_bytes, keeper.position) <= before and not keeper.beats:
             return  # it took nothing, or speaks of earlier: as good as no answer
         keeper.sent_at = None
         keeper.tries = 0
         if not self._ended:
             self._push(keeper)
+            self._tell_office()
             self._look_drained()
 
     @handles(Fenced)
     def on_fenced(self, sender: AgentId, message: Fenced) -> None:
-        if message.run == self._run and message.epoch > self._epoch and not self._ended:
-            self._ended = True
-            self._on_fenced(message.epoch)
+        if message.run != self._run or message.epoch <= self._epoch or self._ended:
+            return
+        self._office.denied(name_of(sender), message.epoch)

@@ -7,8 +7,13 @@ from typing import ClassVar
 import msgspec
 
 from sureline.journal.events import Noted, TaskEnded, Unknown
+from sureline.run.standing import Strikes
+from sureline.run.warrants import Given
 from sureline.workflow.terms import SURETY_WANTED, Terms
+from sureline.world.address import PeerName
 from sureline.world.protocol import Message
+
+TAKEOVER_AFTER_S = 30.0
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,8 +43,13 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether anything is done about it."""
     anyway: bool = False
     """Begin although no plan meets the terms."""
+    takeover_after_s: float = TAKEOVER_AFTER_S
+    """On a grid: when its writer has been silent for so long, a peer takes the run over; 0 for
+    never."""
     overwrite: bool = False
     """Replace files of the user's that no run here made."""
+    trust: bool = False
+    """Read what calls on a grid return as if it had been made here, though it can run code."""
 
     @property
     def terms(self) -> Terms:
@@ -63,3 +73,7 @@ class Past(msgspec.Struct):
     attempts: dict[str, int] = {}
     noted: tuple[Noted | Unknown, ...] = ()
     """What its strategy noted, in order; also what is not known here, which a strategy may."""
+    seals: dict[Given, bytes] = {}
+    """On a grid: of what was given to peers and has no result."""
+    strikes: dict[PeerName, Strikes] = {}
+    """Of peers that were refuted in earlier runs."""

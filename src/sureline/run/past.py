@@ -18,6 +18,8 @@ class PastFound(Fetched, frozen=True):
     result: bytes | None = None
     stdout: str = ""
     stderr: str = ""
+    foreign: bool = False
+    """As in TaskEnded."""
 
 
 class PastUnknown(Fetched, frozen=True):

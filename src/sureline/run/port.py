@@ -16,7 +16,7 @@ and is advice: the half beside the writer binds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -163,6 +163,10 @@ class Engine(Protocol):
 
     def held(self, task: int) -> Mapping[PeerName, int]:
         """How many bytes of its inputs each target holds."""
+
+    def unfit(self, task: int) -> Collection[PeerName]:
+        """Targets that have said that they will never run it, such as for want of a package. Bound
+        there all the same, it comes back as refused."""
 
     def when_attached(self, wait_s: float, action: Action) -> None:
         """Run the action once every target that is known takes part, or after `wait_s`."""

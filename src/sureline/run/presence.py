@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message, World
+from sureline.world.protocol import WRITES, AgentId, Message, World
 
 
 class DriverAsk(Message, frozen=True, tag="run.driver_ask"):
     """Do you drive this run? Answered by DriverHere, or by nobody."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     serial: int
     run: str

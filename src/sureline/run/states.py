@@ -34,7 +34,7 @@ _S = State
 FOLLOWS: dict[State, frozenset[State]] = {
     _S.WAITING: frozenset({_S.STAGING, _S.COMMITTED}),
     _S.STAGING: frozenset({_S.QUEUED, _S.BOUND, _S.COMMITTED, _S.FAILED, _S.WAITING}),
-    _S.QUEUED: frozenset({_S.BOUND, _S.COMMITTED, _S.FAILED, _S.WAITING}),
+    _S.QUEUED: frozenset({_S.BOUND, _S.RETRYING, _S.COMMITTED, _S.FAILED, _S.WAITING}),
     _S.BOUND: frozenset({_S.QUEUED, _S.RETRYING, _S.COMMITTED, _S.FAILED, _S.WAITING}),
     _S.RETRYING: frozenset({_S.QUEUED, _S.BOUND, _S.COMMITTED, _S.WAITING}),
     _S.COMMITTED: frozenset({_S.WAITING}),

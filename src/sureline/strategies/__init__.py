@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -23,7 +24,16 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.terms import Terms
 
 GROUP = "sureline.strategies"
-OURS = ("embedded", "spread", "random", "heft", "surety", "opportunistic", "peercomp")
+OURS = (
+    "embedded",
+    "spread",
+    "random",
+    "heft",
+    "surety",
+    "opportunistic",
+    "peercomp",
+    "chemical",
+)
 """Modules of this package, each with a `Strategy` of its own name."""
 
 _log = logging.getLogger(__name__)
@@ -86,8 +96,30 @@ def resolved(options: Options) -> Options:
         )
     if options.budget is None and found.spends:
         raise UserError(f"{name} spends money; say how much with --budget (0 for free peers only)")
-    settings_of(found, options.settings)
-    return msgspec.structs.replace(options, strategy=name)
+    settings = _with_files(found, options.settings)
+    settings_of(found, settings)
+    return msgspec.structs.replace(options, strategy=name, settings=settings)
+
+
+def _with_files(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the texts of files in place of their names, so that they travel with the
+    run. A field is for a file if its `msgspec.Meta` has the `names` that stand for none."""
+    settings = dict(given)
+    for field in msgspec.structs.fields(strategy.settings):
+        marks = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
+        names = next((mark.extra["names"] for mark in marks if mark.extra), None)
+        value = settings.get(field.encode_name)
+        if names is None or not isinstance(value, str) or value in names or "\n" in value:
+            continue
+        try:
+            text = Path(value).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            one_of = f"; give a file, or one of {', '.join(names)}" if any(names) else ""
+            why = getattr(error, "strerror", None) or "it is no text"
+            told = f"{field.encode_name}={value} of {strategy.name} cannot be read: {why}{one_of}"
+            raise UserError(told) from None
+        settings[field.encode_name] = text.rstrip("\n") + "\n"
+    return settings
 
 
 def settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:

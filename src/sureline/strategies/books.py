@@ -11,7 +11,7 @@ without being in anybody's way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -106,10 +106,13 @@ class Books:
         ledger.give_back(needs)
         self._note(place)
 
-    def best(self, needs: Needs) -> tuple[PeerName, float] | None:
-        """The least loaded target on which the needs fit, and its load."""
+    def best(self, needs: Needs, unfit: Collection[PeerName] = ()) -> tuple[PeerName, float] | None:
+        """The least loaded target on which the needs fit, none of the `unfit`, and its load."""
         fitting = self._fitting(needs)
         loads = np.where(fitting, self._load, np.inf)
+        for target in unfit:
+            if target in self._place:
+                loads[self._place[target]] = np.inf
         if not len(loads):
             return None
         place = int(loads.argmin())

@@ -210,7 +210,10 @@ class Heft(Deciding):
                 if not self._engine.wanted(task):
                     del self._ready[task]
                 continue
-            if self._books.fits_on(planned.target, self._needs(task)) is None:
+            if planned.target in self._engine.unfit(task):
+                self._stale = self._unplanned = True  # planned before that was known
+                self._engine.wake()
+            elif self._books.fits_on(planned.target, self._needs(task)) is None:
                 waiting.add(planned.target)  # whoever comes after it does not overtake it
             elif not self._engine.bind(task, planned.target):
                 self._ready.pop(task, None)  # told again when it can be
@@ -274,8 +277,11 @@ class Heft(Deciding):
     ) -> _Planned | None:
         graph, needs = self._engine.graph, self._needs(task)
         held = self._engine.held(task) if task in self._ready else {}
+        unfit = self._engine.unfit(task)
         found: _Planned | None = None
         for name, gap in gaps.items():
+            if name in unfit:
+                continue
             ready_at = now
             for parent in graph.parents[task]:
                 end, where = done_at.get(parent, (now, name))

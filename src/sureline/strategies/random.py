@@ -17,7 +17,9 @@ class Random(Spread):
         self._world = world
 
     def _nearest(self, task: int, needs: Needs, best: PeerName, load: float) -> PeerName:
-        return self._world.random.choice(self._books.all_fitting(needs))
+        unfit = self._engine.unfit(task)
+        fitting = [name for name in self._books.all_fitting(needs) if name not in unfit]
+        return self._world.random.choice(fitting)
 
 
 def _deciding(seat: Seat) -> Random:

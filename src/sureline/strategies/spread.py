@@ -37,6 +37,8 @@ class Spread(Deciding):
         self._queue = ReadyQueue(patience=None)
         self._books = Books(salt)
         self._best: tuple[PeerName, float] | None = None
+        self._aside: list[int] = []
+        """Tasks for which only targets have room that are unfit for them."""
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
@@ -74,17 +76,24 @@ class Spread(Deciding):
         return self._best is not None
 
     def decide(self) -> None:
+        aside, self._aside = self._aside, []
+        for task in aside:
+            self.ready(task)
         while (popped := self._queue.pop_fitting(self)) is not None:
             task, needs = popped
-            assert self._best is not None, "it fits somewhere"
-            if self._engine.bind(task, self._nearest(task, needs, *self._best)):
+            unfit = self._engine.unfit(task)
+            best = self._books.best(needs, unfit) if unfit else self._best
+            if best is None:
+                self._aside.append(task)
+            elif self._engine.bind(task, self._nearest(task, needs, *best)):
                 self._books.placed(needs)
 
     def _nearest(self, task: int, needs: Needs, best: PeerName, load: float) -> PeerName:
         """Of the least loaded targets, the one that holds most of the task's inputs."""
         most = 0
+        unfit = self._engine.unfit(task)
         for target, held_bytes in self._engine.held(task).items():
-            if held_bytes > most:
+            if held_bytes > most and target not in unfit:
                 its_load = self._books.fits_on(target, needs)
                 if its_load is not None and its_load <= load + EQUAL_LOADS:
                     best, most = target, held_bytes

@@ -86,6 +86,14 @@ class StrategyConformance:
         self.finished("cut off", seed)
 
     @pytest.mark.parametrize("seed", SEEDS)
+    def test_out_of_reach(self, seed: int) -> None:
+        """One machine and the driver do not hear each other; all others hear both."""
+        self.on_grid()
+        events = self.finished("out of reach", seed)
+        taken = [e.peer for e in events if isinstance(e, TaskEnded) and e.at > events[0].at + 90.0]
+        assert taken and "b1" not in taken, "what it had was done elsewhere"
+
+    @pytest.mark.parametrize("seed", SEEDS)
     def test_cancel(self, seed: int) -> None:
         outcome = self.simulated("cancel", seed)
         events = self.lawful(outcome)

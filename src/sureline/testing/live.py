@@ -94,6 +94,8 @@ def driving(
 class LivePeer:
     """One `sureline peer` process, serving from a home of its own."""
 
+    command: tuple[str, ...] = COMMAND
+
     def __init__(self, lab: LiveGrid, name: str, arguments: list[str]) -> None:
         self.name = name
         self.home = lab.home(name)
@@ -101,7 +103,7 @@ class LivePeer:
         self._out = self._log.with_suffix(".out")
         with open(self._out, "wb") as out, open(self._log, "wb") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, "peer", "--json", "--listen", "127.0.0.1:0", *arguments],
+                [*self.command, "peer", "--json", "--listen", "127.0.0.1:0", *arguments],
                 cwd=lab.where,
                 env={**os.environ, "SURELINE_HOME": str(self.home)},
                 stdin=subprocess.DEVNULL,

@@ -94,6 +94,12 @@ groups = [["a", "submitter"], ["b"]]
 at = "25s"
 for = "60s"
 """,
+    "out of reach": """
+[[faults.script]]
+what = "cut"
+groups = [["submitter"], ["b1"]]
+at = "25s"
+""",
     "deadline": """
 [[faults.script]]
 what = "slow"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class FileRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -25,6 +29,11 @@ class FileRecord(msgspec.Struct, frozen=True, array_like=True):
     @property
     def in_place(self) -> bool:
         return self.digest.startswith("stat:")
+
+
+def is_digest(text: str) -> bool:
+    """Whether it could be the hash of a content."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def result_path(task: str) -> str:

@@ -13,6 +13,8 @@ from functools import cached_property
 
 import msgspec
 
+from sureline.workflow.files import FileRecord
+
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a task holds of a machine while it runs. `tags` are counted, like licences."""
@@ -105,6 +107,16 @@ def kind_of(name: str) -> str:
     return kind or base
 
 
+class Carried(msgspec.Struct, frozen=True):
+    """What the calls of a graph take along to other machines."""
+
+    modules: dict[str, FileRecord] = {}
+    """The user's own modules, by name: where each is put, and its content."""
+    directory: str = ""
+    beside: tuple[str, ...] = ()
+    """The user's directory, and the names of what lies in it."""
+
+
 class Graph:
     """Tasks in the order they were described, and who waits for whom (by index)."""
 
@@ -118,6 +130,7 @@ class Graph:
         reached: Mapping[str, Mapping[str, str]] | None = None,
         file_sizes: Mapping[str, int] | None = None,
         source: str | None = None,
+        carried: Carried | None = None,
     ) -> None:
         self.name = name
         self.tasks: tuple[Task, ...] = tuple(tasks)
@@ -130,6 +143,8 @@ class Graph:
         """Sizes in bytes that the description states (traces do), by path."""
         self.source = source
         """The file it was read from, as the user named it; None for one made in Python."""
+        self.carried = carried
+        """None if its calls are not made on other machines."""
         self.index: dict[str, int] = {t.name: i for i, t in enumerate(self.tasks)}
         self._created: bytes | None = None
 
@@ -199,6 +214,7 @@ class Graph:
                 self.file_sizes,
                 self.source,
                 self.reached,
+                self.carried,
             )
         )
 
@@ -215,7 +231,8 @@ class Graph:
         new = {name: body for name, body in self.functions.items() if name not in before.functions}
         sizes = {path: n for path, n in self.file_sizes.items() if path not in before.file_sizes}
         reached = {name: of for name, of in self.reached.items() if name not in before.reached}
-        more = _Snapshot(self.name, added, {}, new, sizes, None, reached)
+        carried = None if self.carried == before.carried else self.carried
+        more = _Snapshot(self.name, added, {}, new, sizes, None, reached, carried)
         return msgspec.msgpack.encode(more)
 
     def grown(self, growth: bytes) -> Graph:
@@ -229,6 +246,7 @@ class Graph:
             reached={**self.reached, **more.reached},
             file_sizes={**self.file_sizes, **more.file_sizes},
             source=self.source,
+            carried=more.carried or self.carried,
         )
         found._created = self.created
         return found
@@ -244,6 +262,20 @@ class Graph:
             reached=s.reached,
             file_sizes=s.file_sizes,
             source=s.source,
+            carried=s.carried,
+        )
+
+    def with_carried(self, carried: Carried, tasks: Iterable[Task]) -> Graph:
+        """The same graph for other machines, with these tasks in the place of its own."""
+        return Graph(
+            self.name,
+            tasks,
+            params=self.params,
+            functions=self.functions,
+            reached=self.reached,
+            file_sizes=self.file_sizes,
+            source=self.source,
+            carried=carried,
         )
 
 
@@ -255,3 +287,4 @@ class _Snapshot(msgspec.Struct):
     file_sizes: dict[str, int]
     source: str | None
     reached: Mapping[str, Mapping[str, str]] = {}
+    carried: Carried | None = None

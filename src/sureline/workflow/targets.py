@@ -30,4 +30,5 @@ def needed_for(graph: Graph, names: Iterable[str]) -> Graph:
         reached=graph.reached,
         file_sizes=graph.file_sizes,
         source=graph.source,
+        carried=graph.carried,
     )

@@ -28,7 +28,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from random import Random
+from random import Random, SystemRandom
 from typing import Protocol
 
 from sureline.world.address import NO_NODE, Node, node_of
@@ -115,7 +115,7 @@ class LiveWorld:
         self.runner = runner
         self.fetcher = fetcher
         self.recorder = recorder
-        self.random = random or Random()
+        self.random = random or SystemRandom()
         self._on_crash = on_crash
         self._agents: dict[AgentId, Agent] = {}
         self._mail: deque[tuple[AgentId, AgentId, Message]] = deque()

@@ -42,6 +42,8 @@ from sureline.world.address import AgentId as AgentId
 from sureline.world.address import Node
 
 Action = Callable[[], None]
+WRITES = "submit|drive"
+"""The roles of those who write runs: their own, or such as were delegated to them."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -49,7 +51,8 @@ class Message(msgspec.Struct, frozen=True):
     unique over the project, and prefixed by the room's word, such as 'kademlia.find'."""
 
     needs_role: ClassVar[str] = ""
-    """The role that a sender must have on a network; '' if any peer of the grid may say it."""
+    """The role that a sender must have on a network, or one of several ('a|b'); '' if any peer of
+    the grid may say it."""
 
 
 class Unreachable(Message, frozen=True, tag="world.unreachable"):

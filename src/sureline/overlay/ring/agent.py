@@ -8,6 +8,7 @@ who should hold them, meta-molecules are published again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from sureline.overlay.kademlia.ids import ID_BITS, is_guest
@@ -40,6 +41,8 @@ from sureline.world.protocol import AgentId, Message, Unreachable, World
 DEFAULT = RingSettings()
 NEWS_MAX = 4
 """Unknown neighbours that one answer makes us greet."""
+USED_S = 60.0
+"""So long after a molecule was last changed here the beat is the usual one."""
 
 
 class Ring(Agent):
@@ -62,6 +65,10 @@ class Ring(Agent):
         self._on_joined: Callable[[int], None] | None = None
         self._link = 0
         self._turn = 0
+        self._used_at = -math.inf
+        self.on_molecule: Callable[[bytes, bytes], None] = lambda key, value: None
+        """Told (key, value) of a molecule that nobody has taken and whose first living holder this
+        node is, when it comes or changes."""
 
     # The ring itself.
 
@@ -77,6 +84,12 @@ class Ring(Agent):
         else:
             self.base.after(0.0, self._joined)
         self.base.after(self.base.jittered(self.base.settings.tick_s), self._tick)
+
+    def meet(self, other: AgentId) -> None:
+        """Somebody else may be a node of the ring: find out."""
+        if other not in self.base.table and self._may_be_contact(other):
+            self.base.table.remember(other)
+            self._greet(other)
 
     def _seek(self, through: Sequence[AgentId]) -> None:
         """Find one's neighbours, as others see them."""
@@ -148,8 +161,9 @@ class Ring(Agent):
     # The beat.
 
     def _tick(self) -> None:
-        base = self.base
-        base.after(base.jittered(base.settings.tick_s), self._tick)
+        base, used_s = self.base, self.world.elapsed() - self._used_at
+        idle = used_s > USED_S and base.settings.idle_tick_s
+        base.after(base.jittered(idle or base.settings.tick_s), self._tick)
         after, before = base.table.after(), base.table.before()
         self._turn += 1
         near = after[:1] + before[:1]
@@ -258,7 +272,11 @@ class Ring(Agent):
     @handles(Accept)
     def _on_accept(self, sender: AgentId, asked: Accept) -> None:
         now = self.world.now()
+        self._used_at = self.world.elapsed()
         self.world.send(sender, self.captures.registers.accept(asked, sender, now))
+        value = self.captures.free(asked.key, now)
+        if value is not None:
+            self.on_molecule(asked.key, value)
 
     @handles(Publish)
     def _on_publish(self, sender: AgentId, said: Publish) -> None:

@@ -145,6 +145,15 @@ class Captures:
             if record.is_live and self._is_first(record.holders)
         ]
 
+    def free(self, key: bytes, now: float) -> bytes | None:
+        """The value of a molecule that nobody has taken, as far as is known here, and whose first
+        living holder this node is."""
+        record = self.registers.records.get(key)
+        if record is None or not record.is_live or not self._is_first(record.holders):
+            return None
+        taken = record.state.taker and now - record.since < self._base.settings.lease_s
+        return None if taken else record.state.value
+
     # Upkeep.
 
     def _is_first(self, holders: Contacts) -> bool:
@@ -263,6 +272,8 @@ class Decree:
     def start(self) -> None:
         if self._makers:
             self._go_to(0, self._makers, EMPTY)
+        elif self.creates:
+            OwnerLookup(self._base, int.from_bytes(self._key), self._make).start()
         elif self._attempt == 0 and self._key in self._registers.records:
             self._locate(())
         else:
@@ -285,10 +296,18 @@ class Decree:
 
     # Who holds it.
 
-    def _locate(self, owners: Owners) -> None:
-        self._ask_where(tuple(owners), tuple(owners), self._registers.there(0, self._key))
+    def _make(self, owners: Owners) -> None:
+        """A key has one maker, so nobody has it yet: its owners are to hold it."""
+        self._makers = tuple(owners[: self._base.settings.replicas])
+        if self._makers:
+            self._go_to(0, self._makers, EMPTY)
+        else:
+            self._again(MISSING)
 
-    def _ask_where(self, left: Contacts, owners: Contacts, best: There) -> None:
+    def _locate(self, owners: Owners) -> None:
+        self._ask_where(tuple(owners), self._registers.there(0, self._key))
+
+    def _ask_where(self, left: Contacts, best: There) -> None:
         """Go by the first answer; if that was of no use before, by the newest of all."""
         if best.holders and (not left or self._attempt == 0):
             self._go_to(best.configuration, best.holders, best.born)
@@ -300,17 +319,14 @@ class Decree:
                 if isinstance(answer, There) and answer.holders:
                     newer = not best.holders or answer.configuration > best.configuration
                     known = answer if newer else best
-                self._ask_where(left[1:], owners, known)
+                self._ask_where(left[1:], known)
 
             base.ask(
                 left[0].agent,
                 lambda number: Where(number, base.life, self._key),
                 answered,
-                lambda by: self._ask_where(left[1:], owners, best),
+                lambda by: self._ask_where(left[1:], best),
             )
-        elif self.creates and owners:
-            self._makers = owners[: self._base.settings.replicas]
-            self._go_to(0, self._makers, EMPTY)
         else:
             self._again(MISSING)
 

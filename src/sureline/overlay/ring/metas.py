@@ -87,17 +87,18 @@ class MetaPublishing:
         self._due_at = 0.0
 
     def publish(self, values: Mapping[str, float]) -> None:
-        """From now on these, instead of what was published before; nothing to withdraw all.
+        """From now on these, instead of what was published before; nothing to withdraw all. By the
+        ring's own features it can be ranked; others are told with them.
 
-        Raises ValueError for a value that is no finite number, or a feature that is not known.
+        Raises ValueError for a value that is no finite number.
         """
         for name, value in values.items():
-            if name not in self._features or not math.isfinite(value):
-                raise ValueError(f"{name} = {value} cannot be published: unknown, or not finite")
+            if not math.isfinite(value):
+                raise ValueError(f"{name} = {value} cannot be published: it is not finite")
         old, self._mine = self._mine, dict(values)
         self._sequence += 1
         for name, value in old.items():
-            if self._mine.get(name) != value:
+            if name in self._features and self._mine.get(name) != value:
                 self._withdraw(name, value)
         self._send()
 
@@ -111,6 +112,8 @@ class MetaPublishing:
         self._due_at = base.world.now() + base.jittered(base.settings.republish_s)
         meta = Meta(base.me, base.life, self._sequence, dict(self._mine))
         for name, value in self._mine.items():
+            if name not in self._features:
+                continue
             position = self._features[name].position(value, base.me)
             entry = MetaEntry(name, position.to_bytes(ID_BYTES), meta, base.settings.meta_ttl_s)
             self._at_owners(position, partial(self._give, entries=(entry,)))

@@ -3,7 +3,7 @@
 All are numbers below 2^160, in a circle. A node's is a hash of its certified name, as in
 `kademlia`; a key or position belongs to the first node at or after it. A position keeps the order
 of values: the higher bits are the value's share of its feature's span, the lower ones tell
-publishers apart, so alike machines do not all lie at one node's door.
+publishers of equal values apart, which lie with one node.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ class RingSettings(msgspec.Struct, frozen=True):
 
     tick_s: float = 1.0
     """The beat of all upkeep, jittered."""
+    idle_tick_s: float = 0.0
+    """The beat of a node whose molecules nobody has changed for a while; 0 for the same."""
     questions_max: int = 64
     """Per search."""
 

@@ -21,13 +21,12 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from sureline.peer.content import hash_bytes
-from sureline.workflow.files import FileRecord
+from sureline.workflow.files import FileRecord, is_digest
 
 PARTS_KNOWN_MAX = 256
 """Of so many claimed directories, the parts are remembered."""
 _WHY_BYTES_MAX = 200
 _RUN_CHARS_MAX = 150
-_DIGEST = re.compile("[0-9a-f]{64}")
 _PIN = re.compile(r"[0-9a-f]{64}\.[df]\.[0-9a-f-]+\.[0-9]+")
 _MARK = re.compile(r"[0-9a-f]{64}\.[df]\..+")
 _RUN_FROM = 66
@@ -91,7 +90,7 @@ class Claims:
 
     def pin(self, record: FileRecord, why: str) -> Pin:
         """What is no stored content needs no claim, and gets none."""
-        if not _DIGEST.fullmatch(record.digest):
+        if not is_digest(record.digest):
             return Pin("")
         name = f"{record.digest}.{_kind(record)}.{self._token}.{next(self._serial)}"
         path = f"{self._pins}/{name}"
@@ -101,7 +100,7 @@ class Claims:
     def mark_only_copy(self, record: FileRecord, run: str, why: str) -> None:
         """Outlives this process from now on, and the machine's crash after the next `sync`."""
         path = self._mark_path(record, run)
-        if _DIGEST.fullmatch(record.digest) and not os.path.exists(path):
+        if is_digest(record.digest) and not os.path.exists(path):
             _write(path, why)
             self._unsynced = True
 

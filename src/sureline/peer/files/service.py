@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -36,7 +35,7 @@ from sureline.peer.files.serving import Server
 from sureline.peer.files.small import ask_for_small
 from sureline.peer.files.transfer import Transfer, TransferKit
 from sureline.peer.files.wire import Body, Bulk
-from sureline.workflow.files import FileRecord
+from sureline.workflow.files import FileRecord, is_digest
 from sureline.world.address import NO_NODE, Node, PeerName
 
 __all__ = ["UNKNOWN_SIZE", "FetchedFile", "FetchError", "FileService"]
@@ -44,7 +43,6 @@ __all__ = ["UNKNOWN_SIZE", "FetchedFile", "FetchError", "FileService"]
 T = TypeVar("T")
 
 BUFFERS = 20
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class FetchedFile(NamedTuple):
@@ -167,7 +165,7 @@ class FileService:
 
         Raises FetchError with one sentence on why it cannot be had.
         """
-        if not _DIGEST.fullmatch(record.digest):
+        if not is_digest(record.digest):
             raise FetchError(f"{record.digest[:80]!r} is not the digest of stored content")
         ready = await self._in_thread(lambda: self.cache.ready(record))
         if ready is not None:

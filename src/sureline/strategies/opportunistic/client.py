@@ -158,7 +158,8 @@ class SiteClient(Deciding):
     def _asked(self, task: int) -> Asked:
         described = self._engine.graph.tasks[task]
         held = self._engine.held(task)
-        able = self._able(described.needs)
+        unfit = self._engine.unfit(task)
+        able = [t for t in self._able(described.needs) if t.name not in unfit]
         now_s, left = self._world.elapsed(), self._left.get(task)
         fresh = [t for t in able if self._paused.get(t.name, 0.0) <= now_s and t.name != left]
         usual_s = self._usual_s(described.kind_name)

@@ -24,13 +24,13 @@ import msgspec
 
 from sureline.strategies.surety.contract import Bid
 from sureline.workflow.model import Needs, Takes
-from sureline.world.protocol import Message
+from sureline.world.protocol import WRITES, Message
 
 
 class ProviderCall(Message, frozen=True, omit_defaults=True):
     """Base of what the scheduler asks. `serial` is told again in the answer."""
 
-    needs_role: ClassVar[str] = "submit"
+    needs_role: ClassVar[str] = WRITES
 
     run: str
     deal: int

@@ -43,7 +43,14 @@ from sureline.world.identity.invitation import (
     Invitation,
     is_address,
 )
-from sureline.world.identity.names import ROLES, check_name, check_roles, is_name, variants
+from sureline.world.identity.names import (
+    ROLES,
+    ROLES_DEFAULT,
+    check_name,
+    check_roles,
+    is_name,
+    variants,
+)
 from sureline.world.identity.revocations import RevocationList, Revoked
 
 EXPIRES_S_MAX = 365 * 86_400.0
@@ -136,7 +143,7 @@ class Authority:
     def invite(
         self,
         *,
-        roles: Iterable[str] = ROLES,
+        roles: Iterable[str] = ROLES_DEFAULT,
         expires_s: float,
         addresses: Sequence[str],
         name: str = "",

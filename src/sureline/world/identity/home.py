@@ -10,6 +10,7 @@
 | `issuer.json`    | where the home that holds the CA answers, and which invitation we used     |
 | `revocations`    | the newest signed list of who is out                                       |
 | `contacts.json`  | nodes seen last: where to knock after a restart                            |
+| `strikes.json`   | peers that were refuted in runs of this home (`compose.strikes`)           |
 | `serving.json`   | where this home's peer listens, while one serves (and holds `serving.lock`) |
 | `authority/`     | only in the home that made the grid; see `authority`                       |
 

@@ -54,7 +54,8 @@ def ask(credentials: Credentials, node: Node, text: str) -> bytes:
 
 
 def asked(credentials: Credentials, question: bytes, node: Node, role: str) -> str | None:
-    """What `node` asks, if the one who signed it has this role and is of the grid; else None."""
+    """What `node` asks, if the one who signed it has this role (one of 'a|b') and is of the grid;
+    else None."""
     if len(question) > BYTES_MAX:
         return None
     try:
@@ -67,7 +68,7 @@ def asked(credentials: Credentials, question: bytes, node: Node, role: str) -> s
         body = _body(found.body)
     except (msgspec.MsgspecError, IdentityError, InvalidSignature, ValueError):
         return None
-    if credentials.refused(identity) is not None or role not in identity.roles:
+    if credentials.refused(identity) is not None or identity.roles.isdisjoint(role.split("|")):
         return None
     own = body.node.partition("@")[0].partition("+")[0] == identity.name
     recent = abs(time.time() - body.at) <= AGE_S_MAX

@@ -18,7 +18,7 @@ from sureline.world.net.limits import FRAME_BYTES_MAX
 from sureline.world.protocol import Message
 
 HEADER_BYTES = 4
-VERSION = 2
+VERSION = 3
 PART_CHARS_MAX = 256
 
 Envelope = tuple[str, str, Message]

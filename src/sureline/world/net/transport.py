@@ -251,7 +251,7 @@ class NetTransport:
 
     def took(self, link: NetLink, sender_part: str, to_part: str, message: Message) -> None:
         role = message.needs_role
-        if role and role not in link.identity.roles:
+        if role and link.identity.roles.isdisjoint(role.split("|")):
             self._without_role += 1
             tag = self.codec.tags[type(message)]
             text = f"{link.node} sent {tag} without the role {role!r}; dropped"

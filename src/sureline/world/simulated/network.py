@@ -25,6 +25,7 @@ class Network:
         self._pairs: dict[tuple[str, str], Link] = {}
         self._sites: dict[tuple[str, str], Link] = {}
         self._groups: dict[str, int] | None = None
+        self._severed: frozenset[tuple[Node, Node]] = frozenset()
         self._channels: dict[Link, LinkChannel] = {}
         self._sim: Simulation | None = None
 
@@ -41,7 +42,8 @@ class Network:
     @property
     def plain(self) -> bool:
         """Whether every message merely takes the default link's delay."""
-        return not (self._pairs or self._sites) and self._groups is None and self.default.link.plain
+        usual = not (self._pairs or self._sites or self._severed) and self._groups is None
+        return usual and self.default.link.plain
 
     def set_default(self, link: Link) -> None:
         """The link wherever no other is set, from now on."""
@@ -65,16 +67,26 @@ class Network:
         self._groups = {node: number for number, group in enumerate(groups, 1) for node in group}
         self._changed()
 
+    def sever(self, some: Collection[Node], others: Collection[Node]) -> None:
+        """Cut the links between these nodes and those, and no other: all else can still be heard
+        by both. A partition that hardly anybody sees."""
+        self._severed = frozenset(
+            pair for a in some for b in others for pair in ((a, b), (b, a)) if a != b
+        )
+        self._changed()
+
     def heal(self) -> None:
-        self._groups = None
+        self._groups, self._severed = None, frozenset()
         self._changed()
 
     @property
     def parted(self) -> bool:
-        return self._groups is not None
+        return self._groups is not None or bool(self._severed)
 
     def cut(self, a: Node, b: Node) -> bool:
         """Whether a partition lies between two nodes."""
+        if self._severed and (a, b) in self._severed:
+            return True
         groups = self._groups
         return groups is not None and groups.get(a, 0) != groups.get(b, 0)
 

@@ -166,6 +166,10 @@ class Simulation:
         """See Network.partition."""
         self.network.partition(groups)
 
+    def sever(self, some: Collection[Node], others: Collection[Node]) -> None:
+        """See Network.sever."""
+        self.network.sever(some, others)
+
     def heal(self) -> None:
         self.network.heal()
 

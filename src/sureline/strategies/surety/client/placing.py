@@ -385,12 +385,14 @@ class Placing:
         service = self._services.of[task]
         needs = self._services.all[service].needs
         now, may_spend = self._world.elapsed(), self.spendable(task)
-        avoid = self._avoid.get(task, {})
+        avoid, unfit = self._avoid.get(task, {}), self._engine.unfit(task)
         found = []
         for offered in self._broker.offers(service):
             provider = offered.bid.provider
             whole = self._whole.get(provider)
             if whole is None or not whole.fits(needs) or avoid.get(provider, 0.0) > now:
+                continue
+            if provider in unfit:
                 continue
             if offered.bid.cost > may_spend:
                 continue
@@ -403,7 +405,7 @@ class Placing:
             )
             wait_s = offered.wait_s if has_room else self._wait_s(provider, seconds, backlog, now)
             found.append(Chosen(provider, offered.bid.cost, seconds, wait_s, offered.bid, has_room))
-        free = self._free.best(needs)
+        free = self._free.best(needs, unfit)
         asked = {option.provider for option in found}
         if free is not None and free[0] not in asked and avoid.get(free[0], 0.0) <= now:
             seconds = self.expected(service, free[0])

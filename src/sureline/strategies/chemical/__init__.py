@@ -1,0 +1,71 @@
+"""A chemically coordinated shared space: molecules on a ring, and rules that react with them.
+
+After Fernandez, Obrovac and Tedeschi, "Decentralised Multiple Workflow Scheduling via a
+Chemically-coordinated Shared Space". Three parts, and what they share:
+- `entry`, beside a run's writer: puts the workflow into the ring, and binds as it is advised.
+- `holder`, on every node: reacts with the molecules that lie there; `seeking` is one task's way to
+  a resource.
+- `owner`, on every machine: its resource molecule, of which each part is taken by one alone.
+- `rulebook` reads the rules (`rules.chem`, `orders/`) and lets them react; `molecules` is what they
+  react with, `messages` what is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sureline.overlay.membership import Member
+from sureline.overlay.ring import MESSAGES as RING_MESSAGES
+from sureline.overlay.ring import Ring, RingSettings
+from sureline.run.port import Host, Machine, NoSettings, Place, Seat, Strategy
+from sureline.strategies.chemical.entry import WorkflowEntry
+from sureline.strategies.chemical.holder import PART, MoleculeHolder
+from sureline.strategies.chemical.messages import MESSAGES
+from sureline.strategies.chemical.molecules import FEATURES
+from sureline.strategies.chemical.owner import PART as RESOURCE
+from sureline.strategies.chemical.owner import Owner
+from sureline.strategies.chemical.settings import ChemicalSettings
+from sureline.world.address import at, node_of
+from sureline.world.agent import Agent
+
+RING = "ring"
+RING_SETTINGS = RingSettings(
+    idle_tick_s=10.0, value_bytes_max=65_000, republish_s=30.0, meta_ttl_s=75.0
+)
+
+
+def _entry(seat: Seat) -> WorkflowEntry:
+    return WorkflowEntry(seat)
+
+
+def _engine(host: Host) -> Sequence[Agent]:
+    """The ring and a chemical engine on it; a guest has neither, and enters through others."""
+    if not host.attending():
+        return ()
+    ring = Ring(at(host.node, RING), host.place(RING), FEATURES, RING_SETTINGS)
+    holder = MoleculeHolder(at(host.node, PART), host.place(PART), ring)
+
+    def hear(member: Member) -> None:
+        if member.state == "alive" and member.node != host.node:
+            ring.meet(at(member.node, RING))
+
+    host.watch(hear)
+    ring.join((), lambda known: None)
+    return ring, holder
+
+
+def _owner(machine: Machine, place: Place, settings: NoSettings) -> Owner:
+    return Owner(at(node_of(machine.me), RESOURCE), place(RESOURCE), machine)
+
+
+chemical = Strategy(
+    name="chemical",
+    summary="tasks and machines are molecules on a ring of all nodes; rules bring them together",
+    paper="Decentralised Multiple Workflow Scheduling via a Chemically-coordinated Shared Space",
+    where="grid",
+    settings=ChemicalSettings,
+    messages=(*RING_MESSAGES, *MESSAGES),
+    deciding=_entry,
+    node=_engine,
+    machine=_owner,
+)

@@ -1,0 +1,316 @@
+"""The half on every node: a chemical engine on the ring.
+
+A molecule that comes to lie here wakes the rules that are for it. A task is captured, and seeks a
+resource (`seeking`). A level that is ready is captured and falls apart into tasks, which are put
+into the ring; then it lies here as running, and its holder hears from the writer which of its tasks
+are done. When all are, the next level is made ready where it lies, in one change.
+
+Whoever holds a molecule may die at any moment: the ring moves it on, and the next holder begins
+with what it says. So nothing here is needed that is not in the molecule or with the writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from sureline.chemistry import Molecule, Solution, Symbol, show
+from sureline.overlay.ring import Captured, Ring
+from sureline.strategies.chemical.messages import (
+    Answered,
+    AskRules,
+    Done,
+    Enter,
+    Entered,
+    Envelope,
+    NotTaken,
+    ResourceOffer,
+    Taken,
+    Tending,
+    TheRules,
+    id_of,
+)
+from sureline.strategies.chemical.molecules import level_key, task_key, without_dests
+from sureline.strategies.chemical.rulebook import Rulebook, RulesError, book_of, is_tagged
+from sureline.strategies.chemical.seeking import Seeking
+from sureline.world.address import node_of
+from sureline.world.agent import Agent, handles
+from sureline.world.protocol import AgentId, Message, World
+
+PART = "chemical"
+LOOK_S = 3.0
+"""How often it is looked for molecules that nobody works on."""
+TEND_S = 5.0
+DEAF_S = 600.0
+"""A level whose writer has not been heard for so long is nobody's business any more."""
+WORK_MAX = 1024
+BOOKS_MAX = 64
+
+_decode = msgspec.msgpack.Decoder(Envelope).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def wrapped(envelope: Envelope) -> bytes:
+    return _encode(envelope)
+
+
+class _Level(msgspec.Struct):
+    """A running level that lies here."""
+
+    envelope: Envelope
+    level: int
+    left: set[str]
+    heard_s: float
+    advancing: bool = False
+
+
+class MoleculeHolder(Agent):
+    def __init__(self, me: AgentId, world: World, ring: Ring) -> None:
+        super().__init__(me, world)
+        self.ring = ring
+        ring.on_molecule = self._came
+        self._working: dict[bytes, None] = {}
+        self._seekers: dict[bytes, Seeking] = {}
+        self._asking: dict[int, Seeking] = {}
+        self._levels: dict[bytes, _Level] = {}
+        self._books: dict[str, Rulebook] = {}
+        self._waiting_for_rules: dict[bytes, tuple[str, Callable[[Rulebook], None]]] = {}
+        self._numbers = world.random.getrandbits(40)
+        world.after(LOOK_S, self._look)
+
+    # -- molecules that lie here -----------------------------------------------------------------
+
+    def _look(self) -> None:
+        self.world.after(LOOK_S, self._look)
+        now = self.world.now()
+        for key in list(self.ring.captures.registers.records):
+            value = self.ring.captures.free(key, now)
+            if value is not None:
+                self._came(key, value)
+        for key in [key for key in self._levels if self.ring.captures.free(key, now) is None]:
+            del self._levels[key]
+
+    def _came(self, key: bytes, value: bytes) -> None:
+        if key in self._working or len(self._working) >= WORK_MAX:
+            return
+        try:
+            envelope = _decode(value)
+        except msgspec.DecodeError:
+            return
+        molecule = envelope.molecule()
+        if is_tagged(molecule, "TASK"):
+            self._work(key, envelope, self._seek)
+        else:
+            match molecule:
+                case (Symbol("LEVEL"), int(), Symbol("READY"), Solution()):
+                    self._work(key, envelope, self._take_apart)
+                case (Symbol("LEVEL"), int(level), Symbol("RUNNING"), Solution() as tasks):
+                    self._tend(key, envelope, level, tasks)
+                case _:
+                    pass
+
+    def _work(
+        self, key: bytes, envelope: Envelope, then: Callable[[Captured, Envelope, Rulebook], None]
+    ) -> None:
+        """Take the molecule, and the rules that are for it."""
+        self._working[key] = None
+
+        def captured(held: Captured | None, why: str) -> None:
+            if held is None:
+                self._done(key)
+                return
+            try:
+                found = _decode(held.value)
+            except msgspec.DecodeError:
+                self._done(key)
+                return
+            self._with_rules(key, found, partial(then, held, found))
+
+        self.ring.capture(key, captured)
+
+    def _done(self, key: bytes) -> None:
+        self._working.pop(key, None)
+        self._waiting_for_rules.pop(key, None)
+
+    # -- rules ---------------------------------------------------------------------------------
+
+    def _with_rules(self, key: bytes, envelope: Envelope, then: Callable[[Rulebook], None]) -> None:
+        if not envelope.book:
+            then(book_of("", "first"))
+        elif envelope.book in self._books:
+            then(self._books[envelope.book])
+        else:
+            self._waiting_for_rules[key] = envelope.book, then
+            self.world.send(envelope.writer, AskRules(envelope.run))
+            self.world.after(self.ring.base.settings.lease_s, lambda: self._give_up(key))
+
+    def _give_up(self, key: bytes) -> None:
+        if key in self._waiting_for_rules:
+            self._done(key)
+
+    @handles(TheRules)
+    def on_rules(self, sender: AgentId, said: TheRules) -> None:
+        try:
+            book = Rulebook(said.rules, said.order)
+        except RulesError:
+            return
+        while len(self._books) >= BOOKS_MAX:
+            del self._books[next(iter(self._books))]
+        self._books[book.digest] = book
+        for key, (wanted, then) in list(self._waiting_for_rules.items()):
+            if wanted == book.digest:
+                del self._waiting_for_rules[key]
+                then(book)
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    def _seek(self, held: Captured, envelope: Envelope, book: Rulebook) -> None:
+        task = envelope.molecule()
+        if task is None or not id_of(task):
+            self._done(held.key)
+            return
+        seeking = self._seekers[held.key] = Seeking(self, held, envelope, task, book)
+        seeking.look()
+
+    def number(self, worker: Seeking) -> int:
+        self._numbers += 1
+        self._asking[self._numbers] = worker
+        return self._numbers
+
+    def forget(self, number: int) -> None:
+        self._asking.pop(number, None)
+
+    def over(self, worker: Seeking) -> None:
+        self._seekers.pop(worker.held.key, None)
+        self._done(worker.held.key)
+
+    def _heard(self, number: int, message: Message) -> None:
+        worker = self._asking.pop(number, None)
+        if worker is not None:
+            worker.heard(number, message)
+
+    @handles(Taken)
+    def on_taken(self, sender: AgentId, said: Taken) -> None:
+        self._heard(said.number, said)
+
+    @handles(NotTaken)
+    def on_not_taken(self, sender: AgentId, said: NotTaken) -> None:
+        self._heard(said.number, said)
+
+    @handles(Answered)
+    def on_answered(self, sender: AgentId, said: Answered) -> None:
+        self._heard(said.number, said)
+
+    # -- levels --------------------------------------------------------------------------------
+
+    def _take_apart(self, held: Captured, envelope: Envelope, book: Rulebook) -> None:
+        """levelDecomp: its tasks go into the ring, and it lies here as running."""
+        level = envelope.molecule()
+        rest, tasks = (None, []) if level is None else book.tasks(level, self.world.random)
+        if rest is None:
+            self._done(held.key)
+            return
+        for task in tasks:
+            name = id_of(task)
+            one = msgspec.structs.replace(
+                envelope,
+                text=show(without_dests(task), as_given=True),
+                keys={name: envelope.keys.get(name, 0.0)},
+            )
+            key = task_key(envelope.run, envelope.epoch, name, 0)
+            self.ring.store(key, wrapped(one), lambda kept: None)
+        running = msgspec.structs.replace(envelope, text=show(rest, as_given=True))
+        self.ring.captures.put_back(held, wrapped(running), lambda done: self._done(held.key))
+
+    def _tend(self, key: bytes, envelope: Envelope, level: int, tasks: Solution) -> None:
+        known = self._levels.get(key)
+        if known is None:
+            left = {id_of(task) for task in tasks.molecules}
+            known = self._levels[key] = _Level(envelope, level, left, self.world.elapsed())
+            self._ask_writer(key)
+        if known.advancing:
+            return
+        if not known.left:
+            self._advance(key, known)
+
+    def _ask_writer(self, key: bytes) -> None:
+        known = self._levels.get(key)
+        if known is None or not known.left:
+            return
+        self.world.send(known.envelope.writer, Tending(known.envelope.run, known.level))
+        if self.world.elapsed() - known.heard_s > DEAF_S:
+            self._drop(key)
+        else:
+            self.world.after(TEND_S, lambda: self._ask_writer(key))
+
+    @handles(Done)
+    def on_done(self, sender: AgentId, said: Done) -> None:
+        for key, known in list(self._levels.items()):
+            mine = (known.envelope.run, known.level, known.envelope.writer)
+            if mine == (said.run, said.level, sender):
+                known.heard_s = self.world.elapsed()
+                known.left -= set(said.tasks)
+                if not known.left and not known.advancing:
+                    self._advance(key, known)
+
+    def _advance(self, key: bytes, known: _Level) -> None:
+        """All of its tasks are done: make the next level ready, then go. Should this node die in
+        between, the next holder does it again, and finds it done."""
+        known.advancing = True
+        if known.level <= 0:
+            self._drop(key)
+            return
+        next_key = level_key(known.envelope.run, known.envelope.epoch, known.level - 1)
+
+        def captured(held: Captured | None, why: str) -> None:
+            if held is None:
+                if why in ("gone", "missing"):
+                    self._drop(key)
+                else:
+                    known.advancing = False  # looked at again
+                return
+            envelope = _decode(held.value)
+            self._with_rules(next_key, envelope, partial(made_ready, held, envelope))
+
+        def made_ready(held: Captured, envelope: Envelope, book: Rulebook) -> None:
+            level = envelope.molecule()
+            ready = None if level is None else self._readied(book, known.level, level)
+            text = envelope.text if ready is None else show(ready, as_given=True)
+            value = wrapped(msgspec.structs.replace(envelope, text=text))
+            self.ring.captures.put_back(held, value, put_back)
+
+        def put_back(done: bool) -> None:
+            if done:
+                self._drop(key)
+            else:
+                known.advancing = False
+
+        self.ring.capture(next_key, captured)
+
+    def _readied(self, book: Rulebook, done: int, level: Molecule) -> Molecule | None:
+        return book.readied(done, level, self.world.random)
+
+    def _drop(self, key: bytes) -> None:
+        def captured(held: Captured | None, why: str) -> None:
+            if held is not None:
+                self.ring.captures.consume(held, lambda done: None)
+            self._levels.pop(key, None)
+
+        self.ring.capture(key, captured)
+
+    # -- what others ask -----------------------------------------------------------------------
+
+    @handles(Enter)
+    def on_enter(self, sender: AgentId, asked: Enter) -> None:
+        def kept(well: bool) -> None:
+            self.world.send(sender, Entered(asked.run, asked.number, well))
+
+        if len(asked.value) <= self.ring.base.settings.value_bytes_max:
+            self.ring.store(asked.key, asked.value, kept)
+
+    @handles(ResourceOffer)
+    def on_offers(self, sender: AgentId, said: ResourceOffer) -> None:
+        if node_of(sender) == node_of(self.me):
+            self.ring.publish(said.features)

@@ -1,0 +1,171 @@
+"""What a run's writer, the holders of molecules and the owners of resources say to each other.
+
+Everything may be lost or come twice. The writer's words are repeated until they are answered; a
+holder gives up after a while, and its molecule is then somebody else's, or made anew by the writer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from sureline.chemistry import ChemistryError, Molecule, Symbol, parse_molecules
+from sureline.overlay.ring.messages import Agent, Count, Features, Key
+from sureline.strategies.chemical.rulebook import TEXT_MAX
+from sureline.workflow.model import Needs
+from sureline.world.protocol import Message
+
+Text = Annotated[str, msgspec.Meta(max_length=500)]
+Texts = Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)]
+Tasks = Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)]
+Value = Annotated[bytes, msgspec.Meta(max_length=65_536)]
+Rules = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """What lies in the ring: a molecule in notation, and whose it is."""
+
+    run: Text
+    epoch: Count
+    writer: Agent
+    book: Text
+    """The digest of its rules; '' for the usual ones."""
+    text: str
+    keys: dict[str, float]
+    """By task: what the order made of it; lower goes first."""
+    but: Texts = ()
+    """Peers that are not to be tried at first."""
+
+    def molecule(self) -> Molecule | None:
+        try:
+            found = parse_molecules(self.text, {})
+        except ChemistryError:
+            return None
+        return found[0] if len(found) == 1 else None
+
+
+def id_of(task: Molecule) -> str:
+    match task:
+        case (Symbol("TASK"), str(name), *_):
+            return name
+        case _:
+            return ""
+
+
+class ChemicalMessage(Message, frozen=True):
+    run: Text
+
+
+# The writer, to any node, and back.
+
+
+class Enter(ChemicalMessage, frozen=True, tag="chemical.enter"):
+    """Put this into the ring. Answered by Entered."""
+
+    number: Count
+    key: Key
+    value: Value
+
+
+class Entered(ChemicalMessage, frozen=True, tag="chemical.entered"):
+    number: Count
+    kept: bool
+    """False if it is not there, or nobody knows."""
+
+
+class AskRules(ChemicalMessage, frozen=True, tag="chemical.ask-rules"):
+    """Which rules are these? Answered by TheRules."""
+
+
+class TheRules(ChemicalMessage, frozen=True, tag="chemical.the-rules"):
+    rules: Rules
+    order: Rules
+
+
+# A task's holder and the writer.
+
+
+class Deploy(ChemicalMessage, frozen=True, tag="chemical.deploy"):
+    """Advice: bind the task there, where `token` holds a place for it. Answered by Answered."""
+
+    number: Count
+    task: Text
+    peer: Text
+    token: Count
+    said: Annotated[str, msgspec.Meta(max_length=2000)]
+    """How it came to that, for people."""
+
+
+class Answered(ChemicalMessage, frozen=True, tag="chemical.answered"):
+    number: Count
+    bound: bool
+    over: bool
+    """The task needs no place any more."""
+
+
+class Seeks(ChemicalMessage, frozen=True, tag="chemical.seeks"):
+    """A holder has the task and found no resource yet."""
+
+    task: Text
+    said: Annotated[str, msgspec.Meta(max_length=2000)]
+
+
+# A level's holder and the writer.
+
+
+class Tending(ChemicalMessage, frozen=True, tag="chemical.tending"):
+    """I have this level, which is running: which of its tasks are done? Answered by Done."""
+
+    level: int
+
+
+class Done(ChemicalMessage, frozen=True, tag="chemical.done"):
+    level: int
+    tasks: Tasks
+
+
+# A task's holder and the owner of a resource.
+
+
+class Take(ChemicalMessage, frozen=True, tag="chemical.take"):
+    """Give me so much of your resource, now or within `wait_s`; of several the lowest `key` is
+    first. Answered by Taken or NotTaken."""
+
+    number: Count
+    task: Text
+    needs: Needs
+    key: float
+    wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)]
+
+
+class Taken(ChemicalMessage, frozen=True, tag="chemical.taken"):
+    """It is yours for a while, and for good once a Bind claims the token."""
+
+    number: Count
+    token: Count
+    others: Texts
+    """Who else wanted it."""
+
+
+class NotTaken(ChemicalMessage, frozen=True, tag="chemical.not-taken"):
+    number: Count
+    why: Text
+    others: Texts = ()
+
+
+class GiveBack(ChemicalMessage, frozen=True, tag="chemical.give-back"):
+    token: Count
+
+
+class ResourceOffer(Message, frozen=True, tag="chemical.offers"):
+    """What a machine has now, said to its own node; nothing if it takes nothing."""
+
+    features: Features
+
+
+MESSAGES = (
+    *(Enter, Entered, AskRules, TheRules),
+    *(Deploy, Answered, Seeks, Tending, Done),
+    *(Take, Taken, NotTaken, GiveBack, ResourceOffer),
+)

@@ -1,0 +1,240 @@
+"""Real runs whose drivers die: taken over by one, and by peers without anybody's word."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from grid_lab import GRID, GridLab
+from surely import started, until
+
+from sureline.journal.events import COMMITS, Opened, TaskEnded, TaskRevoked, TaskStarted
+from sureline.journal.store import Journal
+from sureline.peer import orphans
+
+ALL = "run,submit,drive"
+FLOW = """
+name: many
+tasks:
+  part:
+    for: {i: 1..COUNT}
+    run: sleep 0.3; echo {{i}} > part.{{i}}
+    outputs: ["part.{{i}}"]
+  all:
+    run: cat part.* | sort -n > all.txt
+    inputs: ["part.*"]
+    outputs: [all.txt]
+"""
+GATED = """
+name: gated
+tasks:
+  early:
+    for: {i: [1, 2, 3, 4]}
+    run: echo $$ > early.{{i}}
+    outputs: ["early.{{i}}"]
+  late:
+    run: 'until [ -e GATE ]; do sleep 0.05; done; cat early.* > late'
+    inputs: ["early.*"]
+    outputs: [late]
+"""
+
+
+def events(where: Path, run: str) -> list:
+    with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
+        return [entry.event for entry in journal.events(run)]
+
+
+def entries(where: Path, run: str) -> dict:
+    with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
+        return {entry.position: entry.event for entry in journal.events(run)}
+
+
+def newest(where: Path) -> str:
+    with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
+        return journal.runs()[-1].run
+
+
+def commits(found: list) -> list[str]:
+    return [e.task for e in found if isinstance(e, TaskEnded) and e.outcome in COMMITS]
+
+
+def begin(lab: GridLab, count: int) -> None:
+    assert lab.do("p0", "grid", "new", GRID, "--peer", "p0").code == 0
+    lab.serve("p0").ready()
+    joining = [lab.join(f"p{i}", role=ALL) for i in range(1, count)]
+    for peer in joining:
+        peer.ready()
+    lab.until_present({f"p{i}" for i in range(count)})
+
+
+def test_of_two_who_resume_at_once_one_drives_and_nothing_finished_runs_again(tmp_path):
+    """Both took epoch 2, and each ran what was left."""
+    where, other, gate = tmp_path / "work", tmp_path / "other", tmp_path / "gate"
+    for folder in (where, other, tmp_path / "lab"):
+        folder.mkdir()
+    (where / "flow.yaml").write_text(GATED.replace("GATE", str(gate)))
+    with GridLab(tmp_path / "lab") as lab:
+        begin(lab, 4)
+        with started(where, "run", "flow.yaml", "--grid", GRID, env=lab.env("p0")) as run:
+            until((where / "early.1").exists)
+            until(lambda: len(commits(events(where, newest(where)))) == 4, "the early ones")
+            name = newest(where)
+            lab.until(lambda: kept_by(lab, name) >= 3, "keepers that vote")
+            run.kill()
+        before = set(commits(events(where, name)))
+        with (
+            started(where, "resume", name, env=lab.env("p0")) as here,
+            started(other, "resume", name, "--grid", GRID, env=lab.env("p1")) as there,
+        ):
+            until(lambda: "late" in at_work(where, name) | at_work(other, name), "one to drive")
+            gate.touch()
+            codes = {here.end().code, there.end().code}
+        assert 0 in codes and codes <= {0, 1, 2}, codes
+        union = entries(where, name)
+        for position, event in entries(other, name).items() if has(other, name) else ():
+            assert union.setdefault(position, event) == event, "they contradict each other"
+        done = commits(list(union.values()))
+        assert sorted(done) == sorted(set(done)) and before <= set(done)
+        epochs = [e.epoch for e in union.values() if isinstance(e, Opened)]
+        assert len(epochs) == len(set(epochs))
+
+
+def has(where: Path, run: str) -> bool:
+    if not (where / ".sureline").exists():
+        return False
+    with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
+        return any(one.run == run for one in journal.runs())
+
+
+def at_work(where: Path, run: str) -> set[str]:
+    found = events(where, run) if has(where, run) else []
+    last = max((n for n, e in enumerate(found) if isinstance(e, Opened)), default=0)
+    return {e.task for e in found[last:] if isinstance(e, TaskStarted)}
+
+
+def kept_by(lab: GridLab, run: str) -> int:
+    """How many have a copy in which more than the writer's own journal votes."""
+    kept = [peer.root / "kept" / run / "events" for peer in lab.peers.values()]
+    return sum(path.exists() and path.read_bytes().count(b"voters") >= 2 * 5 for path in kept)
+
+
+# -- heavy: drivers killed at random instants ---------------------------------------------------
+
+
+class Story:
+    """One run of many tasks, and what became of it. `home` submits it."""
+
+    def __init__(self, lab: GridLab, home: str, where: Path, kind: str, tasks: int) -> None:
+        self.lab, self.home, self.where, self.kind, self.tasks = lab, home, where, kind, tasks
+        self.random = random.Random(where.name)
+        self.killed: list[float] = []
+
+    def tell(self) -> dict:
+        self.where.mkdir()
+        (self.where / "flow.yaml").write_text(FLOW.replace("COUNT", str(self.tasks)))
+        arguments = ("submit", "flow.yaml", "--grid", GRID, "--json")
+        said = self.lab.do(self.home, *arguments, where=self.where)
+        assert said.code == 0, said
+        self.run = said.json["run"]
+        self.lab.until(lambda: kept_by(self.lab, self.run) >= 3, "keepers that vote")
+        time.sleep(self.random.uniform(0.2, 6.0))
+        self._kill(said.json["pid"])
+        if self.kind == "home":
+            self.lab.peers[self.home].kill()
+            shutil.rmtree(self.lab.home(self.home))
+            shutil.rmtree(self.where)
+            self.where.mkdir()
+        elif self.kind == "drivers":
+            self._kill(until(self._driver, "a peer to drive it", 120.0, 0.2), wait=True)
+        until(self._is_over, "the run to end without a person", 300.0, 1.0)
+        raw = [] if self.kind == "home" else commits(events(self.where, self.run))
+        home = "p0" if self.kind == "home" else self.home
+        said = self.lab.do(home, "fetch", self.run, "--grid", GRID, "--json", where=self.where)
+        assert said.code == 0 and said.json["state"] == "succeeded", said
+        wanted = "".join(f"{n}\n" for n in range(1, self.tasks + 1))
+        assert (self.where / "all.txt").read_text() == wanted, "outputs must be equal"
+        return self._figures(raw)
+
+    def _kill(self, pid: int, *, wait: bool = False) -> None:
+        if wait:
+            time.sleep(self.random.uniform(2.0, 6.0))
+        self.killed.append(time.time())
+        os.kill(pid, signal.SIGKILL)
+        orphans.kill(f"{os.path.abspath(self.where / '.sureline')}:", prefix=True)
+
+    def _driver(self) -> int:
+        for proc in Path("/proc").iterdir():
+            if proc.name.isdigit():
+                try:
+                    words = (proc / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if b"sureline.compose.relieving" in words and self.run.encode() in words:
+                    driven = self._driven()
+                    if driven and len([e for e in driven if isinstance(e, Opened)]) > 1:
+                        return int(proc.name)
+        return 0
+
+    def _driven(self) -> list:
+        found = [p.root / "driven" / self.run for p in self.lab.peers.values()]
+        return [e for where in found if has(where, self.run) for e in events(where, self.run)]
+
+    def _is_over(self) -> bool:
+        said = self.lab.do("p0", "runs", "--grid", GRID, "--json")
+        states = {one["run"]: one["state"] for one in said.json["runs"]} if said.code == 0 else {}
+        return states.get(self.run) == "succeeded"
+
+    def _figures(self, raw: list[str]) -> dict:
+        final = entries(self.where, self.run)
+        committed: set[str] = set()
+        for event in final.values():
+            if isinstance(event, TaskRevoked):
+                committed.discard(event.task)
+            elif isinstance(event, TaskEnded) and event.outcome in COMMITS:
+                assert event.task not in committed, f"{event.task} committed twice"
+                committed.add(event.task)
+        assert len(committed) == self.tasks + 1
+        given_up = 0
+        for peer in self.lab.peers.values():
+            driven = peer.root / "driven" / self.run
+            for position, event in (
+                entries(driven, self.run).items() if has(driven, self.run) else ()
+            ):
+                assert final.get(position, event) == event, "two writers of one epoch"
+                given_up += position not in final and isinstance(event, TaskEnded)
+        opened = [e.at for e in final.values() if isinstance(e, Opened)]
+        lost = [min((o for o in opened if o > k), default=0.0) - k for k in self.killed]
+        return {
+            "kind": self.kind,
+            "lost_s": [round(s, 1) for s in lost],
+            "epochs": len(opened),
+            "tails": given_up,
+            "unkept_at_home": len(set(raw)) - len([t for t in set(raw) if t in committed]),
+        }
+
+
+@pytest.mark.soak
+@pytest.mark.limit_s(36_000)
+def test_drivers_killed_at_random_instants(tmp_path):
+    """SURELINE_KILLS says how many (50); figures go to takeover.json there."""
+    (tmp_path / "lab").mkdir()
+    count = int(os.environ.get("SURELINE_KILLS", "50"))
+    told = []
+    with GridLab(tmp_path / "lab") as lab:
+        begin(lab, 7)
+        for number in range(count):
+            kind = ("process", "home", "drivers")[number % 3]
+            home = f"h{number}" if kind == "home" else "p5"
+            if kind == "home":
+                lab.join(home, role=ALL).ready()
+                lab.until(lambda home=home: home in lab.present(), "it to be there")
+            told.append(Story(lab, home, tmp_path / f"s{number}", kind, 150).tell())
+            print(json.dumps(told[-1]), flush=True)
+    (tmp_path / "takeover.json").write_text(json.dumps(told))
+    assert all(lost_s > 0 for one in told for lost_s in one["lost_s"])

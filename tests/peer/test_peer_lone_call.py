@@ -1,0 +1,199 @@
+"""Calls of others on one machine: an interpreter of their own, in a sandbox."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from peer_bench import Bench
+
+from sureline.peer import careful, code
+from sureline.peer.confine import choosing
+from sureline.peer.confine.rules import Kind, Rules
+from sureline.peer.describing import Describer
+from sureline.peer.jobs import CALL_DIRECTORY, CommandJob, JobEnded, LoneCall
+from sureline.peer.packed import buffers_of, bundled, mapped
+from sureline.peer.slot_lone import Word
+from sureline.workflow.files import FileRecord, result_path
+
+BEST = choosing.choose(network=False).kind
+KINDS = ["none", *(kind for kind in ("landlock", "full") if kind in (BEST, "landlock"))]
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+
+
+@pytest.fixture
+def kind() -> str:
+    return BEST
+
+
+@pytest.fixture
+def bench(tmp_path: Path, kind: Kind) -> Iterator[Bench]:
+    home = tmp_path / "home"
+    (home / ".sureline").mkdir(parents=True)
+    (home / "secret").write_text("a secret")
+    made = Bench(home, rules=Rules(kind, network=False))
+    yield made
+    made.close()
+
+
+def made_of(bench: Bench, function: Callable[..., Any], *args: Any, **more: Any) -> CommandJob:
+    """The job that a grid peer gets for a call, with its data in the store."""
+    describer = Describer(bench.root)
+    described = describer.describe(function, args, {}, lambda task: {})
+    describer.store(bench.store)
+    packed = describer.functions[described.call.function]
+    inputs = [_stored(bench, packed), *more.pop("inputs", ())]
+    inputs += [
+        bench.store.ingest(bench.store.blob_path(one.digest), f"{CALL_DIRECTORY}/{one.digest}")
+        for data in (packed, described.call.arguments)
+        for one in buffers_of(data)
+    ]
+    env = more.pop("env", {})
+    call = LoneCall(inputs[0].digest, described.call.arguments, **{"python": PYTHON, **more})
+    return CommandJob("0.1", "f:0", 1, "", tuple(inputs), env=env, call=call)
+
+
+def _stored(bench: Bench, data: bytes) -> FileRecord:
+    record = bench.store.put_pieces([data], "")
+    return FileRecord(
+        f"{CALL_DIRECTORY}/{record.digest}", record.digest, record.size, record.ctime_ns
+    )
+
+
+def value_of(bench: Bench, ended: JobEnded) -> Any:
+    assert ended.outcome == "succeeded", (ended.reason, ended.stderr)
+    if ended.result is not None:
+        return careful.load(ended.result, (), lambda key: None)
+    (file,) = ended.outputs
+    assert file.path == result_path("f:0")
+    return code.load(*bundled(mapped(bench.store.blob_path(file.digest))), lambda key: None)
+
+
+@pytest.mark.parametrize("kind", KINDS if BEST != "none" else ["none"])
+def test_a_call_is_made_with_its_arguments_and_inputs(bench: Bench) -> None:
+    offset = 5
+
+    def work(array: Any, k: int) -> tuple[float, str, list[str]]:
+        print("said")
+        return float(array.sum()) + k + offset, Path("in.txt").read_text(), os.listdir(".")
+
+    (bench.directory / "in.txt").write_text("input")
+    given = bench.store.ingest(str(bench.directory / "in.txt"), "in.txt")
+    ended = bench.run(made_of(bench, work, np.ones(50_000), 1, inputs=[given]))
+    total, text, there = value_of(bench, ended)
+    assert (total, text) == (50_006.0, "input")
+    assert sorted(there) == [CALL_DIRECTORY, "in.txt"]
+    assert ended.stdout == "said\n"
+
+
+def test_a_long_result_is_a_file_and_an_exception_comes_as_itself(bench: Bench) -> None:
+    ended = bench.run(made_of(bench, np.arange, 100_000.0))
+    assert ended.result is None
+    assert np.array_equal(value_of(bench, ended), np.arange(100_000.0))
+    ended = bench.run(made_of(bench, int, "x"))
+    assert ended.outcome == "failed" and "invalid literal" in ended.reason
+    assert ended.error is not None
+    assert isinstance(careful.load_error(ended.error, lambda key: None), ValueError)
+
+
+UNFIT = {
+    "python": ({"python": "3.2"}, "has Python"),
+    "another version": ({"packages": {"numpy": "0.1"}}, "has numpy "),
+    "no package": ({"packages": {"nosuch": "0.1"}}, "has no nosuch"),
+    "no environment": ({"env": {"VIRTUAL_ENV": "/usr/nosuch"}}, "no Python environment"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_a_machine_that_does_not_fit_says_so_before_it_loads_anything(
+    bench: Bench, case: str
+) -> None:
+    more, words = UNFIT[case]
+    ended = bench.run(made_of(bench, abs, -1, **more))
+    assert ended.outcome == "failed" and ended.fault == "unfit"
+    assert words in ended.reason
+
+
+def test_an_environment_without_sureline_does_not_fit(bench: Bench) -> None:
+    if not os.path.exists("/usr/bin/python3"):
+        pytest.skip("the system has no Python of its own")
+    (bench.directory / "in.txt").write_text("")
+    ended = bench.run(made_of(bench, abs, -1, env={"VIRTUAL_ENV": "/usr"}, python=""))
+    if ended.outcome == "succeeded":
+        pytest.skip("the system's Python has Sureline")
+    assert ended.fault == "unfit", ended
+
+
+@pytest.mark.parametrize("way", ["open", "glob"])
+def test_a_call_that_looks_for_what_it_did_not_name_fails_saying_so(bench: Bench, way: str) -> None:
+    def look(path: str) -> object:
+        import glob
+
+        if way == "glob":
+            return glob.glob(f"{path}/*")
+        try:
+            with open(path) as file:
+                return file.read()
+        except OSError:
+            return "none"
+
+    ended = bench.run(made_of(bench, look, "data/x.csv", beside=("data/",)))
+    assert ended.outcome == "failed"
+    assert "data/x.csv" in ended.reason and "inputs=" in ended.reason
+    ended = bench.run(made_of(bench, look, "/u/dir/data/x", beside=("data/",), directory="/u/dir"))
+    assert ended.outcome == "failed" and "data/x" in ended.reason
+    # what is not there at home either may be looked for
+    assert value_of(bench, bench.run(made_of(bench, look, "cache", beside=("data/",)))) in (
+        "none",
+        [],
+    )
+
+
+@pytest.mark.parametrize("what", ["nothing", "link", "pipe", "rubbish", "directory"])
+def test_a_call_that_lies_about_its_end_has_failed(bench: Bench, what: str) -> None:
+    def leave(path: str) -> None:
+        if what == "link":
+            os.symlink(path, ".sureline-call/word")
+        elif what == "pipe":
+            os.mkfifo(".sureline-call/word")
+        elif what == "rubbish":
+            Path(".sureline-call/word").write_bytes(b"\xc1" * 100)
+        elif what == "directory":
+            os.rename(".sureline-call", "was")
+            os.symlink(path, ".sureline-call")
+        os._exit(0)
+
+    (bench.directory / "word").write_bytes(msgspec.msgpack.encode(Word("succeeded", result=b"N.")))
+    path = bench.directory if what == "directory" else bench.directory / "word"
+    ended = bench.run(made_of(bench, leave, str(path)))
+    assert ended.outcome == "failed" and not ended.fault
+    assert "left no word" in ended.reason
+
+
+def test_a_call_cannot_write_to_the_store_or_read_what_is_not_its_own(bench: Bench) -> None:
+    if bench._rules is None or bench._rules.kind == "none":
+        pytest.skip("nothing binds it here")
+
+    def attack(home: str) -> list[str]:
+        done = []
+        for path in (f"{home}/secret", f"{home}/.sureline/blobs"):
+            try:
+                os.listdir(path) if os.path.isdir(path) else open(path).close()
+                done.append(path)
+            except OSError:
+                pass
+        try:
+            Path(f"{home}/.sureline/blobs/forged").write_text("x")
+            done.append("wrote")
+        except OSError:
+            pass
+        return done
+
+    ended = bench.run(made_of(bench, attack, str(bench.directory)))
+    assert value_of(bench, ended) == []

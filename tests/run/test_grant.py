@@ -1,0 +1,94 @@
+"""The grant of epochs: every state that keepers and writers can get into, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+from grant_explorer import BrokenError, Explorer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sureline.run import grant
+from sureline.run.grant import OWN, Candidacy, Epoch, Holding
+
+
+def test_every_state_of_three_keepers_and_two_who_take_over():
+    assert Explorer("abc", "xy", numbers=2).walk(100_000) > 1000
+
+
+@pytest.mark.soak
+@pytest.mark.limit_s(7200)
+@pytest.mark.parametrize(
+    ("people", "numbers", "sets"),
+    [("xyz", 2, ()), ("xy", 3, ()), ("xy", 2, ("abc", "abd", "bcd"))],
+)
+def test_every_state_of_three_keepers_and_three_writers(people, numbers, sets):
+    """The second: the first writer comes back too. The third: the voters change meanwhile."""
+    keepers = "".join(sorted(set("abc".join(sets) + "abc")))
+    assert Explorer(keepers, people, numbers=numbers, sets=sets).walk(3_000_000) > 10_000
+
+
+def broken(**keywords):
+    with pytest.raises(BrokenError) as found:
+        Explorer("abc", "xy", numbers=2, **keywords).walk(200_000)
+    return str(found.value)
+
+
+def test_a_keeper_that_promises_a_number_twice_is_found_out(monkeypatch):
+    def asked(holding, epoch):
+        again = epoch.number >= holding.promised.number
+        return Holding(epoch, holding.in_line, holding.position) if again else holding
+
+    monkeypatch.setattr(grant, "asked", asked)
+    assert "epoch 2 was granted to" in broken()
+
+
+def test_a_minority_that_grants_is_found_out(monkeypatch):
+    monkeypatch.setattr(grant, "majority", lambda voters: len(voters) // 2)
+    assert broken()
+
+
+def test_who_does_not_read_what_others_have_is_found_out(monkeypatch):
+    monkeypatch.setattr(Candidacy, "ahead", lambda candidacy: None)
+    assert "without" in broken()
+
+
+def test_an_old_writer_that_is_still_heard_is_found_out(monkeypatch):
+    def followed(holding, epoch, base, after, last):
+        fits = after == holding.position and last > after
+        return Holding(holding.promised, epoch.number, last) if fits else None
+
+    monkeypatch.setattr(grant, "may_write", lambda holding, epoch: True)
+    monkeypatch.setattr(grant, "begun", lambda holding, epoch: holding)
+    monkeypatch.setattr(grant, "followed", followed)
+    assert broken()
+
+
+NAMES = st.lists(st.sampled_from("abcdefgh"), unique=True)
+
+
+@given(NAMES, NAMES)
+def test_voters_change_one_at_a_time_and_get_where_they_are_wanted(voters, wanted):
+    steps = 0
+    while set(voters) != set(wanted):
+        after = grant.changed(voters, wanted)
+        assert len(set(after) ^ set(voters)) == 1
+        voters, steps = after, steps + 1
+        assert steps <= 16
+    assert set(grant.changed(voters, wanted)) == set(wanted)
+
+
+@given(NAMES, NAMES)
+def test_the_number_of_voters_is_odd_and_some_can_fail(voters, able):
+    found = grant.wanted(voters, able, OWN)
+    if len(able) >= 2:
+        assert len(found) % 2 == 1 and len(found) >= 3
+        assert set(found) <= {*able, OWN}
+        assert set(able) & set(voters) <= set(found) or len(able) > 4
+
+
+def test_the_next_number_is_what_a_majority_would_promise_whatever_one_says():
+    asking = Candidacy(Epoch(2, "x"), "abc", 10)
+    for voter, number in (("a", 3), ("b", 3), ("c", 1 << 30)):
+        asking.heard(voter, grant.Answer(Epoch(number, "y"), 10))
+    assert asking.is_refused
+    assert asking.next_number() == 4
