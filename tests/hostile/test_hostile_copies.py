@@ -24,7 +24,7 @@ from sureline.world.identity.run_keys import CertifiedHome, Ed25519Key
 from sureline.world.identity.signing import (
     Mandate,
     RunSigner,
-    Signed,
+    SignedPaper,
     chain_start,
     charter,
     fold,
@@ -133,7 +133,7 @@ def test_a_run_of_which_only_lies_are_left_is_told_in_one_sentence(scene: Scene)
     by, key = CertifiedHome(Credentials.load(home)), Ed25519Key()
     papers = charter(by, key, scene.run, graph, first, 1.0)
     body = msgspec.msgpack.encode(Mandate(scene.run, 7, key.public, 1.0))
-    mandate = Signed(body, by.sign(b"sureline run mandate 1\0" + body), by.certificate)
+    mandate = SignedPaper(body, by.sign(b"sureline run mandate 1\0" + body), by.certificate)
     papers = msgspec.structs.replace(papers, mandate=mandate)
     chain = fold(chain_start(papers), [(1, first)])
     seal = RunSigner(papers.encoded(), 7, key, None).seal(1, chain)  # type: ignore[arg-type]  # a liar has none

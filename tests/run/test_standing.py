@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sureline.run.standing import DECLINES_MAX, PAUSE_MAX_S, PAUSE_S, Standing
-from sureline.run.throttle import OF_PEER_MAX, WINDOW_S, Throttle
+from sureline.run.standing import DECLINES_MAX, PAUSE_MAX_S, PAUSE_S, PeerStanding
+from sureline.run.throttle import OF_PEER_MAX, WINDOW_S, ProgressThrottle
 from sureline.run.warrants import BYTES, Warrants, seal_of
 
 GIVEN = st.tuples(st.text(max_size=8), st.integers(1, 1 << 31), st.text(max_size=8))
@@ -39,7 +39,7 @@ def test_a_later_writer_knows_it_by_its_seal(secret, later, one, two):
 
 @given(st.lists(st.sampled_from(["lies", "declines", "delivers", "waits"]), max_size=60))
 def test_pauses_grow_and_nobody_is_set_aside_who_did_nothing(deeds):
-    standing, elapsed, lies = Standing({}, 0.0, 0.0), 1000.0, 0
+    standing, elapsed, lies = PeerStanding({}, 0.0, 0.0), 1000.0, 0
     for deed in deeds:
         heard = standing.is_heard("bad", elapsed)
         if deed == "lies":
@@ -62,7 +62,7 @@ def test_pauses_grow_and_nobody_is_set_aside_who_did_nothing(deeds):
 
 
 def test_who_declines_now_and_then_is_not_left_alone():
-    standing = Standing({}, 0.0, 0.0)
+    standing = PeerStanding({}, 0.0, 0.0)
     for _ in range(20):
         for _ in range(DECLINES_MAX - 1):
             assert standing.declined("p", "x", 5.0) is None
@@ -73,14 +73,14 @@ def test_who_declines_now_and_then_is_not_left_alone():
 
 
 def test_one_alone_cannot_have_another_refuted_by_being_quick():
-    standing = Standing({}, 0.0, 0.0)
+    standing = PeerStanding({}, 0.0, 0.0)
     assert not any(standing.outrun("slow", "liar") for _ in range(50))
     assert standing.outrun("slow", "good")
 
 
 @given(st.integers(0, 1 << 32))
 def test_of_progress_no_more_than_that_passes(seed):
-    random, throttle = Random(seed), Throttle()
+    random, throttle = Random(seed), ProgressThrottle()
     elapsed, windows = 100.0, Counter()
     for _ in range(500):
         elapsed += random.choice([0.0, 0.0, 0.001, 0.3])

@@ -19,7 +19,7 @@ from sureline.journal.export import exported_events
 from sureline.peer.capacity import Capacity
 from sureline.run.port import Bound, Over, Target
 from sureline.strategies.opportunistic.client import BLACK_HOLE, PAUSE_S, SiteClient
-from sureline.strategies.opportunistic.selectors import SELECTORS, Asked, SiteState
+from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.testing import laws
 from sureline.workflow.model import Graph, Pause, Task
@@ -28,7 +28,7 @@ A, B, C = "a", "b", "c"
 
 
 def asked(*sites, **others):
-    return Asked([SiteState(**site) for site in sites], **others)
+    return SiteQuestion([SiteState(**site) for site in sites], **others)
 
 
 def chosen(selector, question, seed=1):

@@ -19,7 +19,7 @@ from sureline.strategies.surety.client.client import _ending
 from sureline.strategies.surety.client.placing import Chosen, Placing
 from sureline.strategies.surety.client.repairer import MoneyRepairer
 from sureline.strategies.surety.client.services import Services
-from sureline.strategies.surety.client.trust import Trust
+from sureline.strategies.surety.client.trust import ProviderTrust
 from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import EstimateCall, Offered
 from sureline.workflow.model import Command, Graph, Needs, Task
@@ -146,7 +146,13 @@ class Market:
         self.broker = Broker(self.world, "r", 1, services, lambda bids: None)
         money = SimpleNamespace(left=1e9, needs_contract=lambda provider, bid: False)
         self.placing = Placing(
-            engine, self.world, services, self.broker, money, Trust(), lambda task, name: False
+            engine,
+            self.world,
+            services,
+            self.broker,
+            money,
+            ProviderTrust(),
+            lambda task, name: False,
         )
         for service in range(len(services)):
             self.broker.deal_in(service)

@@ -21,7 +21,7 @@ from sureline.journal.events import (
 )
 from sureline.journal.history import Observed
 from sureline.strategies.surety.client.services import Services, took_before
-from sureline.strategies.surety.client.trust import Trust
+from sureline.strategies.surety.client.trust import ProviderTrust
 from sureline.strategies.surety.contract import Contracted, Settled
 from sureline.strategies.surety.invocation import Declined, Invoke, Invoked
 from sureline.strategies.surety.planning.assignment import Market, TaskPrice, assign, plans
@@ -271,7 +271,7 @@ def test_a_chain_is_given_to_the_quickest_when_time_is_dear():
 
 
 def test_trust_follows_what_was_kept():
-    trust = Trust()
+    trust = ProviderTrust()
     assert trust.factor("p") == 1
     for _ in range(20):
         trust.kept("p", 10.0, 30.0)

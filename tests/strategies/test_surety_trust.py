@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from sureline.run.free_repair import DUPLICATES_OF_RUN_MIN, Allowance
 from sureline.run.monitor import combined
 from sureline.run.repair import Remedy
-from sureline.strategies.surety.client.trust import Trust
+from sureline.strategies.surety.client.trust import ProviderTrust
 from sureline.workflow.model import Graph, Pause, Task
 
 
 def test_lanes_are_believed_until_somebody_is_caught_and_then_as_far_as_they_are_proven() -> None:
-    trust = Trust()
+    trust = ProviderTrust()
     trust.kept("good", 60.0, 66.0, at_once=4)
     assert trust.lanes("good", 16) == 16 and trust.lanes("new", 12) == 12
     trust.kept("bad", 60.0, 240.0, at_once=8)
@@ -28,7 +28,7 @@ def test_lanes_are_believed_until_somebody_is_caught_and_then_as_far_as_they_are
 def test_nobody_is_believed_to_have_more_lanes_than_it_says_or_none(
     kept: list[tuple[str, float, int]],
 ) -> None:
-    trust = Trust()
+    trust = ProviderTrust()
     for provider, took_s, at_once in kept:
         trust.kept(provider, 60.0, took_s, at_once)
     for claimed in (1, 2, 12, 100):

@@ -27,7 +27,7 @@ from sureline.journal.store import Entry, Journal
 from sureline.journal.views import RunView
 from sureline.peer.files.cache import FileCache
 from sureline.peer.runner import SlotRunner
-from sureline.run.claiming import Claim, Claimed, Driven, Found, Own, Unclaimed, voters_of
+from sureline.run.claiming import Claim, Claimed, Driven, LineFound, Own, Unclaimed, voters_of
 from sureline.run.copies import Copy, CopyReader, RunCopy
 from sureline.run.fetching import Fetching
 from sureline.run.grant import OWN
@@ -53,7 +53,7 @@ ALONE_APART = 1 << 18
 """Who goes on alone draws an epoch: that of another one who does the same should be another one."""
 
 
-class Brought(NamedTuple):
+class BroughtHome(NamedTuple):
     """What has come home."""
 
     files: int
@@ -206,7 +206,7 @@ class GridRun:
             raise refused[0]
         return claim
 
-    def _adopt(self, found: Found, vote: str) -> None:
+    def _adopt(self, found: LineFound, vote: str) -> None:
         """Have what was committed meanwhile; what was here beyond it never happened."""
         if found.graph:
             self._journal.adopt(self._run, found.graph, found.entries)
@@ -289,13 +289,13 @@ class GridRun:
         return outcome_of(self._run, view)
 
 
-def bring_home(journal: Journal, run: str, directory: Path, home: GridHome) -> Brought:
+def bring_home(journal: Journal, run: str, directory: Path, home: GridHome) -> BroughtHome:
     """Fetch the results that a run's journal tells of, and put them in place."""
     with grid_loop() as loop:
         return loop.run(_bring(journal, run, directory, home))
 
 
-async def _bring(journal: Journal, run: str, directory: Path, home: GridHome) -> Brought:
+async def _bring(journal: Journal, run: str, directory: Path, home: GridHome) -> BroughtHome:
     loop = asyncio.get_running_loop()
     crashes: list[BaseException] = []
     root = journal.directory
@@ -326,4 +326,4 @@ async def _bring(journal: Journal, run: str, directory: Path, home: GridHome) ->
         cache.close()
     if crashes:
         raise crashes[0]
-    return Brought(made[0].files, missing)
+    return BroughtHome(made[0].files, missing)

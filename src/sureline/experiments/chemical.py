@@ -19,8 +19,8 @@ from sureline.experiments.chemical_model import PaperRing
 from sureline.experiments.chemical_result import (
     TITLE,
     ChemicalCell,
+    ChemicalClaim,
     ChemicalReproduced,
-    Claim,
     Fit,
     Range,
 )
@@ -115,7 +115,7 @@ def _line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 def claims(
     cells: Sequence[ChemicalCell], balance: Sequence[ChemicalCell], rings: Sequence[Range]
-) -> list[Claim]:
+) -> list[ChemicalClaim]:
     def cell(n: int, w: int, *, exclusive: bool) -> ChemicalCell:
         wanted = (n, w, exclusive)
         return next(c for c in cells if (c.nodes, c.workflows, c.exclusive) == wanted)
@@ -126,7 +126,7 @@ def claims(
 
     def say(what: str, ours: str, holds: bool | None) -> None:
         verdict = {True: "agrees", False: "disagrees", None: "in part"}[holds]
-        found.append(Claim(what, ours, verdict))
+        found.append(ChemicalClaim(what, ours, verdict))
 
     for exclusive in (False, True):
         word = " (exclusive capture)" if exclusive else ""

@@ -52,7 +52,7 @@ class Fit(msgspec.Struct, frozen=True):
     r2: float
 
 
-class Claim(msgspec.Struct, frozen=True):
+class ChemicalClaim(msgspec.Struct, frozen=True):
     what: str
     """In the paper's words, or nearly."""
     ours: str
@@ -99,7 +99,7 @@ class ChemicalReproduced(msgspec.Struct, frozen=True):
     seed: int
     cells: list[ChemicalCell]
     fits: list[Fit]
-    claims: list[Claim]
+    claims: list[ChemicalClaim]
     fig5: list[Reacted]
     barriers: list[ChemicalCell]
     """The same workflows with and without, shared and exclusive."""

@@ -33,7 +33,7 @@ from sureline.journal.events import (
 from sureline.journal.export import export_entries
 from sureline.journal.store import Entry
 from sureline.journal.views import RunView
-from sureline.run.claiming import Claim, Claimed, Driven, Found, Own, voters_of
+from sureline.run.claiming import Claim, Claimed, Driven, LineFound, Own, voters_of
 from sureline.run.copies import CopyReader
 from sureline.run.fetching import Fetching
 from sureline.run.grant import OWN, Epoch
@@ -214,7 +214,7 @@ class Driver:
             self.machines.append(node)
         self._sit_down(node, claimed.epoch, claimed.voters, graph, met)
 
-    def came_home(self, node: Node, found: Found, world: World, where: Where) -> None:
+    def came_home(self, node: Node, found: LineFound, world: World, where: Where) -> None:
         """The run has ended elsewhere: its results come to this machine, unless they went to
         somebody's own."""
 
@@ -230,7 +230,7 @@ class Driver:
         writers = [PeerName(e.host) for e in events if isinstance(e, Opened)][-1:]
         Fetching(world, node, where, writers, done).start(past.committed.values())
 
-    def _adopt(self, node: Node, found: Found) -> Graph | None:
+    def _adopt(self, node: Node, found: LineFound) -> Graph | None:
         if not found.graph:
             return None
         events = [entry.event for entry in found.entries]

@@ -31,7 +31,7 @@ _ENDINGS: dict[str, Standing] = {
 }
 
 
-class Row(msgspec.Struct):
+class Sending(msgspec.Struct):
     """One submission."""
 
     task: str
@@ -48,7 +48,7 @@ class SiteRecord:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._newest: deque[Row] = deque(maxlen=window or None)
+        self._newest: deque[Sending] = deque(maxlen=window or None)
         self.submitted = 0
         self.running = 0
         self.waiting = 0
@@ -60,18 +60,18 @@ class SiteRecord:
         self.takes_s: dict[str, tuple[float, int]] = {}
         """By kind of task: seconds in all, and of how many."""
 
-    def submit(self, row: Row) -> None:
+    def submit(self, row: Sending) -> None:
         self.submitted += 1
         self.waiting += 1
         if self._window:
             self._newest.append(row)
 
-    def start(self, row: Row) -> None:
+    def start(self, row: Sending) -> None:
         self.waiting -= 1
         self.running += 1
         self.waits_s.append((row.started_s or row.at_s) - row.at_s)
 
-    def end(self, row: Row, kind: str) -> None:
+    def end(self, row: Sending, kind: str) -> None:
         if row.started_s is None:
             self.waiting -= 1
         else:
@@ -108,7 +108,7 @@ class Control:
 
     def __init__(self, window: int = 0) -> None:
         self._window = window
-        self._open: dict[tuple[PeerName, str, int], Row] = {}
+        self._open: dict[tuple[PeerName, str, int], Sending] = {}
         self.sites: dict[PeerName, SiteRecord] = {}
         self.last_ended: PeerName | None = None
         """Where the last job ended well."""
@@ -117,7 +117,7 @@ class Control:
         return self.sites.setdefault(name, SiteRecord(self._window))
 
     def submitted(self, site: PeerName, task: str, attempt: int, at_s: float) -> None:
-        row = self._open[site, task, attempt] = Row(task, attempt, site, at_s)
+        row = self._open[site, task, attempt] = Sending(task, attempt, site, at_s)
         self.site(site).submit(row)
 
     def started(self, site: PeerName, task: str, attempt: int, at_s: float) -> None:
@@ -137,7 +137,7 @@ class Control:
         if row.standing == "ended":
             self.last_ended = site
 
-    def idle(self, now_s: float, limit_s: float) -> list[Row]:
+    def idle(self, now_s: float, limit_s: float) -> list[Sending]:
         """Those that have waited longer than this and have not started."""
         return [
             row

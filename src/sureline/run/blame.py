@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from sureline.journal.words import duration
 from sureline.run.contact import Contact
-from sureline.run.standing import Aside, Standing
+from sureline.run.standing import Aside, PeerStanding
 from sureline.world.address import PeerName
 from sureline.world.protocol import World
 
 
 class Blame:
     def __init__(
-        self, world: World, standing: Standing, contact: Contact, tell: Callable[[str], None]
+        self, world: World, standing: PeerStanding, contact: Contact, tell: Callable[[str], None]
     ) -> None:
         self._world = world
         self._standing = standing

@@ -44,7 +44,7 @@ class Own(msgspec.Struct, frozen=True):
     vote: Voter = ""
 
 
-class Found(msgspec.Struct, frozen=True):
+class LineFound(msgspec.Struct, frozen=True):
     """A run as the grid has it. Without a graph, what is in the asker's own journal is all."""
 
     graph: bytes = b""
@@ -55,7 +55,7 @@ class Found(msgspec.Struct, frozen=True):
 class Claimed(msgspec.Struct, frozen=True):
     """The run is the asker's to write, from what was found on."""
 
-    found: Found
+    found: LineFound
     epoch: Epoch
     voters: tuple[Voter, ...]
 
@@ -63,7 +63,7 @@ class Claimed(msgspec.Struct, frozen=True):
 class Driven(msgspec.Struct, frozen=True):
     """Somebody writes it, or it has ended."""
 
-    found: Found
+    found: LineFound
     copies: tuple[Copy, ...]
     here: DriverHere | None = None
     """What its writer said; None if the run has ended."""
@@ -158,10 +158,10 @@ class Claimant(Agent):
     def _take(self, graph: bytes, events: Sequence[NumberedEvent]) -> None:
         self._read += [Entry(position, decode(body)) for position, body in events]
 
-    def _found(self) -> Found:
+    def _found(self) -> LineFound:
         if self._copy is None or not self._read:
-            return Found()
-        return Found(self._copy.graph, self._copy.papers, tuple(self._read))
+            return LineFound()
+        return LineFound(self._copy.graph, self._copy.papers, tuple(self._read))
 
     def _position(self) -> Position:
         return max(self._own.position, self._read[-1].position if self._read else 0)

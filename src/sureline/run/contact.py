@@ -19,7 +19,7 @@ from sureline.run.attempts import Attempts
 from sureline.run.fleet import Enlisted, Fleet, WholeAnswer
 from sureline.run.port import Bound, Target
 from sureline.run.report_checks import names_attempts
-from sureline.run.standing import Aside, Standing
+from sureline.run.standing import Aside, PeerStanding
 from sureline.run.warrants import Warrants
 from sureline.world.address import Node, PeerName, name_of, node_of
 from sureline.world.protocol import Action, AgentId, World
@@ -69,7 +69,7 @@ class Contact:
         engine: Consequences,
         name_of_task: Callable[[int], str],
         warrants: Warrants,
-        standing: Standing,
+        standing: PeerStanding,
     ) -> None:
         self._world = world
         self._run = run

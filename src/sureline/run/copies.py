@@ -28,7 +28,7 @@ from sureline.run.presence import part as driver_part
 from sureline.run.sealing import Checker
 from sureline.world.address import Node, at, node_of, peer_of
 from sureline.world.agent import Agent, handles
-from sureline.world.identity.signing import Authority, PapersError, Trust, digest, is_run_name
+from sureline.world.identity.signing import PapersError, Trust, WriterAuthority, digest, is_run_name
 from sureline.world.protocol import WRITES, AgentId, Message, Timer, Unreachable, World
 
 TOPIC = "runs"
@@ -130,7 +130,7 @@ class RunCopy:
         self.position: Position = 0
         self.papers = b""
         """Of who sealed the last of it."""
-        self.authority: Authority | None = None
+        self.authority: WriterAuthority | None = None
         """What those say."""
         self._chain = b""
         self._epoch = 0

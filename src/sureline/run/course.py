@@ -46,7 +46,7 @@ from sureline.run.past import PastFound
 from sureline.run.port import Bound, Deciding, Ending, Over, Target
 from sureline.run.report_checks import fault_of, is_attempt
 from sureline.run.staging import Staging
-from sureline.run.standing import Aside, Standing
+from sureline.run.standing import Aside, PeerStanding
 from sureline.run.states import OPEN, State, Tasks
 from sureline.run.unfit import Unfit
 from sureline.run.warrants import Warrants, seal_of
@@ -111,7 +111,7 @@ class Course:
         self.unfit = Unfit(self.known)
         self.attempts = Attempts()
         self._warrants = Warrants(b"" if self.here else world.random.randbytes(32), past.seals)
-        standing = Standing(past.strikes, world.now(), world.elapsed())
+        standing = PeerStanding(past.strikes, world.now(), world.elapsed())
         self.contact = Contact(
             world, run, epoch, self.attempts, self, self.name, self._warrants, standing
         )

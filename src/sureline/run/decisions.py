@@ -17,7 +17,7 @@ from sureline.run.options import Options
 from sureline.run.outlook import Following
 from sureline.run.port import Bound, Deciding, Target
 from sureline.run.states import State
-from sureline.run.throttle import Throttle
+from sureline.run.throttle import ProgressThrottle
 from sureline.run.warrants import seal_of
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
@@ -58,7 +58,7 @@ class Decisions:
         self._outgoing: list[tuple[AgentId, Bind]] = []
         self._is_deciding = False
         self._woken = False
-        self._throttle = Throttle()
+        self._throttle = ProgressThrottle()
 
     @property
     def graph(self) -> Graph:

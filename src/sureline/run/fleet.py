@@ -14,7 +14,7 @@ import msgspec
 
 from sureline.peer.messages import Attach, Attached
 from sureline.run.port import Target
-from sureline.run.standing import Standing
+from sureline.run.standing import PeerStanding
 from sureline.world.address import Node, PeerName, at, node_of, part_of
 from sureline.world.protocol import World
 
@@ -61,7 +61,7 @@ class WholeAnswer(msgspec.Struct):
 
 
 class Fleet:
-    def __init__(self, world: World, run: str, epoch: int, standing: Standing) -> None:
+    def __init__(self, world: World, run: str, epoch: int, standing: PeerStanding) -> None:
         self._world = world
         self._run = run
         self._epoch = epoch

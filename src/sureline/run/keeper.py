@@ -54,9 +54,9 @@ from sureline.run.sealing import Checker
 from sureline.world.address import Node, node_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.identity.signing import (
-    Authority,
     PapersError,
     Trust,
+    WriterAuthority,
     chain_start,
     digest,
     is_run_name,
@@ -374,7 +374,7 @@ class Keeper(Agent):
     def _refuse(self, sender: AgentId, run: str, epoch: int, why: PapersError) -> None:
         self._answer(sender, run, epoch, f"{run} is not kept here: {why}")
 
-    def _authority(self, run: str, state: KeptState) -> Authority:
+    def _authority(self, run: str, state: KeptState) -> WriterAuthority:
         """Of its writer, who was believed when the term began. Raises PapersError."""
         return self._checker.authority(run, state.epoch, state.term.papers)
 

@@ -14,10 +14,10 @@ from typing import Protocol
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.run.keeping import NumberedEvent, Position
 from sureline.world.identity.signing import (
-    Authority,
     PapersError,
     RunSigner,
     Trust,
+    WriterAuthority,
     digest,
     fold,
     is_sealed,
@@ -88,11 +88,11 @@ class Checker:
 
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
-        self._verified: dict[tuple[str, bytes], Authority] = {}
+        self._verified: dict[tuple[str, bytes], WriterAuthority] = {}
 
     def authority(
         self, run: str, epoch: int | None, papers: bytes, now: float | None = None
-    ) -> Authority:
+    ) -> WriterAuthority:
         """Raises PapersError. What was revoked since is found out when somebody begins."""
         known = self._verified.get((run, papers))
         if known is not None and now is None and epoch in (None, known.epoch):
@@ -105,7 +105,7 @@ class Checker:
 
     def followed(
         self,
-        authority: Authority,
+        authority: WriterAuthority,
         after: Position,
         chain: bytes,
         events: Sequence[NumberedEvent],

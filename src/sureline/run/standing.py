@@ -67,7 +67,7 @@ class _Seen(msgspec.Struct):
     """Whether it is set aside for what it said, or only left alone."""
 
 
-class Standing:
+class PeerStanding:
     """Times are `World.elapsed`, but for what is `remembered`, which is by the clock (`now`)."""
 
     def __init__(self, remembered: Mapping[PeerName, Strikes], now: float, elapsed: float) -> None:

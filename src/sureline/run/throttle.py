@@ -14,7 +14,7 @@ WINDOW_S = 1.0
 OF_PEER_MAX = 20
 
 
-class Throttle:
+class ProgressThrottle:
     def __init__(self) -> None:
         self._windows: dict[PeerName, tuple[float, set[Hashable]]] = {}
         """When each peer's began, by `World.elapsed`, and what has passed in it."""

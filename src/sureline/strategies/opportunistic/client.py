@@ -14,7 +14,7 @@ import msgspec
 from sureline.journal.control import Control, SiteRecord
 from sureline.peer.capacity import Ledger
 from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Target, Unknown
-from sureline.strategies.opportunistic.selectors import SELECTORS, Asked, SiteState
+from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName
@@ -144,7 +144,7 @@ class SiteClient(Deciding):
             else:
                 self._ready.pop(task, None)  # told again when it can be
 
-    def _note(self, task: int, attempt: int, site: PeerName, asked: Asked) -> None:
+    def _note(self, task: int, attempt: int, site: PeerName, asked: SiteQuestion) -> None:
         states = {state.name: state for state in asked.sites}
         mine = states.pop(site)
         said = f"sent to {site} by {self._settings.selector}: {_told(mine)}"
@@ -155,7 +155,7 @@ class SiteClient(Deciding):
         body = msgspec.msgpack.encode(choice)
         self._engine.note(CHOSEN, said, body, task=task, attempt=attempt, peer=site)
 
-    def _asked(self, task: int) -> Asked:
+    def _asked(self, task: int) -> SiteQuestion:
         described = self._engine.graph.tasks[task]
         held = self._engine.held(task)
         unfit = self._engine.unfit(task)
@@ -167,7 +167,9 @@ class SiteClient(Deciding):
             self._state(target, described.kind_name, held.get(target.name, 0), usual_s)
             for target in fresh or able
         ]
-        return Asked([s for s in states if self._has_room(s)], self._control.last_ended, self._turn)
+        return SiteQuestion(
+            [s for s in states if self._has_room(s)], self._control.last_ended, self._turn
+        )
 
     def _able(self, needs: Needs) -> list[Target]:
         able = [t for t in self._targets.values() if Ledger(t.capacity).fits(needs)]

@@ -35,7 +35,7 @@ class SiteState(msgspec.Struct, frozen=True):
     """What such a task took there, or elsewhere if none was seen there."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SiteQuestion(msgspec.Struct, frozen=True):
     """One question. There is at least one site."""
 
     sites: Sequence[SiteState]
@@ -46,7 +46,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Selector(Protocol):
-    def choose(self, asked: Asked, world: World) -> PeerName: ...
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName: ...
 
 
 def _ratio(site: SiteState) -> float:
@@ -57,7 +57,7 @@ def _ratio(site: SiteState) -> float:
 class Opportunistic:
     """The most ended of what was submitted; while nothing has ended, the fewest submitted."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         if not any(site.ended for site in asked.sites):
             return min(asked.sites, key=lambda site: site.submitted).name
         return max(asked.sites, key=lambda site: (_ratio(site), -site.submitted)).name
@@ -66,7 +66,7 @@ class Opportunistic:
 class Printed:
     """As in the paper's Fig. 4: only sites where something has ended compete, without a prior."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         tried = [site for site in asked.sites if site.ended]
         if not tried:
             return min(asked.sites, key=lambda site: site.submitted).name
@@ -76,25 +76,25 @@ class Printed:
 class WeightedRandom:
     """Sites with more processors get more."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         weights = [site.processors for site in asked.sites]
         return world.random.choices(asked.sites, weights)[0].name
 
 
 class AnySite:
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         return world.random.choice(asked.sites).name
 
 
 class RoundRobin:
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         return asked.sites[asked.turn % len(asked.sites)].name
 
 
 class LastUsed:
     """Where the last job ended; round robin before."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         if any(site.name == asked.last_ended for site in asked.sites):
             assert asked.last_ended is not None
             return asked.last_ended
@@ -104,7 +104,7 @@ class LastUsed:
 class DataPresent:
     """Where most of the inputs are, ties at random; weighted before any are anywhere."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         most = max(site.held_bytes for site in asked.sites)
         if not most:
             return WeightedRandom().choose(asked, world)
@@ -114,7 +114,7 @@ class DataPresent:
 class Thompson:
     """A draw from what the ratio may be, given what was seen; the highest draw wins."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         def drawn(site: SiteState) -> float:
             return world.random.betavariate(1 + site.ended, 1 + max(0, site.submitted - site.ended))
 
@@ -124,7 +124,7 @@ class Thompson:
 class UpperBound:
     """The ratio, and what it may be at best: the less was tried, the more (UCB1)."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         tried = sum(site.submitted for site in asked.sites)
 
         def bound(site: SiteState) -> float:
@@ -133,11 +133,11 @@ class UpperBound:
         return max(asked.sites, key=bound).name
 
 
-class Forecast:
+class ByForecast:
     """Done earliest by what was learned: the wait there, behind those who wait already, and what
     such a task takes. Where nothing waited yet, a free processor is believed in."""
 
-    def choose(self, asked: Asked, world: World) -> PeerName:
+    def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         def done_s(site: SiteState) -> float:
             over = max(0.0, site.waiting + site.running + 1 - site.processors)
             rounds = over / max(1.0, site.processors) + (1.0 if site.waiting else 0.0)
@@ -156,5 +156,5 @@ SELECTORS: Mapping[str, Callable[[], Selector]] = {
     "random": AnySite,
     "thompson": Thompson,
     "ucb": UpperBound,
-    "forecast": Forecast,
+    "forecast": ByForecast,
 }

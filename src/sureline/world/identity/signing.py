@@ -9,11 +9,11 @@ tells is *sealed*.
   it too, until then.
 - `Mandate`: what the certificate of a writer signs when it begins: the run, its epoch, and the key
   with which it will seal. The writer is the submitter, or has the delegation's role.
-- `Papers`: these three. `verify(papers, run, epoch, trust)` gives an `Authority`, or raises
+- `Papers`: these three. `verify(papers, run, epoch, trust)` gives a `WriterAuthority`, or raises
   `PapersError` with one sentence. Nothing that papers say is believed before that.
-- A run's events form a chain: `Authority.start`, then `fold` for each event in order. A *seal* is
-  the writer's signature over the chain up to a position: it vouches for all before it, of earlier
-  epochs too, since a writer has verified what it builds on.
+- A run's events form a chain: `WriterAuthority.start`, then `fold` for each event in order. A
+  *seal* is the writer's signature over the chain up to a position: it vouches for all before it, of
+  earlier epochs too, since a writer has verified what it builds on.
 
 How to use it:
 
@@ -51,7 +51,7 @@ _CHARTER, _DELEGATION, _MANDATE, _SEAL, _CHAIN = (
     b"sureline run %s 1\0" % what
     for what in (b"charter", b"delegation", b"mandate", b"seal", b"chain")
 )
-"""Signed with what they name, so that no signature can pass for another."""
+"""SignedPaper with what they name, so that no signature can pass for another."""
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class Mandate(msgspec.Struct, frozen=True, array_like=True):
     at: float
 
 
-class Signed(msgspec.Struct, frozen=True, array_like=True):
+class SignedPaper(msgspec.Struct, frozen=True, array_like=True):
     """A document as it was signed, by the key of a certificate, or by the run's key."""
 
     body: bytes
@@ -95,9 +95,9 @@ class Signed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Papers(msgspec.Struct, frozen=True, array_like=True):
-    charter: Signed
-    delegation: Signed | None = None
-    mandate: Signed | None = None
+    charter: SignedPaper
+    delegation: SignedPaper | None = None
+    mandate: SignedPaper | None = None
 
     def encoded(self) -> bytes:
         return _encode(self)
@@ -121,7 +121,7 @@ class Certified(Protocol):
     def sign(self, said: bytes) -> bytes: ...
 
 
-class Holder(Protocol):
+class CertificateHolder(Protocol):
     """Whom a certificate names."""
 
     @property
@@ -134,7 +134,7 @@ class Holder(Protocol):
 class Trust(Protocol):
     """Which certificates and signatures are good."""
 
-    def holder(self, certificate: bytes) -> Holder:
+    def holder(self, certificate: bytes) -> CertificateHolder:
         """Raises PapersError if the certificate is not of this grid, has expired or is revoked."""
 
     def signed_by_holder(self, certificate: bytes, signature: bytes, said: bytes) -> bool: ...
@@ -142,7 +142,7 @@ class Trust(Protocol):
     def signed_by_key(self, key: bytes, signature: bytes, said: bytes) -> bool: ...
 
 
-class Authority(NamedTuple):
+class WriterAuthority(NamedTuple):
     """What verified papers say."""
 
     run: str
@@ -163,7 +163,7 @@ class RunSigner(NamedTuple):
     papers: bytes
     epoch: int
     key: RunKey
-    authority: Authority
+    authority: WriterAuthority
 
     def seal(self, position: int, chain: bytes) -> bytes:
         return self.key.sign(_sealed(self.epoch, position, chain))
@@ -187,13 +187,13 @@ def charter(
 ) -> Papers:
     """The papers of a new run; `graph` and `first_event` as they are encoded."""
     body = _encode(Charter(run, digest(graph), digest(first_event), key.public, at))
-    return Papers(Signed(body, by.sign(_CHARTER + body), by.certificate))
+    return Papers(SignedPaper(body, by.sign(_CHARTER + body), by.certificate))
 
 
 def delegated(papers: Papers, key: RunKey, run: str, role: str, until: float) -> Papers:
     """The papers, with which those who have the role may go on too; `key` is the charter's."""
     body = _encode(Delegation(run, role, until))
-    delegation = Signed(body, key.sign(_DELEGATION + body))
+    delegation = SignedPaper(body, key.sign(_DELEGATION + body))
     return msgspec.structs.replace(papers, delegation=delegation)
 
 
@@ -202,7 +202,7 @@ def begun(
 ) -> RunSigner:
     """A writer begins. Raises PapersError if it may not."""
     body = _encode(Mandate(run, epoch, key.public, at))
-    mandate = Signed(body, by.sign(_MANDATE + body), by.certificate)
+    mandate = SignedPaper(body, by.sign(_MANDATE + body), by.certificate)
     papers = msgspec.structs.replace(papers, mandate=mandate)
     return RunSigner(papers.encoded(), epoch, key, verify(papers, run, epoch, trust, at))
 
@@ -221,7 +221,7 @@ def read_papers(encoded: bytes) -> Papers:
 
 def verify(
     papers: Papers | bytes, run: str, epoch: int | None, trust: Trust, now: float | None = None
-) -> Authority:
+) -> WriterAuthority:
     """What the papers say of this run and this epoch, or of whichever they name. With `now`, of a
     writer that begins at this time: its delegation must not be over. Raises PapersError."""
     if isinstance(papers, bytes):
@@ -241,7 +241,7 @@ def verify(
     if writer.name != submitter.name:
         began = mandate.at if now is None else max(now, mandate.at)
         _check_delegate(papers.delegation, chartered, writer, began, trust)
-    return Authority(
+    return WriterAuthority(
         run,
         mandate.epoch,
         submitter.name,
@@ -259,7 +259,11 @@ def chain_start(papers: Papers) -> bytes:
 
 
 def _check_delegate(
-    signed: Signed | None, chartered: Charter, writer: Holder, began: float, trust: Trust
+    signed: SignedPaper | None,
+    chartered: Charter,
+    writer: CertificateHolder,
+    began: float,
+    trust: Trust,
 ) -> None:
     if signed is None:
         raise PapersError(f"{writer.name} did not submit it and was not asked to drive it")
@@ -271,7 +275,7 @@ def _check_delegate(
     _check(began <= delegation.until + AHEAD_S_MAX, "its delegation is over")
 
 
-def _by_holder(signed: Signed, context: bytes, kind: type[T], what: str, trust: Trust) -> T:
+def _by_holder(signed: SignedPaper, context: bytes, kind: type[T], what: str, trust: Trust) -> T:
     """A document, once the certificate and the signature are found good."""
     trust.holder(signed.certificate)
     said = context + signed.body
@@ -303,7 +307,9 @@ def fold(chain: bytes, events: Iterable[tuple[int, bytes]]) -> bytes:
     return chain
 
 
-def is_sealed(authority: Authority, position: int, chain: bytes, seal: bytes, trust: Trust) -> bool:
+def is_sealed(
+    authority: WriterAuthority, position: int, chain: bytes, seal: bytes, trust: Trust
+) -> bool:
     """Whether this writer has vouched for the chain up to this position."""
     return trust.signed_by_key(authority.key, seal, _sealed(authority.epoch, position, chain))
 

@@ -25,7 +25,7 @@ from sureline.strategies.surety.client.outset import Outset
 from sureline.strategies.surety.client.placing import Placing
 from sureline.strategies.surety.client.repairer import MoneyRepairer
 from sureline.strategies.surety.client.services import Services, took_before
-from sureline.strategies.surety.client.trust import Trust
+from sureline.strategies.surety.client.trust import ProviderTrust
 from sureline.strategies.surety.invocation import (
     Declined,
     Examined,
@@ -88,7 +88,7 @@ class Client(Deciding):
         graph, world = engine.graph, self._world
         self._engine = engine
         self._services = Services(graph, took_before(self._seat.history()))
-        self._trust = Trust()
+        self._trust = ProviderTrust()
         self._broker = Broker(world, engine.run, engine.epoch, self._services, self._bids_came)
         self._money = Money(
             engine, world, self._broker, past, lambda name: self._services.of[graph.index[name]]

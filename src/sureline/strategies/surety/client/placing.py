@@ -31,7 +31,7 @@ from sureline.strategies.books import Books
 from sureline.strategies.surety.client.broker import Broker, mean_s
 from sureline.strategies.surety.client.money import Money
 from sureline.strategies.surety.client.services import Services
-from sureline.strategies.surety.client.trust import CAUGHT, Trust
+from sureline.strategies.surety.client.trust import CAUGHT, ProviderTrust
 from sureline.strategies.surety.client.underway import UnderWay
 from sureline.strategies.surety.contract import Bid
 from sureline.strategies.surety.invocation import Offered
@@ -99,7 +99,7 @@ class Placing:
         services: Services,
         broker: Broker,
         money: Money,
-        trust: Trust,
+        trust: ProviderTrust,
         bind: Callable[[int, PeerName], bool],
     ) -> None:
         self._engine = engine

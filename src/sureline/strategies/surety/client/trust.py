@@ -29,7 +29,7 @@ LANES_SHARE = 0.25
 LANES_MIN = 2
 
 
-class Trust:
+class ProviderTrust:
     def __init__(self) -> None:
         self._logs: dict[str, tuple[float, int]] = {}
         self._site_logs: dict[str, tuple[float, int]] = {}
