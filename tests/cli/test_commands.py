@@ -174,6 +174,7 @@ def test_json_of_show(failed: Bench) -> None:
         "tasks",
         "by_state",
         "repairs",
+        "set_aside",
         "terms",
         "listed",
     }

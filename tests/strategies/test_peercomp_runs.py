@@ -27,7 +27,7 @@ def test_a_run_here_has_its_time_reserved_and_explain_tells_where(tmp_path):
     assert said.code == 0, said
     assert (tmp_path / "c.txt").read_text() == "a\n"
     told = sureline(tmp_path, "explain", said.json["run"], "b")
-    assert "Time is reserved for b: 62.0 s on" in told.out, told
+    assert "time is reserved for b: 62.0 s on" in told.out, told
     assert "holes)" in told.out
 
 

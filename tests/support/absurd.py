@@ -183,6 +183,8 @@ class Absurd:
                 return [self._value(item, depth) for _ in range(self._count(info, depth))]
             case inspect.TupleType(item_types=items):
                 return [self._value(item, depth) for item in items]
+            case inspect.NamedTupleType(fields=fields):
+                return [self._value(field.type, depth) for field in fields]
             case inspect.BoolType():
                 return self.random.random() < 0.5
             case inspect.NoneType():
@@ -191,9 +193,11 @@ class Absurd:
 
     def _scalar(self, info: inspect.Type) -> Any:
         match info:
-            case inspect.IntType(ge=low, le=high):
+            case inspect.IntType(ge=low, le=high, lt=below):
                 value = self._one_of(int, INTS)
-                return value if low is None else min(max(value, low), high)
+                value = value if low is None else max(value, low)
+                most = below - 1 if below is not None else high
+                return value if most is None else min(value, most)
             case inspect.FloatType():
                 return self._one_of(float, FLOATS)
             case inspect.StrType(max_length=most):

@@ -192,7 +192,7 @@ class LiveGrid:
         assert said.code == 0, said
         return str(said.json["invitation"])
 
-    def join(self, name: str, *arguments: str, role: str = "run,submit") -> LivePeer:
+    def join(self, name: str, *arguments: str, role: str = "run,submit,drive") -> LivePeer:
         invitation = self.invite("--role", role)
         return self.serve(name, "--join", invitation, "--name", name, *arguments)
 

@@ -26,6 +26,7 @@ from sureline.journal.events import (
     PeerLeft,
     TaskEnded,
     TaskStarted,
+    Voters,
 )
 from sureline.journal.store import Journal
 from sureline.run.options import Options
@@ -128,6 +129,7 @@ class LiveRun:
         with self._driving(self.first) as process:
             self._until(self.first, lambda events: self._working(events) >= self._slots)
             if self._grid is not None:
+                self._until(self.first, self._has_voters)
                 self._grid.until(self._is_kept, "a copy of the run to be kept")
                 self._grid.peers[VICTIM].kill()
                 self._grid.serve(VICTIM, f"--slots={SLOTS}")
@@ -179,6 +181,11 @@ class LiveRun:
 
     def _until(self, where: Path, holds: Callable[[list[AnyEvent]], bool]) -> None:
         until(lambda: holds(self.events(where)), self._told(where), every_s=0.05)
+
+    @staticmethod
+    def _has_voters(events: list[AnyEvent]) -> bool:
+        """Whether others than the directory itself may say who writes the run."""
+        return any(isinstance(event, Voters) and len(event.voters) > 1 for event in events)
 
     @staticmethod
     def _gone(events: list[AnyEvent]) -> set[str]:
