@@ -31,7 +31,7 @@ check: $(READY)
 test soak: export PYTHONDONTWRITEBYTECODE =
 
 test: check
-	$(BIN)/pytest -n 2 -m 'not soak'
+	$(BIN)/pytest -n 3 -m 'not soak'
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -s

@@ -54,6 +54,7 @@ def ends_of(summary: Summary) -> dict[int, int]:
     return found
 
 
+@pytest.mark.soak
 def test_sweeps_say_what_messages_say() -> None:
     messages_and_sweeps_agree(60)
 

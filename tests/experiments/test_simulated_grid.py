@@ -45,11 +45,13 @@ def test_eight_peers_two_killed():
     assert sum('"outcome":"lost"' in "".join(o.journals[0]) for o in outcomes) >= 3
 
 
+@pytest.mark.soak
 def test_a_storm():
     (outcome,) = sweep("storm", [3])
     assert all(run.epochs > 1 for run in outcome.runs)
 
 
+@pytest.mark.soak
 def test_eight_peers_in_rough_weather():
     outcomes = sweep(ROUGH, range(1, 9))
     assert sum(run.epochs > 1 for o in outcomes for run in o.runs) >= 5

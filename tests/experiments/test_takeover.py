@@ -122,7 +122,8 @@ def test_a_driver_that_is_only_cut_off_is_fenced_when_it_comes_back():
     )
     outcome = run_scenario(small(cut), 1)
     assert outcome.good
-    assert hosts(outcome) == ["submitter", "standby1"]
+    # it may take the run back by a grant of its own; what it wrote while it was cut off is gone
+    assert hosts(outcome)[:2] == ["submitter", "standby1"]
 
 
 def test_takers_that_ask_nobody_are_noticed(monkeypatch):

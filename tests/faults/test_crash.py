@@ -50,6 +50,7 @@ def seed() -> int:
     return int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1_000_000)))
 
 
+@pytest.mark.soak
 def test_eight_kills(tmp_path: Path, seed: int) -> None:
     crash(tmp_path, seed, int(os.environ.get("CRASH_KILLS", "8")))
 

@@ -119,6 +119,7 @@ def test_refusers_claimers_and_chatterers_among_good_peers(lab: Lab, tmp_path: P
         lab.end(kind)
 
 
+@pytest.mark.soak
 def test_a_peer_that_only_the_driver_cannot_reach(lab: Lab, tmp_path: Path) -> None:
     lab.serve_bad("deaf", "deaf")
     (tmp_path / "many.yaml").write_text(FLOW.replace("sleep 0.3", "sleep 3"))

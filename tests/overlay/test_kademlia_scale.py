@@ -44,6 +44,7 @@ def test_four_hundred_simulated_nodes_lose_a_third_of_them() -> None:
     check_simulated(simulated.measure(400, seed=5, keys=100), 100)
 
 
+@pytest.mark.soak
 def test_a_hundred_and_fifty_live_peers_lose_a_third_of_them() -> None:
     check_live(live.measure(150, 3, keys=30, kill=1), 30)
 

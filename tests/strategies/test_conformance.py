@@ -61,6 +61,7 @@ class TestChemical(LiveIsHeavy, StrategyConformance):
     strategy = "chemical"
 
 
+@pytest.mark.soak
 class TestChemicalLevels(TestChemical):
     settings: ClassVar = {"barriers": "on"}
 

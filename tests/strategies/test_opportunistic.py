@@ -270,6 +270,7 @@ def test_control_of_the_journal_is_what_the_strategy_saw(seed):
     assert all(e.said.startswith(f"sent to {e.peer} by opportunistic") for e in notes)
 
 
+@pytest.mark.soak
 def test_the_papers_workflow_at_its_twelve_sites():
     graph = pipelines(5)
     assert len(graph) == 15 and graph.parents[1] == (0,) and graph.parents[2] == (1,)

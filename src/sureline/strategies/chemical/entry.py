@@ -386,9 +386,13 @@ class WorkflowEntry(Deciding):
         if 0 <= level < len(self._levels):
             self._tenders[level] = sender
             self._doom()
-            for task in self._levels[level]:
-                if task in self._out:
-                    self._out[task].heard_s = self._world.elapsed()
+            # Whose turn has come has a holder of its own to be heard of: perhaps one that cannot
+            # reach this writer.
+            tasks = self._levels[level]
+            if tasks and not self._is_next(tasks[0]):
+                for task in tasks:
+                    if task in self._out:
+                        self._out[task].heard_s = self._world.elapsed()
             self._tell_done(sender, level, [t for t in self._levels[level] if self._stands(t)])
 
     def _tell_done(self, to: AgentId, level: int, tasks: Sequence[int]) -> None:
