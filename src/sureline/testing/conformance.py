@@ -122,7 +122,7 @@ class StrategyConformance:
         if _GRID not in stash:
             stash[_GRID] = LiveGrid(tmp_path_factory.mktemp("grid"))
             request.config.add_cleanup(stash[_GRID].close)
-            stash[_GRID].start(PEERS, f"--slots={SLOTS}")
+            stash[_GRID].start(PEERS, f"--slots={SLOTS}", role="run,submit,drive")
         return stash[_GRID]
 
     def test_live(self, live_grid: LiveGrid | None, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ GRID = "lab"
 COMMAND = (sys.executable, "-m", "sureline")
 PATIENCE_S = 60.0
 """How long a condition may take before it is given up."""
+ROLES = "run,submit"
 ASKED_EVERY_S = 0.3
 
 T = TypeVar("T")
@@ -177,12 +178,12 @@ class LiveGrid:
         """Run a command in the home of a peer."""
         return command(where or self.where, *arguments, env=self.env(name))
 
-    def start(self, count: int, *arguments: str) -> None:
+    def start(self, count: int, *arguments: str, role: str = ROLES) -> None:
         """Make the grid and have so many peers of one slot serve it."""
         said = self.do("p0", "grid", "new", GRID, "--peer", "p0")
         assert said.code == 0, said
         self.serve("p0", *arguments).ready()
-        joining = [self.join(f"p{i}", *arguments) for i in range(1, count)]
+        joining = [self.join(f"p{i}", *arguments, role=role) for i in range(1, count)]
         for peer in joining:
             peer.ready()
         self.until_present({f"p{i}" for i in range(count)})
@@ -192,7 +193,7 @@ class LiveGrid:
         assert said.code == 0, said
         return str(said.json["invitation"])
 
-    def join(self, name: str, *arguments: str, role: str = "run,submit,drive") -> LivePeer:
+    def join(self, name: str, *arguments: str, role: str = ROLES) -> LivePeer:
         invitation = self.invite("--role", role)
         return self.serve(name, "--join", invitation, "--name", name, *arguments)
 
