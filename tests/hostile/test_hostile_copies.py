@@ -30,6 +30,10 @@ from sureline.world.identity.signing import (
     fold,
 )
 
+pytestmark = pytest.mark.soak
+"""Whether an honest majority is left depends on whom a short run had named as voters when it was
+killed; the same attacks, agent by agent, are in test_hostile_keepers."""
+
 FLOW = """\
 name: honest
 tasks:
