@@ -43,6 +43,8 @@ def strategies(
         for setting in one["settings"]:
             said = f" ({setting['help']})" if setting["help"] else ""
             console.say(f"  --with {setting['name']}={setting['default']}{said}")
+            if setting["type"].startswith("Literal["):
+                console.say(f"    one of {setting['type'][8:-1]}")
     return 0
 
 

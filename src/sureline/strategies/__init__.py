@@ -135,7 +135,10 @@ def settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:
     try:
         return msgspec.convert(dict(given), strategy.settings, strict=False)
     except msgspec.ValidationError as error:
-        raise UserError(f"a setting of {strategy.name} does not fit: {error}") from None
+        raise UserError(
+            f"a setting of {strategy.name} does not fit: {error}; "
+            f"see: sureline strategies {strategy.name}"
+        ) from None
 
 
 def described_settings(strategy: Strategy) -> list[tuple[str, str, Any, str]]:

@@ -52,6 +52,7 @@ class SiteClient(Deciding):
         self._paused: dict[PeerName, float] = {}
         """Until when a site is left alone."""
         self._turn = 0
+        self._is_over = False
         self._earlier: dict[str, PeerName] = {}
         """Where each task was sent by an earlier process."""
 
@@ -101,11 +102,16 @@ class SiteClient(Deciding):
         args = (bound.target, task.name, bound.attempt, over.ending, task.kind_name, now_s)
         self._control.over(*args)
         record = self._control.site(bound.target)
-        if record.failed_in_a_row >= BLACK_HOLE and not self._settings.as_printed:
+        failed = over.ending not in ("succeeded", "withdrawn", "cancelled")
+        is_hole = failed and record.failed_in_a_row >= BLACK_HOLE
+        if is_hole and not self._settings.as_printed:
             times = record.failed_in_a_row - BLACK_HOLE
             pause_s = min(PAUSE_MAX_S, PAUSE_S * 2 ** min(times, 10))
             self._paused[bound.target] = now_s + pause_s
             self._world.after(pause_s, self._engine.wake)
+
+    def end(self) -> None:
+        self._is_over = True
 
     # -- the queue monitor ---------------------------------------------------------------------
 
@@ -114,6 +120,8 @@ class SiteClient(Deciding):
         return max(1.0, self._settings.idle_s / LOOKS_PER_LIMIT)
 
     def _look_at_queues(self) -> None:
+        if self._is_over:
+            return
         index = self._engine.graph.index
         for row in self._control.idle(self._world.elapsed(), self._settings.idle_s):
             task = index[row.task]
@@ -128,13 +136,22 @@ class SiteClient(Deciding):
     # -- choosing ------------------------------------------------------------------------------
 
     def decide(self) -> None:
+        if not any(self._has_room(target) for target in self._targets.values()):
+            return
+        full: set[Needs] = set()
+        """What no site takes more of just now: nothing else that needs it is looked at."""
         for task in sorted(self._ready, key=lambda task: (-self._engine.urgency(task), task)):
+            needs = self._engine.graph.tasks[task].needs
+            if needs in full:
+                continue
             if not self._engine.wanted(task):
                 del self._ready[task]
                 continue
             asked = self._asked(task)
-            if not asked.sites:
-                continue  # until a site comes, recovers, or has worked off its queue
+            if not asked.sites:  # until a site comes, recovers, or has worked off its queue
+                if task not in self._left and not self._engine.unfit(task):
+                    full.add(needs)
+                continue
             site = self._selector.choose(asked, self._world)
             self._turn += 1
             attempt = self._engine.bind(task, site)
@@ -166,18 +183,17 @@ class SiteClient(Deciding):
         states = [
             self._state(target, described.kind_name, held.get(target.name, 0), usual_s)
             for target in fresh or able
+            if self._has_room(target)
         ]
-        return SiteQuestion(
-            [s for s in states if self._has_room(s)], self._control.last_ended, self._turn
-        )
+        return SiteQuestion(states, self._control.last_ended, self._turn)
 
     def _able(self, needs: Needs) -> list[Target]:
         able = [t for t in self._targets.values() if Ledger(t.capacity).fits(needs)]
         return sorted(able, key=lambda target: target.name)
 
-    def _has_room(self, state: SiteState) -> bool:
-        deep = self._settings.deep
-        return deep <= 0 or state.waiting < max(1.0, deep * state.processors)
+    def _has_room(self, target: Target) -> bool:
+        deep, waiting = self._settings.deep, self._control.site(target.name).waiting
+        return deep <= 0 or waiting < max(1.0, deep * target.capacity.cores)
 
     def _state(self, target: Target, kind: str, held: int, usual_s: float) -> SiteState:
         record = self._control.site(target.name)
