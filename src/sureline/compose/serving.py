@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -57,6 +57,7 @@ from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.identity.run_keys import GridTrust
 from sureline.world.identity.signing import DRIVE
+from sureline.world.live import Runner
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -91,6 +92,13 @@ class Going(NamedTuple):
     error: SurelineError | None = None
 
 
+class ClosingRunner(Runner, Protocol):
+    """What does a peer's jobs."""
+
+    async def close(self) -> None:
+        """Nothing of it is left, and no event comes any more."""
+
+
 class PeerRunner:
     """A runner whose jobs' outputs, and long logs, become files of the peer's cache.
 
@@ -98,7 +106,7 @@ class PeerRunner:
     node of the grid."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, runner: SlotRunner, cache: FileCache, root: Path
+        self, loop: asyncio.AbstractEventLoop, runner: Runner, cache: FileCache, root: Path
     ) -> None:
         self._loop = loop
         self._runner = runner
@@ -157,7 +165,8 @@ class PeerRunner:
 
 
 class ServingPeer:
-    """`on_ready` hears the node once others can reach it; `tell` is given sentences for people."""
+    """`on_ready` hears the node once others can reach it; `tell` is given sentences for people.
+    Without a `runner` jobs are done in slot processes."""
 
     def __init__(
         self,
@@ -165,6 +174,7 @@ class ServingPeer:
         settings: PeerSettings,
         on_ready: Callable[[LiveNode], None],
         tell: Callable[[str], None],
+        runner: ClosingRunner | None = None,
     ) -> None:
         self._home = home
         capacity = settings.capacity
@@ -172,6 +182,7 @@ class ServingPeer:
         self._settings = settings._replace(capacity=msgspec.structs.replace(capacity, tags=python))
         self._on_ready = on_ready
         self._tell = tell
+        self._runner = runner
         self._root = peer_directory(home)
         self._going: asyncio.Future[Going]
         self._drivings: set[asyncio.Task[None]] = set()
@@ -200,16 +211,7 @@ class ServingPeer:
         orphans.clear_run(self._root, RUN)
         for left in orphans.left_aside(self._root):
             self._tell(f"a task's working files could not be removed: {left}")
-        capacity = self._settings.capacity
-        runner = SlotRunner(
-            loop,
-            root=self._root,
-            directory=self._root,
-            run=RUN,
-            functions={},
-            max_slots=min(SLOTS_MAX, math.ceil(capacity.cores * SLOTS_PER_CORE) + 1),
-            rules=self._settings.rules,
-        )
+        runner = self._runner or self._slots(loop)
         cache = open_cache(self._home, self._settings.cache_bytes)
         keep = Keep(loop, self._root / "keep.db", self._crashed)
         kept = KeptJournals(self._root / "kept", in_a_thread(loop))
@@ -222,6 +224,17 @@ class ServingPeer:
             await runner.close()
             keep.close()
             cache.close()
+
+    def _slots(self, loop: asyncio.AbstractEventLoop) -> SlotRunner:
+        return SlotRunner(
+            loop,
+            root=self._root,
+            directory=self._root,
+            run=RUN,
+            functions={},
+            max_slots=min(SLOTS_MAX, math.ceil(self._settings.capacity.cores * SLOTS_PER_CORE) + 1),
+            rules=self._settings.rules,
+        )
 
     async def _open(self, runner: PeerRunner, cache: FileCache, keep: Keep) -> LiveNode:
         desk = None

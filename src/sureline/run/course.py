@@ -29,7 +29,6 @@ from sureline.journal.events import (
     TaskRevoked,
     TaskStarted,
 )
-from sureline.peer.capacity import Ledger
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Finished, Progressed, Refused, Started, Withdraw
 from sureline.run.as_events import peer_joined, task_beaten, task_ended, task_reused
@@ -44,6 +43,7 @@ from sureline.run.options import CancelRun, Options, Past
 from sureline.run.overdue import Overdue
 from sureline.run.past import PastFound
 from sureline.run.port import Bound, Deciding, Ending, Over, Target
+from sureline.run.refusals import Refusals
 from sureline.run.report_checks import fault_of, is_attempt
 from sureline.run.staging import Staging
 from sureline.run.standing import Aside, PeerStanding
@@ -57,18 +57,9 @@ from sureline.world.address import NO_NODE, PeerName, name_of, node_of
 from sureline.world.protocol import Action, AgentId, World
 
 RETRY_DELAY_MAX_S = 300.0
-AGAIN_MAX_S = 30.0
-REFUSALS_MAX = 5
-"""Refusals of a task before it fails, beyond one for each target."""
-REFUSERS_MAX = 8
-"""So many targets that refuse a task are enough, though others are there."""
-UNFIT_MAX = 3
-"""Refusals of a task before it fails, if all targets that are there are unfit for it."""
 LOSSES_MAX = 10
 GROWTH_BYTES_MAX = 512 << 10
 """What is added to a graph at once travels to keepers as one event."""
-LACKS_MAX = 8
-"""How often a target may fail to get a task's inputs before the task fails."""
 REASON_MAX = 200
 """Characters of what a target gives as its reason that are told again and again."""
 Told = Started | Progressed | Refused | Finished
@@ -160,8 +151,7 @@ class Course:
         """Tasks that committed since the last flush that was asked for."""
         self.holds = 1
         """What holds off the beginning, and the end."""
-        self._refusers: dict[int, set[PeerName]] = {}
-        """Who refused a task that has no result."""
+        self._refusals = Refusals(self.tasks, self.fleet, self.unfit)
         self.homeless = 0
         """Outputs that could not be brought home while the run was being cancelled."""
         self.cancel: CancelRun | None = None
@@ -312,7 +302,8 @@ class Course:
         self.tasks.move(task, State.QUEUED)
         hopeless = self.unfit.hopeless(task, self.fleet.attached())
         if hopeless:
-            self._look_for_others(task, hopeless)
+            again_s = self._refusals.all_unfit_s(task, self.graph.tasks[task].needs)
+            self._try_again(task, self.tasks.attempt[task], hopeless, again_s)
         else:
             self._deciding.ready(task)
 
@@ -422,7 +413,7 @@ class Course:
         self.unflushed.add(task)
         self.tasks.move(task, State.COMMITTED)
         self.allowance.done(task, ended.attempt)
-        self._refusers.pop(task, None)
+        self._refusals.committed(task)
         self.delivery.keep(task, ended)
         self.known.read_by(task)
         self._deciding.stands(task, True)
@@ -460,13 +451,13 @@ class Course:
             return
         self._close(bound, "refused", message)
         self.attempts.note_over(bound.target, bound.task, bound.attempt)
-        self._refusers.setdefault(bound.task, set()).add(bound.target)
-        if message.unfit:
-            self.unfit.note(bound.task, bound.target, message.reason)
+        self._refusals.note(bound.task, bound.target, message)
         if message.missing:
             self.delivery.bring(self.graph.parents[bound.task])
         if self._is_left_with_none(bound.task):
-            self._was_refused(bound.task, message)
+            needs = self.graph.tasks[bound.task].needs
+            again_s = self._refusals.again_s(bound.task, needs, message)
+            self._try_again(bound.task, bound.attempt, message.reason, again_s)
         if not self.here:
             self._look_for(bound.task, message.missing)
             if not message.unfit:
@@ -489,39 +480,11 @@ class Course:
             self.revoke(maker, f"nobody has {path} any more, not even this machine")
             self.settled()
 
-    def _was_refused(self, task: int, message: Refused) -> None:
-        attempt, reason = message.attempt, message.reason
-        if message.missing:
-            self.tasks.lacks[task] += 1
-            self._try_again(task, attempt, reason, self.tasks.lacks[task], LACKS_MAX)
-            return
-        self.tasks.refusals[task] += 1
-        count, most = self.tasks.refusals[task], REFUSALS_MAX + len(self.fleet.all())
-        self._try_again(task, attempt, reason, count, most, at_once=message.unfit)
-
-    def _look_for_others(self, task: int, reason: str) -> None:
-        """All that are there are unfit for it; perhaps somebody else comes."""
-        self.tasks.refusals[task] += 1
-        most = UNFIT_MAX + len(self.fleet.all())
-        self._try_again(task, self.tasks.attempt[task], reason, self.tasks.refusals[task], most)
-
-    def _try_again(
-        self, task: int, attempt: int, reason: str, count: int, most: int, at_once: bool = False
-    ) -> None:
-        if count >= most and self._nobody_else_would(task):
+    def _try_again(self, task: int, attempt: int, reason: str, again_s: float | None) -> None:
+        if again_s is None:
             self.fail(task, TaskEnded(0.0, "", "failed", attempt, reason=reason))
         else:
-            delay_s = 0.0 if at_once else min(AGAIN_MAX_S, 0.25 * 2 ** min(count, 10))
-            self._retry_after(task, attempt, delay_s, reason)
-
-    def _nobody_else_would(self, task: int) -> bool:
-        """Whether all that are there and large enough for a task have refused it, or many."""
-        needs = self.graph.tasks[task].needs
-        refused = {*self._refusers.get(task, ()), *self.unfit.of(task)}
-        if len(refused) >= REFUSERS_MAX:
-            return True
-        others = [e.target for e in self.fleet.all() if e.target.name not in refused]
-        return not any(Ledger(target.capacity).fits(needs) for target in others)
+            self._retry_after(task, attempt, again_s, reason)
 
     def _count_failure(self, task: int, ended: TaskEnded) -> None:
         self.tasks.failures[task] += 1

@@ -1,0 +1,249 @@
+"""Very many real peers on one machine: a few processes, each with hundreds of them.
+
+Everything of a peer is real: its home and certificate, its sockets with TLS, membership, hash
+table, file cache and transfers, what it keeps on disk. Only what a task does is a timer: a command
+`pause SECONDS BYTES` ends after so long, with outputs of so many bytes that depend on its inputs
+alone. A process of its own for each peer, and for each task, would need more memory than a machine
+has.
+
+    python swarm.py WHERE FIRST COUNT [SITE ...]     serves the homes p<FIRST> ... of WHERE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from sureline.compose.node import Listen, LiveNode, peer_directory
+from sureline.compose.serving import Going, PeerSettings, ServingPeer
+from sureline.peer.capacity import Capacity
+from sureline.peer.jobs import CommandJob, JobEnded, JobStarted
+from sureline.peer.store import BlobStore
+from sureline.world.identity import certificates, disk
+from sureline.world.identity.authority import Authority
+from sureline.world.identity.home import GridHome, Issuer, encode_contacts, make_home
+from sureline.world.protocol import Job, JobEvent, JobHandle
+
+GRID = "lab"
+AT_ONCE = 20
+"""Peers of one process that start at the same time."""
+PAUSE = re.compile(r"pause ([0-9.]+)(?: ([0-9]+))?$")
+
+
+def make_homes(where: Path, count: int) -> None:
+    """The homes p0 (which holds the authority), p1, ...; all in the role `run,submit,drive`."""
+    authority = Authority.create(where / "homes" / "p0", GRID, "p0")
+    for number in range(1, count):
+        enrol(authority, where / "homes" / f"p{number}", f"p{number}")
+
+
+def enrol(authority: Authority, home: Path, name: str) -> None:
+    """As an invitation would, without a network."""
+    key = certificates.new_key()
+    invitation = authority.invite(
+        roles=("run", "submit", "drive"), expires_s=3600.0, addresses=["127.0.0.1:1"], name=name
+    )
+    certificate = authority.redeem(invitation.id, key.public_key(), name)
+    make_home(home)
+    issuer = Issuer("p0", invitation.addresses, invitation.id.hex())
+    files = {
+        "ca.crt": authority.home.authority_certificate(),
+        "contacts.json": encode_contacts(()),
+        "issuer.json": msgspec.json.encode(issuer),
+        "revocations": authority.revocations().signed,
+        "peer.pem": certificates.own_pem(key, certificate),
+    }
+
+    def fill(path: Path) -> None:
+        for file, content in files.items():
+            disk.write(path / file, content)
+
+    assert disk.make_directory(GridHome(home, GRID).path, fill), home
+
+
+class TimerRunner:
+    """Does as if: see above."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, root: Path) -> None:
+        self._loop = loop
+        self._store = BlobStore(root)
+        (root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._timers: dict[JobHandle, tuple[asyncio.TimerHandle, Callable[[JobEvent], None]]] = {}
+
+    def start(
+        self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
+    ) -> JobHandle:
+        assert isinstance(job, CommandJob), job
+        found = PAUSE.match(job.run)
+        assert found is not None, job.run
+        seconds, size = float(found[1]), int(found[2] or 0)
+        handle: JobHandle = object()
+        begun_at = self._loop.time()
+        self._loop.call_soon(on_event, JobStarted())
+
+        def end() -> None:
+            del self._timers[handle]
+            outputs = tuple(
+                self._store.put(_content(job, path, size), path) for path in job.outputs
+            )
+            elapsed_s = self._loop.time() - begun_at
+            on_event(JobEnded("succeeded", 0, elapsed_s=elapsed_s, outputs=outputs))
+
+        self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+        return handle
+
+    def stop(self, handle: JobHandle, *, force: bool = False) -> None:
+        found = self._timers.pop(handle, None)
+        if found is not None:
+            found[0].cancel()
+            self._loop.call_soon(found[1], JobEnded("cancelled"))
+
+    async def close(self) -> None:
+        for timer, _ in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+
+def _content(job: CommandJob, path: str, size: int) -> bytes:
+    of = "\n".join([path, *sorted(f"{file.path} {file.digest}" for file in job.inputs)])
+    seed = hashlib.sha256(of.encode()).hexdigest().encode()
+    return (seed * (size // len(seed) + 1))[: max(size, len(seed))]
+
+
+class Swarm:
+    """Processes of peers; leave the block to end them. `sites` takes turns."""
+
+    def __init__(self, where: Path, count: int, per_process: int, sites: Sequence[str]) -> None:
+        self.where = where
+        self.count = count
+        make_homes(where, count)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._per_process = per_process
+        self._sites = sites
+
+    def __enter__(self) -> Swarm:
+        self.serve(0, 1)
+        contact = self.node("p0")
+        contacts = encode_contacts((contact,))
+        for number in range(1, self.count):
+            disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
+        for first in range(1, self.count, self._per_process):
+            self.serve(first, min(self._per_process, self.count - first))
+        return self
+
+    def serve(self, first: int, count: int) -> None:
+        """Returns when they can be reached."""
+        ready = self.where / f"ready-{first}"
+        ready.unlink(missing_ok=True)
+        with open(self.where / f"swarm-{first}.log", "ab") as log:
+            process = self._processes[first] = subprocess.Popen(
+                [sys.executable, __file__, str(self.where), str(first), str(count), *self._sites],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        while not ready.exists():
+            assert process.poll() is None, (self.where / f"swarm-{first}.log").read_text()[-2000:]
+            time.sleep(0.1)
+
+    def node(self, name: str) -> str:
+        return (self.where / "nodes" / name).read_text()
+
+    def kill(self, first: int) -> None:
+        """All peers of one process, as a power cut would."""
+        process = self._processes.pop(first)
+        process.kill()
+        process.wait(60)
+
+    def stop(self, first: int) -> None:
+        self._processes[first].send_signal(signal.SIGSTOP)
+
+    def go_on(self, first: int) -> None:
+        self._processes[first].send_signal(signal.SIGCONT)
+
+    def env(self, name: str) -> dict[str, str]:
+        return {**os.environ, "SURELINE_HOME": str(self.where / "homes" / name)}
+
+    def usage(self) -> tuple[float, int]:
+        """Seconds of CPU and bytes of memory that all of them took."""
+        seconds, held = 0.0, 0
+        ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+        for process in self._processes.values():
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            seconds += (int(fields[11]) + int(fields[12])) / ticks
+            held += int(fields[21]) * page
+        return seconds, held
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        for process in self._processes.values():
+            process.wait(60)
+
+
+async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> None:
+    loop = asyncio.get_running_loop()
+    (where / "nodes").mkdir(exist_ok=True)
+    tasks: list[asyncio.Task[None]] = []
+    peers: list[ServingPeer] = []
+    starting = asyncio.Semaphore(AT_ONCE)
+    ready: list[asyncio.Future[None]] = []
+
+    async def one(number: int, started: asyncio.Future[None]) -> None:
+        home = GridHome.open(GRID, where / "homes" / f"p{number}")
+
+        def is_ready(node: LiveNode) -> None:
+            (where / "nodes" / f"p{number}.new").write_text(str(node.id))
+            (where / "nodes" / f"p{number}.new").replace(where / "nodes" / f"p{number}")
+            started.set_result(None)
+
+        site = sites[number % len(sites)] if sites else ""
+        settings = PeerSettings(
+            Capacity(cores=0 if number == 0 else 1, memory_bytes=1 << 30),
+            site=site,
+            listen=Listen("127.0.0.1"),
+            cache_bytes=1 << 30,
+        )
+        runner = TimerRunner(loop, peer_directory(home)) if number else None
+        peer = ServingPeer(home, settings, is_ready, print, runner)
+        peers.append(peer)
+        await peer.serve()
+
+    for number in range(first, first + count):
+        await starting.acquire()
+        started: asyncio.Future[None] = loop.create_future()
+        started.add_done_callback(lambda _: starting.release())
+        ready.append(started)
+        tasks.append(asyncio.ensure_future(one(number, started)))
+        tasks[-1].add_done_callback(_fail_loudly)
+    await asyncio.gather(*ready)
+    (where / f"ready-{first}").write_text("")
+    loop.add_signal_handler(signal.SIGTERM, lambda: [p.go(Going("told to")) for p in peers])
+    await asyncio.gather(*tasks)
+
+
+def _fail_loudly(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        print(repr(task.exception()), file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    place, first_, count_, *sites_ = sys.argv[1:]
+    uvloop.run(_serve(Path(place), int(first_), int(count_), sites_))
