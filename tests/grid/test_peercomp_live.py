@@ -1,0 +1,107 @@
+"""Many workflows with deadlines over very many real peers; a tenth of the peers is killed.
+
+PEERCOMP_PEERS and PEERCOMP_WORKFLOWS make it smaller. What a task does is a timer (`swarm`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from grid_lab import events_of
+from swarm import GRID, Swarm
+
+from sureline.journal.events import TaskBound
+from sureline.testing import laws
+from sureline.testing.live import COMMAND
+
+PEERS = int(os.environ.get("PEERCOMP_PEERS", "200"))
+WORKFLOWS = int(os.environ.get("PEERCOMP_WORKFLOWS", "200"))
+EVERY_S = float(os.environ.get("PEERCOMP_EVERY_S", "2"))
+PROCESSES = 10
+DRIVERS_MAX = 12
+PATIENCE_S = 600.0
+WITHIN_S = 120
+FLOW = """
+name: deadline
+tasks:
+  begin: {run: pause 4 100, outputs: [b], takes: {takes}}
+  part:
+    for: {i: [1, 2, 3]}
+    run: pause {{i}}4 1000
+    inputs: [b]
+    outputs: ["part.{{i}}"]
+    takes: {part_takes}
+  end: {run: pause 4 10, inputs: ["part.*"], outputs: [end], takes: {takes}}
+"""
+TASKS = 5
+
+
+@pytest.mark.soak
+@pytest.mark.limit_s(7200)
+def test_no_deadline_is_missed_but_where_a_peer_died(tmp_path: Path) -> None:
+    per_process = max(1, (PEERS - 1) // PROCESSES)
+    with Swarm(tmp_path, PEERS, per_process, ()) as swarm:
+        places = [tmp_path / "runs" / f"w{number}" for number in range(WORKFLOWS)]
+        killed: set[str] = set()
+        codes: dict[int, int] = {}
+        drivers: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            for number, place in enumerate(places):
+                _reap(drivers, codes, DRIVERS_MAX - 1)
+                drivers[number] = _submit(swarm, place, number)
+                time.sleep(EVERY_S)
+                if number == WORKFLOWS // 2:
+                    swarm.kill(1)
+                    killed = {f"p{n}" for n in range(1, 1 + per_process)}
+            _reap(drivers, codes, 0)
+        finally:
+            for driver in drivers.values():
+                driver.kill()
+        told = Counter(_verdict(place, codes[n], killed) for n, place in enumerate(places))
+        print(dict(told), swarm.usage(), file=sys.__stderr__)
+        assert not {one for one in told if one.startswith("bad")}, told
+        assert told["in time"] + told["in time, though a peer died"] > WORKFLOWS // 2, told
+
+
+def _submit(swarm: Swarm, place: Path, number: int) -> subprocess.Popen[bytes]:
+    place.mkdir(parents=True)
+    flow = FLOW.replace("{takes}", "3s .. 4s .. 6s").replace("{part_takes}", "10s .. 24s .. 36s")
+    (place / "flow.yaml").write_text(flow)
+    terms = ("--strategy", "peercomp", "--within", f"{WITHIN_S}s")
+    with open(place / "driver.err", "wb") as log:
+        return subprocess.Popen(
+            [*COMMAND, "run", "flow.yaml", "--grid", GRID, *terms],
+            cwd=place,
+            env=swarm.env(f"p{PEERS - 1 - number % (PEERS // 2)}"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
+
+
+def _reap(drivers: dict[int, subprocess.Popen[bytes]], codes: dict[int, int], most: int) -> None:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while len(drivers) > most:
+        assert time.monotonic() < give_up_at, f"{sorted(drivers)} do not end"
+        for number in [n for n, driver in drivers.items() if driver.poll() is not None]:
+            codes[number] = drivers.pop(number).returncode
+        time.sleep(0.1)
+
+
+def _verdict(place: Path, code: int, killed: set[str]) -> str:
+    """What became of one workflow; `bad` if that must not be."""
+    events = events_of(place)
+    bound = {event.peer for event in events if isinstance(event, TaskBound)}
+    if code == 3 and not bound:
+        return "refused"
+    if laws.broken(events, "peercomp") or len(laws.committed(events)) != TASKS:
+        return "bad: " + (place / "driver.err").read_text()[-300:]
+    if code == 0:
+        return "in time, though a peer died" if bound & killed else "in time"
+    return "late, since a peer died" if bound & killed and code == 3 else f"bad: exit code {code}"
