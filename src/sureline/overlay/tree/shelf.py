@@ -12,14 +12,8 @@ import numpy as np
 
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import Floats, bounds_of, slot_of
-from sureline.overlay.tree.summary import (
-    EMPTY,
-    Part,
-    Summary,
-    merged,
-    renewed,
-    search,
-)
+from sureline.overlay.tree.search import Part, search
+from sureline.overlay.tree.summary import EMPTY, Summary, merged, renewed
 
 NOBODY = -1
 
@@ -70,10 +64,10 @@ def fit_in(
     left: Part, right: Part, bounds: Floats, ask: HoleSought, now_s: float, without: int, hope: bool
 ) -> list[Piece]:
     """Search in both children's cells, and take what is found."""
-    works = ask.works
+    times_s = (ask.startline_s, ask.middle_s, ask.deadline_s)
     count, point_s, one, other = search(
-        *left, *right, bounds, now_s, ask.startline_s, ask.middle_s, ask.dues_s[-1],
-        np.array(works), ask.early, *ask.limits, without, hope,
+        left, right, bounds, now_s, times_s, np.array(ask.works), ask.early, tuple(ask.limits),
+        without, hope,
     )  # fmt: skip
     if not count:
         return []
