@@ -111,6 +111,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     } <= set(found)  # fmt: skip
     assert all(row["agrees"] for row in found["table1"]) and found["missed"] == 0
     assert len(found["table2"]) == 8 and found["nodes"] == 60
+    stays, *leave = found["churn"]
+    assert stays["machines_left"] == stays["tasks_lost"] == 0 and stays["accepted"] > 0
+    assert leave[-1]["machines_left"] > 0 and leave[-1]["tasks_lost"] > 0
     assert "<svg" in page.read_text() and "Table II" in page.read_text()
 
 

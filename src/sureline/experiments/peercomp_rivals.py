@@ -22,7 +22,7 @@ from sureline.experiments.peercomp_grid import Grid
 from sureline.experiments.peercomp_warm import Warm
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought
-from sureline.overlay.tree.messages import Committed, Nowhere, Released, Reserved, TimeRequest
+from sureline.overlay.tree.messages import Nowhere, TimeRequest, TreeAnswer
 from sureline.overlay.tree.points import FIRST, bounds_of, slot_of
 from sureline.overlay.tree.shelf import cut
 from sureline.strategies.peercomp.owner import Desk
@@ -169,7 +169,7 @@ class _RivalDesk(Desk):
         self._mine = tree
         self._again = again
 
-    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+    def told(self, sender: AgentId, message: TreeAnswer) -> None:
         if not (isinstance(message, Nowhere) and self._again(self._mine, message)):
             super().told(sender, message)
 

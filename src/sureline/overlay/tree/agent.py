@@ -28,6 +28,7 @@ from sureline.overlay.tree.messages import (
     RollBack,
     TimeRequest,
     TrailStep,
+    TreeAnswer,
     Update,
 )
 from sureline.overlay.tree.settings import TreeSettings
@@ -48,7 +49,7 @@ HEADER_BYTES = 90
 class TimeSeeker(Protocol):
     """Whoever asks the tree for time on behalf of this peer."""
 
-    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None: ...
+    def told(self, sender: AgentId, message: TreeAnswer) -> None: ...
 
 
 class Pace:
@@ -230,25 +231,10 @@ class Tree(Agent):
 
     # What the client hears.
 
-    def _tell(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+    @handles(Reserved, Nowhere, Committed, Released)
+    def _on_answer(self, sender: AgentId, message: TreeAnswer) -> None:
         if self.client is not None:
             self.client.told(sender, message)
-
-    @handles(Reserved)
-    def _on_reserved(self, sender: AgentId, message: Reserved) -> None:
-        self._tell(sender, message)
-
-    @handles(Nowhere)
-    def _on_nowhere(self, sender: AgentId, message: Nowhere) -> None:
-        self._tell(sender, message)
-
-    @handles(Committed)
-    def _on_committed(self, sender: AgentId, message: Committed) -> None:
-        self._tell(sender, message)
-
-    @handles(Released)
-    def _on_released(self, sender: AgentId, message: Released) -> None:
-        self._tell(sender, message)
 
     # Updates.
 

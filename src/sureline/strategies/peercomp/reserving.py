@@ -280,7 +280,8 @@ class Reserving(Deciding):
             self._slots[task], self._held[task] = slot, one
             said = said_of(graph.tasks[task].name, one, self._world.now())
             body = msgspec.msgpack.encode(one)
-            self._engine.note("reserved", said, body, task=task, peer=name_of(host))
+            note = partial(self._engine.note, task=task, peer=name_of(host))
+            note("reserved", said, body, window=(slot.latest_start_s, slot.due_s))
         self._begin()
         self._engine.wake()
 
