@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sureline.compiled import hasten
 from sureline.experiments.peercomp_lane import Lane, SimulatedQueues
 from sureline.experiments.peercomp_load import POWER_USUAL, POWERS, Drawn, WorkflowLoad, longest
+from sureline.experiments.peercomp_shape import ROOT, shape_of
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought
@@ -32,7 +33,7 @@ from sureline.overlay.tree.messages import (
     Update,
 )
 from sureline.overlay.tree.settings import PAPER_BYTES_PER_S, TreeSettings
-from sureline.overlay.tree.shape import ROOT, Links, Ref, shape_of
+from sureline.overlay.tree.shape import Links, Ref
 from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.nearest import NearestDeadline, OnDone
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
@@ -188,8 +189,7 @@ class Grid:
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
-        base = settings or PAPER
-        self.settings = msgspec.structs.replace(base, swept=swept)
+        self.settings = settings or PAPER
         self.finished: list[BookingEnded] = []
         self.submitted = 0
         self.under_way = 0

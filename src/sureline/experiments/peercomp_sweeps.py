@@ -14,9 +14,9 @@ import numpy as np
 
 from sureline.compiled import kernel
 from sureline.experiments.peercomp_lane import SimulatedQueues, all_holes
+from sureline.experiments.peercomp_shape import TreeShape
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import bounds_of, slot_of
-from sureline.overlay.tree.shape import TreeShape
 from sureline.overlay.tree.shelf import Piece, fit_in
 from sureline.overlay.tree.summary import NONE, Amounts, Counts, Keys, Summary, cell_of, merge_into
 from sureline.strategies.peercomp.queues import Floats, Ints
@@ -92,7 +92,7 @@ class Sweeps:
             level, at = self.levels[depth + 1], self._place[child - peers]
         return level.keys, level.counts, level.begins[at], level.ends[at]
 
-    def put(self, row: int, side: int, summary: Summary) -> None:
+    def put(self, row: int, side: int, summary: Summary) -> bool:
         raise NotImplementedError("swept summaries come from nobody")
 
     def below(self, row: int) -> Summary:

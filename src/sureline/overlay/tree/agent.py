@@ -127,10 +127,10 @@ class Tree(Agent):
         self.changed(leaf=False)
 
     def begin(self) -> None:
-        """Send updates from now on."""
-        if not self.settings.swept:
-            self.paces = (Pace(), Pace())
-            self.world.after(self.world.random.random() * self.settings.period_s, self._beat)
+        """Send updates from now on. Whoever only asks does not, nor do simulated trees whose
+        summaries are kept by somebody who sees all nodes."""
+        self.paces = (Pace(), Pace())
+        self.world.after(self.world.random.random() * self.settings.period_s, self._beat)
 
     # What a client asks for.
 
@@ -138,8 +138,8 @@ class Tree(Agent):
         """Look for time. The client is told Reserved, for all tasks in pieces, or Nowhere; nothing
         if a message is lost."""
         trail = () if traced else None
-        to = self.leaf_parent or self.me
-        self.world.send(to, TimeRequest(ask, self.me, not self.leaf_parent, trail=trail))
+        request = TimeRequest(ask, self.me, not self.leaf_parent, trail=trail)
+        self.world.send(self.leaf_parent or self.me, request)
 
     # Search.
 
@@ -249,8 +249,8 @@ class Tree(Agent):
                     summary = unpacked(update.slot, update.cells)
                 except ValueError:
                     return
-                self.shelf.put(self.row, side, summary)
-                self.changed(leaf=False)
+                if self.shelf.put(self.row, side, summary):
+                    self.changed(leaf=False)
 
     def _beat(self) -> None:
         self._beat_s = min(self.settings.beat_max_s, 1.5 * self._beat_s)

@@ -33,7 +33,8 @@ class Shelf(Protocol):
         `hope`, likely. `without` is the side that has just said that it has none (the pieces of a
         cut may go there)."""
 
-    def put(self, row: int, side: int, summary: Summary) -> None: ...
+    def put(self, row: int, side: int, summary: Summary) -> bool:
+        """Whether that is news."""
 
     def below(self, row: int) -> Summary:
         """Of both children together."""
@@ -47,8 +48,9 @@ class OwnShelf:
     def __init__(self) -> None:
         self._sides = [EMPTY, EMPTY]
 
-    def put(self, row: int, side: int, summary: Summary) -> None:
-        self._sides[side] = summary
+    def put(self, row: int, side: int, summary: Summary) -> bool:
+        before, self._sides[side] = self._sides[side], summary
+        return before.slot != summary.slot or before.packed() != summary.packed()
 
     def below(self, row: int) -> Summary:
         return merged(*self._sides)
@@ -66,7 +68,7 @@ def fit_in(
     """Search in both children's cells, and take what is found."""
     times_s = (ask.startline_s, ask.middle_s, ask.deadline_s)
     count, point_s, one, other = search(
-        left, right, bounds, now_s, times_s, np.array(ask.works), ask.early, tuple(ask.limits),
+        left, right, bounds, now_s, times_s, np.array(ask.works), ask.early, (*ask.limits,),
         without, hope,
     )  # fmt: skip
     if not count:
