@@ -1,4 +1,4 @@
-"""Compiled arithmetic is kept on disk by its file; that of other files must not grow stale in it."""
+"""Compiled arithmetic is kept on disk by its file; what it calls of other files must not go stale."""
 
 from __future__ import annotations
 
