@@ -142,6 +142,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     "line",
     [
         ["reproduce", "peercomp", "--nodes", "3"],
+        ["reproduce", "peercomp", "--nodes", "0"],
+        ["reproduce", "peercomp", "--html", "nowhere/page.html"],
         ["reproduce", "peercomp", "--minutes", "0"],
         ["reproduce", "surety", "--nodes", "10"],
     ],

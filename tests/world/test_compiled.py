@@ -1,4 +1,4 @@
-"""Compiled arithmetic is kept on disk by its file; what it calls of other files must not go stale."""
+"""Compiled arithmetic is kept by its file; what it calls of other files must not go stale."""
 
 from __future__ import annotations
 
