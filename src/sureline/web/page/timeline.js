@@ -134,8 +134,8 @@ function drawElements(where) {
     const sign = bars.outcome[k] === 'succeeded' ? '' : looks[bars.outcome[k]][0];
     const words = [sign, tasks.name[task]].join(' ').trim();
     const room = width * (where.clientWidth - LABEL_WIDTH) * timeline.zoom - 10;
-    if (bars.window[k]) {
-      const [from, to] = bars.window[k].map(scale.place);
+    const [from, to] = (bars.window[k] ?? [Infinity, Infinity]).map(scale.place);
+    if (from < 1) { // who was done long before its time leaves nothing to draw
       rows[bars.slot[k]].append(make('i', {class: 'window', 'aria-hidden': 'true',
         style: `left:${(100 * from).toFixed(3)}%;width:${(100 * (to - from)).toFixed(3)}%`}));
     }
