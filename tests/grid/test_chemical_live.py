@@ -1,7 +1,8 @@
 """Many workflows at once over many real peers, by molecules on a ring; some of the peers, which
 hold molecules and run tasks, are killed. All finish, right, and commit each task once.
 
-CHEMICAL_PEERS and CHEMICAL_WORKFLOWS make it smaller.
+CHEMICAL_PEERS and CHEMICAL_WORKFLOWS make it smaller. Without `make soak`, which has more patience
+with a command (SURELINE_PATIENCE_S), sixty peers that start on two cores can be too slow for one.
 """
 
 from __future__ import annotations
