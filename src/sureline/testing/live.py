@@ -22,8 +22,8 @@ from sureline.peer import orphans
 GRID = "lab"
 COMMAND = (sys.executable, "-m", "sureline")
 PATIENCE_S = float(os.environ.get("SURELINE_PATIENCE_S", "60"))
-"""How long a condition may take before it is given up; heavy proofs, which have many processes share
-a few cores, give more."""
+"""How long a condition may take before it is given up. Heavy proofs give more: many processes share
+a few cores there."""
 ROLES = "run,submit"
 ASKED_EVERY_S = 0.3
 
