@@ -33,6 +33,7 @@ test soak: export PYTHONDONTWRITEBYTECODE =
 test: check
 	$(BIN)/pytest -n 3 -m 'not soak'
 
+soak: export SURELINE_PATIENCE_S = 300
 soak: $(READY)
 	$(BIN)/pytest -m soak -s
 

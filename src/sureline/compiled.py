@@ -7,6 +7,7 @@ sureline.forecast.warm` does that ahead of time. Compiled code lets other thread
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
@@ -69,7 +70,8 @@ def hasten() -> None:
 
 
 def _compiled(one: Kernel) -> Any:
-    """Machine code cannot call a Kernel: the function is compiled with those that it names."""
+    """Machine code cannot call a Kernel: the function is compiled with those that it names. It is
+    kept under a name that tells what they are: they may stand in other files, which change."""
     if one not in _fast:
         plain = one.plain
         names = {
@@ -79,5 +81,19 @@ def _compiled(one: Kernel) -> Any:
         }
         copy = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__)
         copy.__module__ = plain.__module__
+        copy.__qualname__ = f"{plain.__name__}_{_digest(one)}"
         _fast[one] = compiled(copy)
     return _fast[one]
+
+
+def _digest(one: Kernel) -> str:
+    """Of the code of a kernel and of all that it calls, with the numbers that they name."""
+    code, found = one.plain.__code__, hashlib.sha256()
+    found.update(code.co_code + repr(code.co_consts).encode())
+    for name in code.co_names:
+        value = one.plain.__globals__.get(name)
+        if isinstance(value, Kernel):
+            found.update(_digest(value).encode())
+        elif isinstance(value, int | float):
+            found.update(f"{name} {value!r}".encode())
+    return found.hexdigest()[:16]

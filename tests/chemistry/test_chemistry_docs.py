@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
-from surely import sureline
+from surely import COMMAND, sureline
 
 DOC = (Path(__file__).parents[2] / "docs" / "chemistry.md").read_text()
 PAIRS = re.findall(r"^```chem\n(.*?)^```\n```result\n(.*?)^```", DOC, re.DOTALL | re.MULTILINE)
@@ -70,13 +72,24 @@ def test_the_program_from_the_standard_input_and_molecules_from_it(tmp_path: Pat
     assert sureline(tmp_path, "react", "-", "--feed", input=MAX).code == 2
 
 
+def test_a_mistake_in_what_is_fed_ends_it_though_more_may_come(tmp_path: Path) -> None:
+    line = [COMMAND, "react", MAX, "--feed"]
+    with subprocess.Popen(line, cwd=tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE) as fed:
+        assert fed.stdin is not None and fed.stderr is not None
+        fed.stdin.write(b"<3\n")
+        fed.stdin.flush()
+        said = fed.stderr.read().decode()  # it ends, and its input is still open
+        assert "--feed:1: column 3" in said and said.count("\n") == 1
+    assert fed.returncode == 2
+
+
 def test_a_program_without_an_end_is_stopped_and_says_so(tmp_path: Path) -> None:
     said = sureline(tmp_path, "react", "replace x::int by x + 1 in <0>", "--steps", "7")
     assert (said.code, said.out) == (1, "<7>\n")
     assert "stopped before the solution was inert: --steps 7 are done" in said.err
 
 
-@pytest.mark.parametrize("arguments", [["none.chem"], [MAX, "--steps", "-1"], ["."], ["<1"]])
+@pytest.mark.parametrize("arguments", [["none.chem"], [MAX, "--steps", "-1"], ["."], ["<1"], [" "]])
 def test_mistakes_of_the_user_are_sentences(tmp_path: Path, arguments: list[str]) -> None:
     said = sureline(tmp_path, "react", *arguments)
     assert said.code == 2 and said.err.startswith("sureline: ") and not said.out

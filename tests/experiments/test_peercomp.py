@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from sureline.cli.main import run_command
-from sureline.experiments.peercomp_grid import Grid, delays
+from sureline.experiments.peercomp_grid import EPOCH_S, Grid, delays
+from sureline.experiments.peercomp_lane import Lane, SimulatedQueues
+from sureline.experiments.peercomp_rivals import RivalGrid
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
-from sureline.experiments.peercomp_warm import alike, drawn, settled, state_of
+from sureline.experiments.peercomp_warm import Warm, alike, drawn, settled, state_of
+from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import FIRST
 from sureline.overlay.tree.shelf import OwnShelf
 from sureline.overlay.tree.summary import Amounts, Summary, renewed
@@ -83,6 +86,24 @@ def test_what_is_promised_is_kept_and_what_is_refused_is_given_back(swept: bool)
     assert q.busy[:, 2].sum() == sum(tasks[f.model, f.size] for f in accepted)
 
 
+def test_the_oracle_cuts_what_no_machine_has_time_for() -> None:
+    """One lane is free for 1,000 s from now, the other from 1,500 s on."""
+    queues = SimulatedQueues(np.ones(2), 8)
+    now = EPOCH_S
+    for row, (start, due) in enumerate(((1000, 3000), (0, 1500))):
+        lane, length = Lane(queues, row), float(due - start)
+        ask = HoleSought(9 + row, 0, (length,), (now + due,), 1, now + start, now + due)
+        assert lane.reserve(ask, now) and lane.commit(9 + row, 0, (now + start,), now)
+    grid = RivalGrid(2, 1, Warm(queues, now), "oracle")
+    whole = HoleSought(1, 0, (800.0, 800.0), (now + 3000,) * 2, 2, now, now + 3000)
+    assert grid._smallest(whole) == -1
+    (first, row), (rest, other) = grid._known(whole)
+    assert (first.works, rest.works, rest.first) == ((800.0,), (800.0,), 1)
+    assert (row, other) == (0, 1) and first.deadline_s == rest.startline_s == now + 1800
+    assert grid._known(whole._replace(number=2, works=(1200.0, 800.0))) == []
+    assert queues.sizes.tolist() == [2, 1], "what was tried in vain is given back"
+
+
 def test_a_warm_start_is_like_a_simulated_one() -> None:
     """Like its donors; `reproduce` compares it with grids of other seeds, too."""
     one, other = (settled(1.0, seed, 200, 1200.0) for seed in (1, 2))
@@ -111,6 +132,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     } <= set(found)  # fmt: skip
     assert all(row["agrees"] for row in found["table1"]) and found["missed"] == 0
     assert len(found["table2"]) == 8 and found["nodes"] == 60
+    stays, *leave = found["churn"]
+    assert stays["machines_left"] == stays["tasks_lost"] == 0 and stays["accepted"] > 0
+    assert leave[-1]["machines_left"] > 0 and leave[-1]["tasks_lost"] > 0
     assert "<svg" in page.read_text() and "Table II" in page.read_text()
 
 
@@ -118,6 +142,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     "line",
     [
         ["reproduce", "peercomp", "--nodes", "3"],
+        ["reproduce", "peercomp", "--nodes", "0"],
+        ["reproduce", "peercomp", "--html", "nowhere/page.html"],
         ["reproduce", "peercomp", "--minutes", "0"],
         ["reproduce", "surety", "--nodes", "10"],
     ],

@@ -1,7 +1,8 @@
 """Many workflows at once over many real peers, by molecules on a ring; some of the peers, which
 hold molecules and run tasks, are killed. All finish, right, and commit each task once.
 
-CHEMICAL_PEERS and CHEMICAL_WORKFLOWS make it smaller.
+CHEMICAL_PEERS and CHEMICAL_WORKFLOWS make it smaller. Without `make soak`, which has more patience
+with a command (SURELINE_PATIENCE_S), sixty peers that start on two cores can be too slow for one.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from grid_lab import GRID, GridLab
 
 from sureline.journal.errors import NoJournalError
-from sureline.journal.events import COMMITS, TaskEnded
+from sureline.journal.events import COMMITS, Noted, TaskEnded
 from sureline.journal.store import Journal
 from sureline.peer import orphans
 from sureline.testing import laws
@@ -62,13 +64,19 @@ def test_many_workflows_finish_while_holders_and_resources_are_killed(tmp_path, 
             wait_for(lambda: done(places) >= WORKFLOWS, "some tasks to be done")
             for number in range(1, KILLED + 1):
                 lab.peers[f"p{number * (PEERS // (KILLED + 1))}"].kill()
-            codes = [driver.wait(PATIENCE_S) for driver in drivers]
+            wait_for(
+                lambda: all(driver.poll() is not None for driver in drivers),
+                "all runs to end",
+                why=lambda: what_hinders(places),
+            )
+            codes = [driver.wait() for driver in drivers]
         finally:
             for driver, place in zip(drivers, places, strict=False):
                 driver.kill()
                 orphans.kill(f"{os.path.abspath(place / '.sureline')}:", prefix=True)
         told = [(place / "driver.err").read_text()[-500:] for place in places]
-        assert codes == [0] * WORKFLOWS, [t for t, code in zip(told, codes, strict=True) if code]
+        failed = [t for t, code in zip(told, codes, strict=True) if code]
+        assert not failed, f"{failed}; {what_hinders(places)}"
         for number, place in enumerate(places):
             right = "".join(f"{n * n + number}\n" for n in (1, 2, 3))
             assert (place / "sum.txt").read_text() == right
@@ -103,11 +111,27 @@ def drive(lab: GridLab, number: int, place: Path, barriers: str) -> subprocess.P
         )
 
 
-def wait_for(condition, what: str, every_s: float = 1.0) -> None:
+def wait_for(condition, what: str, every_s: float = 1.0, why=lambda: "") -> None:
     give_up = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < give_up, f"waited in vain for {what}"
+        assert time.monotonic() < give_up, f"waited in vain for {what}: {why()}"
         time.sleep(every_s)
+
+
+def what_hinders(places: list[Path]) -> str:
+    """Of runs that did not succeed: how attempts ended and why, and what was said last."""
+    found = []
+    for place in places:
+        events = events_of(place)
+        if laws.state(events) != "succeeded":
+            ends = Counter(
+                f"{e.outcome}: {e.reason}"[:160]
+                for e in events
+                if isinstance(e, TaskEnded) and e.outcome not in COMMITS
+            )
+            notes = [e.said[:300] for e in events if isinstance(e, Noted)][-3:]
+            found.append(f"{place.name}: {len(laws.committed(events))} done, {dict(ends)}, {notes}")
+    return "\n".join(found)
 
 
 def events_of(place: Path):

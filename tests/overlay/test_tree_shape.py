@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sureline.overlay.tree.shape import ROOT, Links, Ref, links_of, order_of, rank_of, shape_of
+from sureline.experiments.peercomp_shape import ROOT, shape_of
+from sureline.overlay.tree.shape import Links, Ref, links_of, order_of, rank_of
 
 Tree = dict[str, Links]
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from sureline.compiled import hasten
 from sureline.overlay.tree.points import FIRST, bounds_of, reference_points, slot_of
+from sureline.overlay.tree.search import best_fit
 from sureline.overlay.tree.summary import (
     EMPTY,
     Amounts,
     Summary,
-    best_fit,
     limits_needed,
     limits_offered,
     merged,
@@ -131,7 +131,7 @@ def test_the_best_fit_is_the_smallest_that_holds_the_work(summary: Summary, work
     to_s = NOW + 20_000
     times_s = (NOW, to_s, to_s)
     cells = (summary.keys, summary.counts, 0, len(summary.keys))
-    at = best_fit(*cells, bounds, NOW, times_s, work, 0.0, (0, 0, 0), False)
+    at = best_fit(cells, bounds, NOW, times_s, work, 0.0, (0, 0, 0), False)
     fitting = [i for i, k in enumerate(summary.keys) if usable(k, bounds, NOW, NOW, to_s) >= work]
     assert at == min(fitting, default=-1)
 
@@ -172,7 +172,7 @@ def test_memory_is_a_limit_like_time() -> None:
         times_s = (NOW, NOW + 9000, NOW + 9000)
         need = tuple(limits_needed(memory, 1, 0))
         cells = (small.keys, small.counts, 0, 1)
-        return best_fit(*cells, bounds, NOW, times_s, 1e5, 0.0, need, False) == 0
+        return best_fit(cells, bounds, NOW, times_s, 1e5, 0.0, need, False) == 0
 
     assert fits(1 << 29) and fits(1 << 30) and not fits((1 << 30) + 1)
 

@@ -128,7 +128,7 @@ def test_every_order_has_its_file():
     [
         ({"rules": "nowhere.chem"}, "rules=nowhere.chem of chemical cannot be read"),
         ({"order": "longest"}, "one of first, shortest, rank, deadline"),
-        ({"rules": "let a = replace\n"}, "rules, line 2"),
+        ({"rules": "let a = replace\n"}, "rules, line 1"),
         ({"rules": "let a = replace x by x\n"}, "the rules have no workflowDecomp"),
         ({"order": "let other = replace x by x\n"}, "the order has no rule of that name"),
         ({"barriers": "perhaps"}, "barriers"),

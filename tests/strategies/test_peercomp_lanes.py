@@ -12,8 +12,7 @@ from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.shelf import cut
 from sureline.overlay.tree.summary import EMPTY, Amounts, Summary
 from sureline.peer.capacity import Capacity
-from sureline.strategies.peercomp.lane import LEASE_S
-from sureline.strategies.peercomp.lanes import SKEW_S, STALE_S, Lanes, limits_of
+from sureline.strategies.peercomp.lanes import LEASE_S, SKEW_S, STALE_S, Lanes, limits_of
 from sureline.strategies.peercomp.queues import DUE, LATEST, LENGTH, UNIT, latest_starts
 from sureline.workflow.model import Needs
 

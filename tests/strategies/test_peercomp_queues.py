@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sureline.compiled import hasten
+from sureline.experiments.peercomp_lane import Lane, SimulatedQueues
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.summary import limits_needed, limits_offered, usable
-from sureline.strategies.peercomp.lane import LEASE_S, Lane
+from sureline.strategies.peercomp.lanes import LEASE_S
 from sureline.strategies.peercomp.queues import (
     DUE,
     FIELDS,
@@ -21,7 +22,6 @@ from sureline.strategies.peercomp.queues import (
     LEASE,
     LENGTH,
     STARTLINE,
-    Queues,
     holes_of,
     pick,
 )
@@ -72,7 +72,7 @@ def test_tasks_of_a_sequence_keep_their_order() -> None:
 
 
 def lane_of(power: float = 1.0, **more: object) -> Lane:
-    return Lane(Queues(np.array([power]), 24), 0, **more)  # type: ignore[arg-type]  # passed on
+    return Lane(SimulatedQueues(np.array([power]), 24), 0, **more)  # type: ignore[arg-type]  # passed on
 
 
 def ask(

@@ -11,6 +11,7 @@ from web_histories import ZERO, graph_of, graphs, record_of, worked
 
 from sureline.journal.events import (
     AnyEvent,
+    Noted,
     Opened,
     PeerJoined,
     RunEnded,
@@ -21,6 +22,7 @@ from sureline.journal.events import (
     TaskReady,
     TaskStarted,
 )
+from sureline.web.data import page_data
 from sureline.web.happened import longest_path, losses, path_that_happened
 from sureline.web.kinds import POINTS_MAX, durations_by_kind
 from sureline.web.record import Attempt, Record
@@ -100,6 +102,17 @@ def test_the_path_names_waiting_and_repetition() -> None:
     assert [step.task for step in path] == [0, 2]
     assert path[1].waited_s == pytest.approx(0.1 + 2.0 + 0.1, abs=1e-3)
     assert path[1].retried_s == pytest.approx(4.0 + 0.5 + 0.1, abs=1e-3)
+
+
+def test_an_attempt_has_the_time_that_its_task_was_promised() -> None:
+    graph = graph_of([[], [0]])
+    events = worked(graph)
+    name, window = graph.tasks[1].name, (ZERO + 5.0, ZERO + 9.0)
+    events.insert(2, Noted(ZERO, "some", "reserved", task=name, window=window))
+    record = Record.of(graph, events, alive=False, now=ZERO + 100)
+    assert [attempt.window for attempt in record.attempts] == [None, window]
+    shown = page_data(record)["bars"]["window"]
+    assert shown[0] is None and shown[1][1] - shown[1][0] == 4.0
 
 
 def test_time_lost_is_counted_by_cause() -> None:

@@ -54,7 +54,7 @@ class Tokens:
                 add(Token(_kind_of(match[0]), match[0], match.start()))
             else:
                 self._refuse(match[0], match.start())
-        add(Token("end", "", len(text)))
+        add(Token("end", "", len(text.rstrip())))
 
     @cached_property
     def _line_ends(self) -> list[int]:

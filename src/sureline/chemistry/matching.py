@@ -25,12 +25,9 @@ from sureline.chemistry.molecules import (
     Operation,
     Pattern,
     Rule,
-    RuleOf,
     Solution,
-    SolutionOf,
     SolutionPattern,
     Symbol,
-    TupleOf,
     TuplePattern,
     Variable,
     alike,
@@ -227,7 +224,7 @@ def compile_plans(rule: Rule, random: Random) -> Plans:
     names = [_variables(pattern) for pattern in rule.takes]
     slots = {name: i for i, name in enumerate(dict.fromkeys(n for ns in names for n in ns))}
     paths: list[dict[Path, None]] = [{} for _ in rule.takes]
-    conjuncts = [(c, _names_in(c)) for c in _conjuncts(rule.condition)]
+    parts = [(c, names_in(c)) for c in conjuncts(rule.condition)]
     plans = []
     for start in range(len(rule.takes)):
         stages: list[Stage] = []
@@ -242,12 +239,12 @@ def compile_plans(rule: Rule, random: Random) -> Plans:
             test, search = _compile_pattern(pattern, slots, bound, random)
             checks = tuple(
                 _compile_check(conjunct, slots)
-                for conjunct, uses in conjuncts
+                for conjunct, uses in parts
                 if uses <= bound and (not stages or not uses <= before)
             )
             asked += len(checks)
             stages.append(Stage(position, test, search, checks, join))
-        assert asked == len(conjuncts)
+        assert asked == len(parts)
         plans.append(tuple(stages))
     return Plans(slots, tuple(plans), tuple(map(tuple, paths)))
 
@@ -316,23 +313,21 @@ def at_path(molecule: Molecule, path: Path) -> Hashable:
     return key(molecule)
 
 
-def _conjuncts(condition: Expression | None) -> Iterator[Expression]:
+def conjuncts(condition: Expression | None) -> Iterator[Expression]:
+    """Those of which all must hold."""
     if isinstance(condition, Operation) and condition.sign == "and":
         for operand in condition.operands:
-            yield from _conjuncts(operand)
+            yield from conjuncts(operand)
     elif condition is not None:
         yield condition
 
 
-def _names_in(of: Expression) -> set[str]:
+def names_in(of: Expression) -> set[str]:
+    """The variables of a condition, in which no rules stand."""
     if isinstance(of, Name):
         return {of.name}
-    if isinstance(of, Operation):
-        return {name for operand in of.operands for name in _names_in(operand)}
-    if isinstance(of, TupleOf | SolutionOf):
-        return {name for part in of.parts for name in _names_in(part)}
-    assert not isinstance(of, RuleOf), "rules stand in no condition"
-    return set()
+    parts = of.operands if isinstance(of, Operation) else getattr(of, "parts", ())
+    return {name for part in parts for name in names_in(part)}
 
 
 def _compile_check(condition: Expression, slots: Slots) -> Check:

@@ -139,7 +139,7 @@ class _Parser:
 
     def _refuse(self, wanted: str, hint: str) -> None:
         token = self._token
-        before = f"where {token.text} stands" if token.kind != "end" else "where the text ends"
+        before = f"where '{token.text}' stands" if token.kind != "end" else "where the text ends"
         raise self._mistake(f"{wanted} {before}", hint, token)
 
     def _mistake(self, what: str, hint: str, token: Token) -> ChemistryError:

@@ -53,7 +53,7 @@ class Bounds:
     reactions: int = 10_000_000
     tries: int = 1_000_000_000
     """Molecules looked at in vain."""
-    molecules: int = 5_000_000
+    molecules: int = 1_000_000
     """At a time."""
 
 

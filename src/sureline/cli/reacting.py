@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -77,6 +78,8 @@ def _text(program: str, feed: bool) -> tuple[str, str]:
     """The program, and what to call it in a complaint."""
     from sureline.workflow.read import read_bytes
 
+    if not program.strip():
+        raise UserError("PROGRAM is empty; a program has a solution in it, as in <1, 2>")
     if program == "-":
         if feed:
             raise UserError("the standard input cannot be both PROGRAM and --feed; name a file")
@@ -108,8 +111,14 @@ class _Feed:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        for line in sys.stdin.buffer:
-            self._lines.put(line.decode(errors="replace"))
+        """Not through `sys.stdin`: a thread that waits in it keeps Python from exiting."""
+        rest = b""
+        while data := os.read(sys.stdin.fileno(), 65_536):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._lines.put(line.decode(errors="replace"))
+        if rest:
+            self._lines.put(rest.decode(errors="replace"))
         self._lines.put(None)
 
     def lines(self, *, wait: bool) -> Iterator[str]:

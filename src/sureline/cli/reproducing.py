@@ -71,6 +71,8 @@ def reproduce(
     )
     if seed is not None and not 0 <= seed < 1 << 30:
         raise UserError(f"--seed {seed} is out of bounds; give 0 to {(1 << 30) - 1:,}")
+    if html is not None and not html.absolute().parent.is_dir():
+        raise UserError(f"--html {html} cannot be written: there is no directory {html.parent}")
     if paper == "peercomp":
         return _peercomp(nodes, minutes, seed, html, json)
     if paper == "chemical":
@@ -123,12 +125,12 @@ def _peercomp(
     from sureline.experiments.peercomp import reproduce as reproduced
     from sureline.experiments.peercomp_words import lines
 
-    nodes, minutes, seed = nodes or 1000, 2.0 if minutes is None else minutes, seed or 0
+    nodes, minutes = 1000 if nodes is None else nodes, 2.0 if minutes is None else minutes
     if not 10 <= nodes <= 2_000_000:
         raise UserError(f"--nodes {nodes} is out of bounds; give 10 to 2,000,000")
     if not 0.1 <= minutes <= 120:
         raise UserError(f"--minutes {minutes:g} is out of bounds; give 0.1 to 120")
-    made = reproduced(nodes, minutes, seed, _Progress().tell)
+    made = reproduced(nodes, minutes, seed or 0, _Progress().tell)
     if html is not None:
         from sureline.web.peercomp import peercomp_page
 
@@ -143,12 +145,13 @@ def _chemical(
     from sureline.experiments.chemical import reproduce as reproduced
     from sureline.experiments.chemical_words import lines
 
-    nodes, workflows, seed = nodes or 100_000, workflows or 1_000, seed or 0
+    nodes = 100_000 if nodes is None else nodes
+    workflows = 1_000 if workflows is None else workflows
     if not 100 <= nodes <= 1_000_000:
         raise UserError(f"--nodes {nodes} is out of bounds; give 100 to 1,000,000")
     if not 10 <= workflows <= 10_000:
         raise UserError(f"--workflows {workflows} is out of bounds; give 10 to 10,000")
-    made = reproduced(nodes, workflows, seed, _Progress().tell)
+    made = reproduced(nodes, workflows, seed or 0, _Progress().tell)
     if html is not None:
         from sureline.web.chemical import chemical_page
 

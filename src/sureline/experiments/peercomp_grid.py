@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sureline.compiled import hasten
+from sureline.experiments.peercomp_lane import Lane, SimulatedQueues
 from sureline.experiments.peercomp_load import POWER_USUAL, POWERS, Drawn, WorkflowLoad, longest
+from sureline.experiments.peercomp_shape import ROOT, shape_of
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought
@@ -31,12 +33,10 @@ from sureline.overlay.tree.messages import (
     Update,
 )
 from sureline.overlay.tree.settings import PAPER_BYTES_PER_S, TreeSettings
-from sureline.overlay.tree.shape import ROOT, Links, Ref, shape_of
+from sureline.overlay.tree.shape import Links, Ref
 from sureline.overlay.tree.summary import Amounts
-from sureline.strategies.peercomp.lane import Lane
 from sureline.strategies.peercomp.nearest import NearestDeadline, OnDone
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
-from sureline.strategies.peercomp.queues import Queues
 from sureline.world.address import NO_AGENT
 from sureline.world.protocol import AgentId, Message, World
 from sureline.world.simulated import Empirical, Link, Network, Simulation
@@ -168,7 +168,7 @@ class Grid:
         seed: int,
         *,
         swept: bool = True,
-        state: Queues | None = None,
+        state: SimulatedQueues | None = None,
         epoch_s: float = EPOCH_S,
         sweeping: SweepSettings | None = None,
         shortfall: float = 1.0,
@@ -184,13 +184,12 @@ class Grid:
         self.load = WorkflowLoad(seed)
         draw = np.random.RandomState(seed)
         self.shape = shape_of(draw.randint(0, 1 << 55, peers))
-        self.queues = state or Queues(draw.choice(POWERS, peers), DEPTH, logged)
+        self.queues = state or SimulatedQueues(draw.choice(POWERS, peers), DEPTH, logged)
         self.tally = _Tally(peers)
         self.sweeps: Sweeps | None = None
         if swept:
             self.sweeps = Sweeps(self.shape, self.queues, LIMITS, sweeping or SweepSettings())
-        base = settings or PAPER
-        self.settings = msgspec.structs.replace(base, swept=swept)
+        self.settings = settings or PAPER
         self.finished: list[BookingEnded] = []
         self.submitted = 0
         self.under_way = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sureline.experiments.peercomp_churn import Churned
 from sureline.experiments.peercomp_warm import Alike
 
 TITLE = "Distributed Scheduler of Workflows with Deadlines in a P2P Desktop Grid"
@@ -100,6 +101,7 @@ class PeercompReproduced(msgspec.Struct, frozen=True):
     claims: list[PeercompCompared]
     rejected: Rejected
     missed: int
+    churn: list[Churned]
     warm: list[Alike]
     wall_s: float
     cpu_s: float

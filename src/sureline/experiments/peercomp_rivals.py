@@ -3,14 +3,15 @@
 All of them book whole workflows as ours does, and every machine admits by the same rule; what
 differs is which machine is asked:
 - `oracle`: somebody who knows all queues as they are now, and asks the machine with the smallest
-  hole that holds the sequence; its question takes no time. It never splits one.
+  hole that holds the sequence; its question takes no time. If there is none, it cuts the sequence
+  where a branch of the tree could: the largest first piece for which the rest fits, too.
 - `probing`: PROBES machines at random, one after the other.
 - `spread`: the machine with the least promised work, then the next, PROBES of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -21,7 +22,9 @@ from sureline.experiments.peercomp_grid import Grid
 from sureline.experiments.peercomp_warm import Warm
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought
-from sureline.overlay.tree.messages import Committed, Nowhere, Released, Reserved, TimeRequest
+from sureline.overlay.tree.messages import Nowhere, TimeRequest, TreeAnswer
+from sureline.overlay.tree.points import FIRST, bounds_of, slot_of
+from sureline.overlay.tree.shelf import cut
 from sureline.strategies.peercomp.owner import Desk
 from sureline.strategies.peercomp.queues import Floats, Ints, best_hole, expire
 from sureline.world.protocol import AgentId
@@ -67,6 +70,18 @@ def smallest(
     return best
 
 
+def cuts(ask: HoleSought, slot: int) -> Iterator[tuple[HoleSought, HoleSought]]:
+    """All ways to cut a sequence that `search.cut_two` knows, in its order."""
+    for count in range(len(ask.works) - 1, 0, -1):
+        for point_s in (ask.middle_s, *bounds_of(slot)[FIRST:].tolist()):
+            if not ask.startline_s < point_s < ask.deadline_s:
+                continue
+            too_late = count < ask.early and point_s >= ask.middle_s
+            too_soon = count > ask.early and point_s <= ask.middle_s
+            if not too_late and not too_soon:
+                yield cut(ask, count, point_s)
+
+
 class RivalGrid(Grid):
     """A grid in which requests go straight to machines."""
 
@@ -87,15 +102,42 @@ class RivalGrid(Grid):
         return lambda ask: self._ask(self.agents[row], ask)
 
     def _ask(self, owner: Tree, ask: HoleSought) -> None:
-        candidates = self._candidates(ask)
         nowhere = Nowhere(ask.number, 0, len(ask.works), 0)
-        if self._way == "oracle" and candidates:  # it knows, and has it at once
-            there = self.agents[candidates[0]]
-            there.receive(owner.me, TimeRequest(ask, owner.me, True, self.settings.hops_max))
-            return
-        self._asked[ask.number] = (ask, candidates)
-        if not self.again(owner, nowhere):
+        if self._way == "oracle":
+            found = self._known(ask)
+            for piece, row in found:
+                request = TimeRequest(piece, owner.me, True, self.settings.hops_max)
+                self.agents[row].receive(owner.me, request)
+            asked = bool(found)
+        else:
+            self._asked[ask.number] = (ask, self._candidates())
+            asked = self.again(owner, nowhere)
+        if not asked:
             owner.world.send(owner.me, nowhere)
+
+    def _known(self, ask: HoleSought) -> list[tuple[HoleSought, int]]:
+        """The oracle's machine; or two, if it must cut."""
+        row = self._smallest(ask)
+        if row >= 0:
+            return [(ask, row)]
+        for first, rest in cuts(ask, slot_of(self.now_s)):
+            row = self._smallest(first)
+            lane = self.agents[row].leaf
+            if row < 0 or lane is None or not lane.reserve(first, self.now_s):
+                continue
+            other = self._smallest(rest)
+            if other >= 0:
+                return [(first, row), (rest, other)]
+            lane.release(first.number, first.first, len(first.works), self.now_s)
+        return []
+
+    def _smallest(self, ask: HoleSought) -> int:
+        q = self.queues
+        q.advance_all(self.now_s)
+        return smallest(
+            q.queue, q.ids, q.sizes, q.busy, q.power, self.now_s, ask.startline_s, ask.middle_s,
+            np.array(ask.works), np.array(ask.dues_s), ask.early, np.empty((len(ask.works), 2)),
+        )  # fmt: skip
 
     def again(self, owner: Tree, nowhere: Nowhere) -> bool:
         """Ask the next machine; False if there is none."""
@@ -108,18 +150,10 @@ class RivalGrid(Grid):
         owner.world.send(to, TimeRequest(ask, owner.me, True, self.settings.hops_max))
         return True
 
-    def _candidates(self, ask: HoleSought) -> list[int]:
+    def _candidates(self) -> list[int]:
         q = self.queues
         if self._way == "probing":
             return [int(row) for row in self._draw.randint(0, self.peers, PROBES)]
-        if self._way == "oracle":
-            q.advance_all(self.now_s)
-            row = smallest(
-                q.queue, q.ids, q.sizes, q.busy, q.power, self.now_s, ask.startline_s,
-                ask.middle_s, np.array(ask.works), np.array(ask.dues_s), ask.early,
-                np.empty((len(ask.works), 2)),
-            )  # fmt: skip
-            return [row] if row >= 0 else []
         promised = np.maximum(0.0, q.busy[:, 0] - self.now_s)
         promised += np.where(
             np.arange(q.queue.shape[1])[None, :] < q.sizes[:, None], q.queue[:, :, 2], 0.0
@@ -135,7 +169,7 @@ class _RivalDesk(Desk):
         self._mine = tree
         self._again = again
 
-    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+    def told(self, sender: AgentId, message: TreeAnswer) -> None:
         if not (isinstance(message, Nowhere) and self._again(self._mine, message)):
             super().told(sender, message)
 

@@ -12,20 +12,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from sureline.compiled import kernel
+from sureline.experiments.peercomp_lane import SimulatedQueues, all_holes
+from sureline.experiments.peercomp_shape import TreeShape
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import bounds_of, slot_of
-from sureline.overlay.tree.shape import TreeShape
 from sureline.overlay.tree.shelf import Piece, fit_in
-from sureline.overlay.tree.summary import (
-    Amounts,
-    Counts,
-    Ints,
-    Keys,
-    Summary,
-    cells_of_rows,
-    merge_rows,
-)
-from sureline.strategies.peercomp.queues import Queues, all_holes
+from sureline.overlay.tree.summary import NONE, Amounts, Counts, Keys, Summary, cell_of, merge_into
+from sureline.strategies.peercomp.queues import Floats, Ints
 
 HEADER_BYTES = 90
 CELL_BYTES = 8
@@ -57,7 +51,7 @@ class Sweeps:
     """A `Shelf` for all branches of a tree; row i is the branch of peer i."""
 
     def __init__(
-        self, shape: TreeShape, queues: Queues, limits: Amounts, settings: SweepSettings
+        self, shape: TreeShape, queues: SimulatedQueues, limits: Amounts, settings: SweepSettings
     ) -> None:
         self.shape = shape
         self.settings = settings
@@ -98,7 +92,7 @@ class Sweeps:
             level, at = self.levels[depth + 1], self._place[child - peers]
         return level.keys, level.counts, level.begins[at], level.ends[at]
 
-    def put(self, row: int, side: int, summary: Summary) -> None:
+    def put(self, row: int, side: int, summary: Summary) -> bool:
         raise NotImplementedError("swept summaries come from nobody")
 
     def below(self, row: int) -> Summary:
@@ -140,17 +134,9 @@ class Sweeps:
         total = all_holes(q.queue, q.sizes, q.busy, now_s, float(bounds[-1]), many, holes)
         level.keys, level.counts = np.empty(total, np.uint32), np.empty(total, np.int32)
         cells_of_rows(
-            holes,
-            many,
-            q.power,
-            *self._limits,
-            bounds,
-            now_s,
-            level.keys,
-            level.counts,
-            level.begins,
-            level.ends,
-        )
+            holes, many, q.power, *self._limits, bounds, now_s, level.keys, level.counts,
+            level.begins, level.ends,
+        )  # fmt: skip
         sums = np.zeros(total + 1, np.int64)
         np.cumsum(level.keys.astype(np.int64), out=sums[1:])
         hashes = sums[level.ends] - sums[level.begins]
@@ -180,3 +166,89 @@ class Sweeps:
         size_bytes = HEADER_BYTES + CELL_BYTES * (level.ends - level.begins)[changed]
         self.updates += len(size_bytes)
         self.updated.append((hosts[changed], parents[changed], size_bytes))
+
+
+# The arithmetic of summaries for very many nodes at once.
+
+
+@kernel
+def cells_of_rows(
+    holes: Floats, hole_counts: Ints, power: Floats, memory: int, cores: int, disk: int,
+    bounds: Floats, now_s: float, keys: Keys, counts: Counts, begins: Ints, ends: Ints,
+) -> int:  # fmt: skip
+    """The summaries of many machines: row i stands in keys[begins[i]:ends[i]]. How long all are."""
+    at = hole = 0
+    for row in range(len(power)):
+        begins[row] = at
+        many = hole_counts[row]
+        for i in range(many):
+            keys[at + i] = cell_of(
+                holes[hole + i, 0], holes[hole + i, 1], power[row], memory, cores, disk, bounds,
+                now_s,
+            )  # fmt: skip
+            counts[at + i] = 1
+        hole += many
+        at += sort_few(keys, counts, at, many)
+        ends[row] = at
+    return at
+
+
+@kernel
+def sort_few(keys: Keys, counts: Counts, begin: int, size: int) -> int:
+    """As `sort_cells`, in place and from `begin` on, for a handful of cells."""
+    left = 0
+    for i in range(size):
+        key = keys[begin + i]
+        if key == NONE:
+            continue
+        at = begin + left
+        while at > begin and keys[at - 1] > key:
+            at -= 1
+        if at > begin and keys[at - 1] == key:
+            counts[at - 1] += 1
+            continue
+        for j in range(begin + left, at, -1):
+            keys[j], counts[j] = keys[j - 1], counts[j - 1]
+        keys[at], counts[at] = key, 1
+        left += 1
+    return left
+
+
+@kernel
+def merge_rows(
+    kinds: Ints, rows: Ints, leaf_keys: Keys, leaf_counts: Counts, leaf_begins: Ints,
+    leaf_ends: Ints, keys: Keys, counts: Counts, begins: Ints, ends: Ints, to_keys: Keys,
+    to_counts: Counts, to_begins: Ints, to_ends: Ints, hashes: Ints,
+) -> int:  # fmt: skip
+    """Merge the summaries of the children of every branch of a level: child `rows[i, side]`, a leaf
+    where `kinds[i, side]` is 0. `hashes` tells which have changed. How long all are."""
+    at = 0
+    pair_keys = np.empty(0, np.uint32)
+    pair_counts = np.empty(0, np.int32)
+    for i in range(len(rows)):
+        size = 0
+        middle = 0
+        for side in range(2):
+            child = rows[i, side]
+            leaf = kinds[i, side] == 0
+            begin = leaf_begins[child] if leaf else begins[child]
+            end = leaf_ends[child] if leaf else ends[child]
+            if size + end - begin > len(pair_keys):
+                more = 2 * (size + end - begin)
+                new_keys, new_counts = np.empty(more, np.uint32), np.empty(more, np.int32)
+                new_keys[:size], new_counts[:size] = pair_keys[:size], pair_counts[:size]
+                pair_keys, pair_counts = new_keys, new_counts
+            for j in range(begin, end):
+                pair_keys[size] = leaf_keys[j] if leaf else keys[j]
+                pair_counts[size] = leaf_counts[j] if leaf else counts[j]
+                size += 1
+            if side == 0:
+                middle = size
+        to_begins[i] = at
+        at = merge_into(pair_keys, pair_counts, 0, middle, middle, size, to_keys, to_counts, at)
+        to_ends[i] = at
+        found = np.int64(17)
+        for j in range(to_begins[i], at):
+            found = found * 1000003 + np.int64(to_keys[j]) * 31 + np.int64(to_counts[j])
+        hashes[i] = found
+    return at

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sureline.experiments.peercomp_grid import DEPTH, Grid
+from sureline.experiments.peercomp_lane import SimulatedQueues, all_holes
 from sureline.overlay.tree.points import bounds_of, slot_of
-from sureline.strategies.peercomp.queues import Queues, all_holes
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ SETTLE_S = 3600.0
 class Warm(msgspec.Struct, frozen=True):
     """A state, and when it is so."""
 
-    queues: Queues
+    queues: SimulatedQueues
     time_s: float
 
 
@@ -50,7 +50,7 @@ def drawn(donors: Warm, peers: int, seed: int, logged: int = 0) -> Warm:
     """As many lanes as wanted, each like one of the donors."""
     chosen = np.random.RandomState(seed).randint(0, len(donors.queues), peers)
     source = donors.queues
-    made = Queues(source.power[chosen], DEPTH, logged)
+    made = SimulatedQueues(source.power[chosen], DEPTH, logged)
     made.queue[:] = source.queue[chosen]
     made.ids[:] = source.ids[chosen]
     made.sizes[:] = source.sizes[chosen]

@@ -62,6 +62,14 @@ def lines(made: PeercompReproduced) -> Iterator[str]:
     yield f"Promised and missed: {made.missed}" + (
         ": THIS IS A MISTAKE IN SURELINE" if made.missed else ""
     )
+    yield "While machines leave without a word, in a grid of hundreds:"
+    for lost in made.churn:
+        yield (
+            f"    {lost.leaving_per_minute:.0%} a minute ({lost.machines_left}): "
+            f"{lost.accepted:.0%} of {lost.workflows} workflows accepted, placed in "
+            f"{_number(lost.median_s)} s (90 %: {_number(lost.p90_s)} s); {lost.tasks_lost} tasks "
+            f"and {lost.owners_lost} owners lost, {lost.missed} promises missed by those who stayed"
+        )
     yield "The warm start against a grid that was simulated into its state:"
     for one in made.warm:
         yield (

@@ -231,6 +231,8 @@ class Noted(Event, frozen=True, tag="noted"):
     paid: float = 0.0
     """Money that was spent by it."""
     body: bytes = b""
+    window: tuple[float, float] | None = None
+    """From when to when the task was promised time, by it."""
 
 
 Repair = Literal["duplicate", "substitute", "swap", "none"]

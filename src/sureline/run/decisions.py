@@ -243,11 +243,14 @@ class Decisions:
         attempt: int = 0,
         peer: PeerName = NO_NAME,
         paid: float = 0.0,
+        window: tuple[float, float] | None = None,
     ) -> None:
         name = "" if task is None else self._course.name(task)
         strategy = self._options.strategy
         now = self._world.now()
-        self._world.record(Noted(now, strategy, kind, said, name, attempt, peer, paid, body))
+        self._world.record(
+            Noted(now, strategy, kind, said, name, attempt, peer, paid, body, window)
+        )
 
     def grow(self, graph: Graph) -> None:
         self._course.grow(graph)

@@ -199,9 +199,11 @@ class Engine(Protocol):
         attempt: int = 0,
         peer: PeerName = NO_NAME,
         paid: float = 0.0,
+        window: tuple[float, float] | None = None,
     ) -> None:
         """Record an event of the strategy's own: `said` in words, for everybody; `body` for itself,
-        when the run is resumed; `paid` is money that is spent by it."""
+        when the run is resumed; `paid` is money that is spent by it, `window` the time that the
+        task is promised."""
 
     def wake(self) -> None:
         """Have `decide` called soon: something has changed."""

@@ -21,8 +21,9 @@ from sureline.peer import orphans
 
 GRID = "lab"
 COMMAND = (sys.executable, "-m", "sureline")
-PATIENCE_S = 60.0
-"""How long a condition may take before it is given up."""
+PATIENCE_S = float(os.environ.get("SURELINE_PATIENCE_S", "60"))
+"""How long a condition may take before it is given up. Heavy proofs give more: many processes share
+a few cores there."""
 ROLES = "run,submit"
 ASKED_EVERY_S = 0.3
 

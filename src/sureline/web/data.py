@@ -152,6 +152,7 @@ def _bars(record: Record, clock: _Clock) -> dict[str, Any]:
             "ended": [clock(a.ended_at) for a in attempts],
             "eligible": [clock(a.eligible_at) for a in attempts],
             "outcome": [a.outcome for a in attempts],
+            "window": [a.window and [clock(at) for at in a.window] for a in attempts],
         },
     }
 

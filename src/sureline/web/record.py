@@ -16,6 +16,7 @@ from sureline.journal.events import (
     COMMITS,
     AnyEvent,
     Foreseen,
+    Noted,
     Opened,
     PeerJoined,
     PeerLeft,
@@ -56,6 +57,8 @@ class Attempt(msgspec.Struct):
     outcome: str = "running"
     took_s: float = 0.0
     """As measured on its machine once it has ended."""
+    window: tuple[float, float] | None = None
+    """The time that it was promised."""
 
 
 class _Presence(msgspec.Struct):
@@ -93,6 +96,7 @@ class Record:
         self.states: list[str] = []
         self._open: dict[tuple[int, int], Attempt] = {}
         self._eligible_at: dict[int, float] = {}
+        self._windows: dict[str, tuple[float, float]] = {}
 
     @classmethod
     def of(cls, graph: Graph, events: Iterable[AnyEvent], *, alive: bool, now: float) -> Record:
@@ -142,6 +146,8 @@ class Record:
             self.foreseen.append(event)
         elif isinstance(event, Repaired) and event.task in self.graph.index:
             self.events[self.graph.index[event.task]].append(event)
+        elif isinstance(event, Noted) and event.window is not None:
+            self._windows[event.task] = event.window
         elif isinstance(event, Opened):
             self._end_session("killed")
             self.sessions.append(_Session(event.at, event.at, event.host, event.pid))
@@ -185,6 +191,7 @@ class Record:
             eligible_at = min(self._eligible_at.pop(task, at), at)
             session = max(0, len(self.sessions) - 1)
             attempt = Attempt(task, number, peer, session, at, at, eligible_at)
+            attempt.window = self._windows.get(self.graph.tasks[task].name)
             self._open[task, number] = attempt
             self.attempts.append(attempt)
         attempt.began_at, attempt.peer = at, peer

@@ -19,11 +19,11 @@ HandlerTable = Mapping[type[Message], Callable[[Any, AgentId, Any], None]]
 NO_HANDLERS: HandlerTable = {}
 
 
-def handles(message: type[M]) -> Callable[[Handler[A, M]], Handler[A, M]]:
-    """Mark a method as the handler of one type of message."""
+def handles(*messages: type[M]) -> Callable[[Handler[A, M]], Handler[A, M]]:
+    """Mark a method as the handler of one type of message, or of several."""
 
     def mark(method: Handler[A, M]) -> Handler[A, M]:
-        method._handles = message  # type: ignore[attr-defined]  # a mark that __init_subclass__ reads
+        method._handles = messages  # type: ignore[attr-defined]  # a mark that __init_subclass__ reads
         return method
 
     return mark
@@ -46,8 +46,7 @@ class Agent:
         super().__init_subclass__()
         table = dict(cls._table)
         for value in vars(cls).values():
-            message = getattr(value, "_handles", None)
-            if message is not None:
+            for message in getattr(value, "_handles", ()):
                 table[message] = value
         cls._table = table
 

@@ -253,7 +253,7 @@ class Ring(Agent):
     @handles(Ask)
     def _on_ask(self, sender: AgentId, asked: Ask) -> None:
         said = answer_here(self.base, int.from_bytes(asked.key))
-        self.world.send(sender, Told(asked.number, self.base.life, said.owners, said.nearer))
+        self.world.send(sender, Told(asked.number, self.base.life, *said))
 
     @handles(RingBye)
     def _on_bye(self, sender: AgentId, said: RingBye) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sureline.overlay.ring.base import RingBase
+from sureline.overlay.ring.base import Answered, RingBase
 from sureline.overlay.ring.lookup import OwnerLookup, Owners
 from sureline.overlay.ring.messages import (
     Accept,
@@ -76,59 +76,48 @@ class Captures:
         decree.start()
 
     def capture(self, key: bytes, on_done: Callable[[Captured | None, str], None]) -> None:
-        token, base = self._draw(), self._base
+        token = self._draw()
 
         def change(state: MoleculeState) -> MoleculeState | str:
             if state == EMPTY or state.gone:
                 return MISSING if state == EMPTY else GONE
-            return MoleculeState(state.birth, state.value, base.me, token)
+            return MoleculeState(state.birth, state.value, self._base.me, token)
 
+        self._lease(key, token, change, on_done)
+
+    def renew(self, held: Captured, on_done: Callable[[Captured | None, str], None]) -> None:
+        self._lease(held.key, held.token, self._of(held, lambda state: state), on_done)
+
+    def _lease(
+        self, key: bytes, token: int, change: Change,
+        on_done: Callable[[Captured | None, str], None],
+    ) -> None:  # fmt: skip
         def done(state: MoleculeState | None, why: str) -> None:
-            found = None
-            if state is not None:
-                until = decree.asked_at + base.settings.lease_s
-                found = Captured(key, state.value, token, until)
-            on_done(found, why)
+            until = decree.asked_at + self._base.settings.lease_s
+            on_done(None if state is None else Captured(key, state.value, token, until), why)
 
         decree = Decree(self, key, change, done, token)
         decree.start()
 
-    def renew(self, held: Captured, on_done: Callable[[Captured | None, str], None]) -> None:
-        base = self._base
-
-        def done(state: MoleculeState | None, why: str) -> None:
-            until = decree.asked_at + base.settings.lease_s
-            renewed = Captured(held.key, held.value, held.token, until)
-            on_done(None if state is None else renewed, why)
-
-        decree = Decree(self, held.key, self._of(held, lambda state: state), done, held.token)
-        decree.start()
-
     def consume(self, held: Captured, on_done: Callable[[bool], None]) -> None:
         """It is used up; only its taker can do that."""
-
-        def change(state: MoleculeState) -> MoleculeState | str:
-            if state.gone and state.token == held.token:
-                return state
-            return self._of(
-                held, lambda now: MoleculeState(now.birth, b"", now.taker, now.token, True)
-            )(state)
-
-        Decree(
-            self, held.key, change, lambda state, _: on_done(state is not None), held.token
-        ).start()
+        used = self._of(held, lambda now: MoleculeState(now.birth, b"", now.taker, now.token, True))
+        self._finish(held, lambda state: state.gone, used, on_done)
 
     def put_back(self, held: Captured, value: bytes, on_done: Callable[[bool], None]) -> None:
         """Give it back, perhaps as another: at once, so that no crash comes between."""
+        given = self._of(held, lambda now: MoleculeState(now.birth, value, "", now.token))
+        self._finish(held, lambda state: not state.taker, given, on_done)
 
-        def change(state: MoleculeState) -> MoleculeState | str:
-            if state.token == held.token and not state.taker:
-                return state
-            return self._of(held, lambda now: MoleculeState(now.birth, value, "", now.token))(state)
+    def _finish(
+        self, held: Captured, is_done: Callable[[MoleculeState], bool], change: Change,
+        on_done: Callable[[bool], None],
+    ) -> None:  # fmt: skip
+        def once(state: MoleculeState) -> MoleculeState | str:
+            done = state.token == held.token and is_done(state)
+            return state if done else change(state)
 
-        Decree(
-            self, held.key, change, lambda state, _: on_done(state is not None), held.token
-        ).start()
+        Decree(self, held.key, once, lambda s, _: on_done(s is not None), held.token).start()
 
     def _of(self, held: Captured, change: Callable[[MoleculeState], MoleculeState]) -> Change:
         def checked(state: MoleculeState) -> MoleculeState | str:
@@ -339,8 +328,9 @@ class Decree:
 
     def _prepare(self) -> None:
         self._round += 1
-        base, ballot = self._base, Ballot(self._round, self._by)
-        poll = _Poll(self, len(self._holders), self._attempt)
+        ballot, life = Ballot(self._round, self._by), self._base.life
+        said = (self._key, self._configuration, self._holders, ballot, self._born)
+        poll = _Poll(self, lambda votes: self._decide(ballot, votes))
 
         def answered(by: AgentId, answer: Message) -> None:
             if isinstance(answer, There):
@@ -349,22 +339,13 @@ class Decree:
                 self._round = max(self._round, answer.promised.round)
                 poll.vote(answer, answer.promised == ballot)
 
-        poll.on_majority = lambda votes: self._decide(ballot, votes)
+        self._ask_holders(lambda number: Prepare(number, life, *said), answered, poll)
+
+    def _ask_holders(
+        self, question: Callable[[int], Message], answered: Answered, poll: _Poll
+    ) -> None:
         for holder in self._holders:
-            base.ask(
-                holder.agent,
-                lambda number: Prepare(
-                    number,
-                    base.life,
-                    self._key,
-                    self._configuration,
-                    self._holders,
-                    ballot,
-                    self._born,
-                ),
-                answered,
-                poll.missed,
-            )
+            self._base.ask(holder.agent, question, answered, poll.missed)
 
     def _decide(self, ballot: Ballot, votes: Sequence[Message]) -> None:
         newest = max((v for v in votes if isinstance(v, Promised)), key=lambda v: v.ballot)
@@ -388,9 +369,9 @@ class Decree:
     def _accept(
         self, ballot: Ballot, state: MoleculeState, then: Callable[[MoleculeState], None]
     ) -> None:
-        base = self._base
-        self.asked_at = base.world.now()
-        poll = _Poll(self, len(self._holders), self._attempt)
+        self.asked_at, life = self._base.world.now(), self._base.life
+        said = (self._key, self._configuration, ballot, state, self._token)
+        poll = _Poll(self, lambda votes: then(state))
 
         def answered(by: AgentId, answer: Message) -> None:
             if isinstance(answer, There):
@@ -400,16 +381,7 @@ class Decree:
                 poll.held += answer.held
                 poll.vote(answer, answer.promised == ballot and not answer.held)
 
-        poll.on_majority = lambda votes: then(state)
-        for holder in self._holders:
-            base.ask(
-                holder.agent,
-                lambda number: Accept(
-                    number, base.life, self._key, self._configuration, ballot, state, self._token
-                ),
-                answered,
-                poll.missed,
-            )
+        self._ask_holders(lambda number: Accept(number, life, *said), answered, poll)
 
     def _accepted(self, state: MoleculeState) -> None:
         if state.moved:
@@ -422,20 +394,18 @@ class Decree:
 class _Poll:
     """Answers of one round: ends once, when a majority agrees or none can any more."""
 
-    def __init__(self, decree: Decree, count: int, attempt: int) -> None:
+    def __init__(self, decree: Decree, on_majority: Callable[[Sequence[Message]], None]) -> None:
         self._decree = decree
-        self._count = count
-        self._attempt = attempt
+        self._count = len(decree._holders)
+        self._attempt = decree._attempt
         self._votes: list[Message] = []
         self._against = 0
         self._over = False
         self._outbid = False
         self.held = 0
-        self.on_majority: Callable[[Sequence[Message]], None] = lambda votes: None
+        self._on_majority = on_majority
 
     def vote(self, answer: Message, agreed: bool) -> None:
-        if self._over or self._attempt != self._decree._attempt:
-            return
         if agreed:
             self._votes.append(answer)
         else:
@@ -450,7 +420,7 @@ class _Poll:
     def elsewhere(self, answer: There) -> None:
         """It is in a later configuration, or not there at all."""
         decree = self._decree
-        if self._over or self._attempt != decree._attempt:
+        if not self._counts:
             return
         if answer.configuration > decree._configuration:
             self._over = True
@@ -460,13 +430,17 @@ class _Poll:
             self._against += 1
             self._look()
 
+    @property
+    def _counts(self) -> bool:
+        return not self._over and self._attempt == self._decree._attempt
+
     def _look(self) -> None:
         decree = self._decree
-        if self._over or self._attempt != decree._attempt:
+        if not self._counts:
             return
         if len(self._votes) > self._count // 2:
             self._over = True
-            self.on_majority(self._votes)
+            self._on_majority(self._votes)
         elif self._against >= self._count - self._count // 2:
             self._over = True
             if self.held:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from sureline.overlay.kademlia.ids import ID_BYTES
 from sureline.overlay.ring.base import RingBase
@@ -31,11 +30,11 @@ class OwnerLookup:
 
     def start(self, seeds: Sequence[AgentId] = ()) -> None:
         base = self._base
-        here = answer_here(base, self._key)
-        if here.owners and not seeds:
-            base.after(0.0, lambda: self._on_done(here.owners))
+        owners, nearer = answer_here(base, self._key)
+        if owners and not seeds:
+            base.after(0.0, lambda: self._on_done(owners))
             return
-        self._learn([contact.agent for contact in here.nearer] + list(seeds))
+        self._learn([contact.agent for contact in nearer] + list(seeds))
         if not self._go_on():
             base.after(0.0, lambda: self._on_done(()))
 
@@ -70,22 +69,16 @@ class OwnerLookup:
 
     def _failed(self, by: AgentId) -> None:
         if not self._go_on():
-            self._on_done(answer_here(self._base, self._key).owners)
+            self._on_done(answer_here(self._base, self._key)[0])
 
 
-class _KnownOwner(NamedTuple):
-    """As in `Told`."""
-
-    owners: Contacts
-    nearer: Contacts
-
-
-def answer_here(base: RingBase, key: int) -> _KnownOwner:
-    """What this node can say of a key: it is known to its owner and to the one before him."""
+def answer_here(base: RingBase, key: int) -> tuple[Contacts, Contacts]:
+    """What this node can say of a key, as in `Told`: its owner and those after, if this is he or
+    the one before him; else who is nearer."""
     table, count = base.table, base.settings.leaves
     if table.owns(key):
-        return _KnownOwner((base.mine, *table.after(count - 1)), ())
+        return (base.mine, *table.after(count - 1)), ()
     nearer = table.nearer(key, NEARER)
     if not nearer:
-        return _KnownOwner(tuple(table.after(count)), ())
-    return _KnownOwner((), tuple(nearer))
+        return tuple(table.after(count)), ()
+    return (), tuple(nearer)

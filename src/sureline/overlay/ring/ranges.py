@@ -98,17 +98,11 @@ class Ranging:
             else:
                 self._visit(candidates[1:], first, last)
 
+        ends = (first.to_bytes(ID_BYTES), last.to_bytes(ID_BYTES))
+        asked = (self._query.rank, *ends, self._wants, self._query.highest)
         base.ask(
             node,
-            lambda number: Scan(
-                number,
-                base.life,
-                self._query.rank,
-                first.to_bytes(ID_BYTES),
-                last.to_bytes(ID_BYTES),
-                self._wants,
-                self._query.highest,
-            ),
+            lambda number: Scan(number, base.life, *asked),
             answered,
             lambda by: self._visit(candidates[1:], first, last),
         )

@@ -28,6 +28,7 @@ from sureline.overlay.tree.messages import (
     RollBack,
     TimeRequest,
     TrailStep,
+    TreeAnswer,
     Update,
 )
 from sureline.overlay.tree.settings import TreeSettings
@@ -48,7 +49,7 @@ HEADER_BYTES = 90
 class TimeSeeker(Protocol):
     """Whoever asks the tree for time on behalf of this peer."""
 
-    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None: ...
+    def told(self, sender: AgentId, message: TreeAnswer) -> None: ...
 
 
 class Pace:
@@ -126,10 +127,10 @@ class Tree(Agent):
         self.changed(leaf=False)
 
     def begin(self) -> None:
-        """Send updates from now on."""
-        if not self.settings.swept:
-            self.paces = (Pace(), Pace())
-            self.world.after(self.world.random.random() * self.settings.period_s, self._beat)
+        """Send updates from now on. Whoever only asks does not, nor do simulated trees whose
+        summaries are kept by somebody who sees all nodes."""
+        self.paces = (Pace(), Pace())
+        self.world.after(self.world.random.random() * self.settings.period_s, self._beat)
 
     # What a client asks for.
 
@@ -137,8 +138,8 @@ class Tree(Agent):
         """Look for time. The client is told Reserved, for all tasks in pieces, or Nowhere; nothing
         if a message is lost."""
         trail = () if traced else None
-        to = self.leaf_parent or self.me
-        self.world.send(to, TimeRequest(ask, self.me, not self.leaf_parent, trail=trail))
+        request = TimeRequest(ask, self.me, not self.leaf_parent, trail=trail)
+        self.world.send(self.leaf_parent or self.me, request)
 
     # Search.
 
@@ -230,25 +231,10 @@ class Tree(Agent):
 
     # What the client hears.
 
-    def _tell(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+    @handles(Reserved, Nowhere, Committed, Released)
+    def _on_answer(self, sender: AgentId, message: TreeAnswer) -> None:
         if self.client is not None:
             self.client.told(sender, message)
-
-    @handles(Reserved)
-    def _on_reserved(self, sender: AgentId, message: Reserved) -> None:
-        self._tell(sender, message)
-
-    @handles(Nowhere)
-    def _on_nowhere(self, sender: AgentId, message: Nowhere) -> None:
-        self._tell(sender, message)
-
-    @handles(Committed)
-    def _on_committed(self, sender: AgentId, message: Committed) -> None:
-        self._tell(sender, message)
-
-    @handles(Released)
-    def _on_released(self, sender: AgentId, message: Released) -> None:
-        self._tell(sender, message)
 
     # Updates.
 
@@ -263,8 +249,8 @@ class Tree(Agent):
                     summary = unpacked(update.slot, update.cells)
                 except ValueError:
                     return
-                self.shelf.put(self.row, side, summary)
-                self.changed(leaf=False)
+                if self.shelf.put(self.row, side, summary):
+                    self.changed(leaf=False)
 
     def _beat(self) -> None:
         self._beat_s = min(self.settings.beat_max_s, 1.5 * self._beat_s)

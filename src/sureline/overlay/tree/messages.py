@@ -54,20 +54,24 @@ class TimeRequest(Message, frozen=True, tag="tree.request"):
     """Whom it has met, if its owner wants to know."""
 
 
-class Reserved(Message, frozen=True, tag="tree.reserved"):
-    """To the owner, from the leaf that has taken it; the lease runs."""
+class TreeAnswer(Message, frozen=True):
+    """To the owner of the sequence with this number."""
 
     number: int
+
+
+class Reserved(TreeAnswer, frozen=True, tag="tree.reserved"):
+    """From the leaf that has taken it; the lease runs."""
+
     first: int
     slots: Slots
     hops: int
     trail: Trail | None = None
 
 
-class Nowhere(Message, frozen=True, tag="tree.nowhere"):
-    """To the owner: no hole is known for these tasks."""
+class Nowhere(TreeAnswer, frozen=True, tag="tree.nowhere"):
+    """No hole is known for these tasks."""
 
-    number: int
     first: int
     tasks: int
     hops: int
@@ -83,10 +87,9 @@ class Commit(Message, frozen=True, tag="tree.commit"):
     startlines_s: Annotated[tuple[float, ...], msgspec.Meta(max_length=TASKS_MAX)]
 
 
-class Committed(Message, frozen=True, tag="tree.committed"):
+class Committed(TreeAnswer, frozen=True, tag="tree.committed"):
     """The slots are final, and may be earlier than they were; none if the lease was over."""
 
-    number: int
     first: int
     slots: Slots
 
@@ -99,8 +102,8 @@ class RollBack(Message, frozen=True, tag="tree.release"):
     count: int = TASKS_MAX
 
 
-class Released(Message, frozen=True, tag="tree.released"):
-    number: int
+class Released(TreeAnswer, frozen=True, tag="tree.released"):
+    pass
 
 
 MESSAGES = (Update, TimeRequest, Reserved, Nowhere, Commit, Committed, RollBack, Released)

@@ -18,8 +18,6 @@ class TreeSettings(msgspec.Struct, frozen=True):
     """An update is sent so often though nothing changed: one may have been lost..."""
     beat_max_s: float = 60.0
     """...and ever more rarely, up to this, while nothing changes."""
-    swept: bool = False
-    """Summaries are kept by somebody else, who sees all nodes: no updates are sent."""
 
     # Search.
     hops_max: int = 128

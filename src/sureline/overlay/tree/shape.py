@@ -31,7 +31,6 @@ from sureline.world.protocol import AgentId
 
 Ints = NDArray[np.int64]
 
-ROOT = -1
 REMEMBERED = 1 << 15
 
 
@@ -61,7 +60,7 @@ def rank_of(agent: AgentId) -> int:
     return int.from_bytes(blake3(node_of(agent).encode()).digest(length=7), "big")
 
 
-def _host(ranks: Ints, low: int, high: int) -> int:
+def host_of(ranks: Ints, low: int, high: int) -> int:
     """Whose branch is the topmost one of the leaves low to high, both included."""
     margin = (high - low) // 4
     return low + margin + int(ranks[low + margin : high - margin].argmax())
@@ -105,50 +104,10 @@ def _path(ranks: Ints, leaf: int) -> Iterator[tuple[int, int, int]]:
     below each, and its host."""
     low, high = 0, len(ranks) - 1
     while low < high:
-        host = _host(ranks, low, high)
+        host = host_of(ranks, low, high)
         yield low, high, host
         low, high = (low, host) if leaf <= host else (host + 1, high)
 
 
 def _child(ordered: Sequence[AgentId], ranks: Ints, low: int, high: int) -> Ref:
-    return Ref(ordered[low if low == high else _host(ranks, low, high)], low == high)
-
-
-class TreeShape(NamedTuple):
-    """Of every peer's branch; the last peer has none. A child c is the leaf of peer c if it is
-    below the number of peers, else the branch of peer c - peers."""
-
-    peers: int
-    children: Ints
-    """[peer, side]."""
-    branch_parent: Ints
-    """The host of the branch above; ROOT for the root."""
-    leaf_parent: Ints
-    depth: Ints
-    """Of every branch: 0 for the root."""
-
-    @property
-    def height(self) -> int:
-        return int(self.depth.max(initial=-1)) + 1
-
-
-def shape_of(ranks: Ints) -> TreeShape:
-    """The whole tree of peers that are given in their order: what all of them know together."""
-    peers = len(ranks)
-    children = np.full((peers, 2), -1, np.int64)
-    branch_parent = np.full(peers, ROOT, np.int64)
-    leaf_parent = np.full(peers, ROOT, np.int64)
-    depth = np.full(peers, -1, np.int64)
-    left = [(0, peers - 1, ROOT, 0, 0)]
-    while left:
-        low, high, above, side, level = left.pop()
-        if low == high:
-            leaf_parent[low] = above
-        else:
-            host = _host(ranks, low, high)
-            branch_parent[host], depth[host] = above, level
-            left.append((low, host, host, 0, level + 1))
-            left.append((host + 1, high, host, 1, level + 1))
-        if above != ROOT:
-            children[above, side] = low if low == high else peers + host
-    return TreeShape(peers, children, branch_parent, leaf_parent, depth)
+    return Ref(ordered[low if low == high else host_of(ranks, low, high)], low == high)

@@ -12,14 +12,8 @@ import numpy as np
 
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import Floats, bounds_of, slot_of
-from sureline.overlay.tree.summary import (
-    EMPTY,
-    Part,
-    Summary,
-    merged,
-    renewed,
-    search,
-)
+from sureline.overlay.tree.search import Part, search
+from sureline.overlay.tree.summary import EMPTY, Summary, merged, renewed
 
 NOBODY = -1
 
@@ -39,7 +33,8 @@ class Shelf(Protocol):
         `hope`, likely. `without` is the side that has just said that it has none (the pieces of a
         cut may go there)."""
 
-    def put(self, row: int, side: int, summary: Summary) -> None: ...
+    def put(self, row: int, side: int, summary: Summary) -> bool:
+        """Whether that is news."""
 
     def below(self, row: int) -> Summary:
         """Of both children together."""
@@ -53,8 +48,9 @@ class OwnShelf:
     def __init__(self) -> None:
         self._sides = [EMPTY, EMPTY]
 
-    def put(self, row: int, side: int, summary: Summary) -> None:
-        self._sides[side] = summary
+    def put(self, row: int, side: int, summary: Summary) -> bool:
+        before, self._sides[side] = self._sides[side], summary
+        return before.slot != summary.slot or before.packed() != summary.packed()
 
     def below(self, row: int) -> Summary:
         return merged(*self._sides)
@@ -70,10 +66,10 @@ def fit_in(
     left: Part, right: Part, bounds: Floats, ask: HoleSought, now_s: float, without: int, hope: bool
 ) -> list[Piece]:
     """Search in both children's cells, and take what is found."""
-    works = ask.works
+    times_s = (ask.startline_s, ask.middle_s, ask.deadline_s)
     count, point_s, one, other = search(
-        *left, *right, bounds, now_s, ask.startline_s, ask.middle_s, ask.dues_s[-1],
-        np.array(works), ask.early, *ask.limits, without, hope,
+        left, right, bounds, now_s, times_s, np.array(ask.works), ask.early, (*ask.limits,),
+        without, hope,
     )  # fmt: skip
     if not count:
         return []

@@ -10,8 +10,8 @@ Nothing is ever overstated. `usable` is the work that *every* hole of a cell can
 moments; a hole that a summary promises can be used, if nothing has changed since. Cells are ordered
 such that a smaller key is a smaller hole: the best fit is the first that is large enough.
 
-Pure arithmetic over arrays, compiled: the agents of both worlds and the sweeps over a million nodes
-call the same functions. One module, since compiled code is kept by the file it stands in.
+Pure arithmetic over arrays: the agents of both worlds and the sweeps over a million nodes call the
+same functions. `search` finds holes for work in summaries.
 """
 
 from __future__ import annotations
@@ -27,12 +27,6 @@ from sureline.overlay.tree.points import FIRST, Floats, bounds_of
 
 Keys = NDArray[np.uint32]
 Counts = NDArray[np.int32]
-Ints = NDArray[np.int64]
-
-Part = tuple[Keys, Counts, int, int]
-"""A summary: keys and counts, and from where to where it stands in them."""
-Times = tuple[float, float, float]
-Three = tuple[int, int, int]
 
 NONE = np.uint32(0)
 FINENESS = 4
@@ -74,8 +68,9 @@ def key_of(level: int, begin: int, end: int, memory: int, cores: int, disk: int)
 
 
 @kernel
-def _level(key: np.uint32) -> int:
-    return int(np.int64(key) >> 25)
+def least(key: np.uint32) -> float:
+    """The work that every hole of this cell can hold, all in all."""
+    return float(2.0 ** ((np.int64(key) >> 25) / FINENESS))
 
 
 @kernel
@@ -95,7 +90,7 @@ def span(key: np.uint32) -> int:
 
 
 @kernel
-def _has(key: np.uint32, memory: int, cores: int, disk: int) -> bool:
+def has(key: np.uint32, memory: int, cores: int, disk: int) -> bool:
     rest = int(np.int64(key))
     return (rest >> 10) & 31 >= memory and (rest >> 5) & 31 >= cores and rest & 31 >= disk
 
@@ -146,7 +141,7 @@ def usable(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
                     share = min(share, between_s / (ends_s - begins_s))
                 elif between_s < 0:
                     share = 0.0
-    return float(max(0.0, share) * 2.0 ** (_level(key) / FINENESS))
+    return float(max(0.0, share) * least(key))
 
 
 @kernel
@@ -157,7 +152,7 @@ def likely(key: np.uint32, bounds: Floats, now_s: float, from_s: float, to_s: fl
     if ends_s <= begins_s:
         return 0.0
     share = min(1.0, (min(to_s, ends_s) - max(from_s, begins_s)) / (ends_s - begins_s))
-    return float(max(0.0, share) * 2.0 ** ((_level(key) + 0.5) / FINENESS))
+    return float(max(0.0, share) * 2.0 ** (0.5 / FINENESS) * least(key))
 
 
 @kernel
@@ -172,53 +167,10 @@ def _ranges(key: np.uint32, bounds: Floats, now_s: float) -> tuple[float, float,
 
 
 @kernel
-def holds(
-    key: np.uint32, bounds: Floats, now_s: float, times_s: Times, early: float, late: float,
-    hope: bool,
-) -> bool:  # fmt: skip
-    """Whether a hole of this cell does the early work between the first two of these times, and the
-    late work between the last two: surely, or, with `hope`, likely."""
-    from_s, middle_s, to_s = times_s
-    if hope:
-        if early > 0 and likely(key, bounds, now_s, from_s, middle_s) < early:
-            return False
-        return late <= 0 or likely(key, bounds, now_s, middle_s, to_s) >= late
-    if 2.0 ** (_level(key) / FINENESS) < early + late:
-        return False
-    if early > 0 and usable(key, bounds, now_s, from_s, middle_s) < early:
-        return False
-    return late <= 0 or usable(key, bounds, now_s, middle_s, to_s) >= late
-
-
-@kernel
-def best_fit(
-    keys: Keys, counts: Counts, begin: int, end: int, bounds: Floats, now_s: float,
-    times_s: Times, early: float, late: float, limits: Three, hope: bool,
-) -> int:  # fmt: skip
-    """Where in keys[begin:end] the smallest cell stands that holds the work; -1 if none."""
-    memory, cores, disk = limits
-    for at in range(begin, end):
-        if (
-            counts[at] > 0
-            and _has(keys[at], memory, cores, disk)
-            and holds(keys[at], bounds, now_s, times_s, early, late, hope)
-        ):
-            return at
-    return -1
-
-
-@kernel
 def merge_into(
-    keys: Keys,
-    counts: Counts,
-    a: int,
-    a_end: int,
-    b: int,
-    b_end: int,
-    to_keys: Keys,
-    to_counts: Counts,
-    at: int,
-) -> int:
+    keys: Keys, counts: Counts, a: int, a_end: int, b: int, b_end: int, to_keys: Keys,
+    to_counts: Counts, at: int,
+) -> int:  # fmt: skip
     """Add up keys[a:a_end] and keys[b:b_end], both sorted; the sum stands from `at` on. Returns
     where it ends. Cells with no holes left are dropped."""
     while a < a_end or b < b_end:
@@ -247,7 +199,7 @@ def moved(key: np.uint32, old: Floats, new: Floats) -> np.uint32:
     ends_s = old[end - 1] if end > FIRST else old[0]
     if end == len(old) - 1:
         ends_s = old[end]
-    power = 2.0 ** (_level(key) / FINENESS) / (old[end] - old[begin])
+    power = least(key) / (old[end] - old[begin])
     rest = int(np.int64(key))
     memory, cores, disk = (rest >> 10) & 31, (rest >> 5) & 31, rest & 31
     return cell_of(begins_s, ends_s, power, memory, cores, disk, new, new[1])
@@ -337,217 +289,3 @@ def merged(a: Summary, b: Summary) -> Summary:
     to_keys, to_counts = np.empty_like(keys), np.empty_like(counts)
     size = merge_into(keys, counts, 0, len(a.keys), len(a.keys), len(keys), to_keys, to_counts, 0)
     return Summary(slot, to_keys[:size].copy(), to_counts[:size].copy())
-
-
-# Searching in the summaries of a branch's two children.
-
-
-@kernel
-def total(works: Floats) -> float:
-    """Added up one by one, in machine code and without it."""
-    found = 0.0
-    for work in works:
-        found += work
-    return found
-
-
-@kernel
-def fit_two(
-    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
-    early: float, late: float, limits: Three, without: int, hope: bool,
-) -> int:  # fmt: skip
-    """The best fit on either side but `without`: twice the place, plus the side; -1 if none."""
-    a = b = -1
-    if without != 0:
-        keys, counts, begin, end = left
-        a = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits, hope)
-    if without != 1:
-        keys, counts, begin, end = right
-        b = best_fit(keys, counts, begin, end, bounds, now_s, times_s, early, late, limits, hope)
-    if a < 0 and b < 0:
-        return -1
-    if b < 0 or (a >= 0 and left[0][a] <= right[0][b]):
-        return 2 * a
-    return 2 * b + 1
-
-
-@kernel
-def cut_two(
-    left: Part, right: Part, bounds: Floats, now_s: float, times_s: Times,
-    works: Floats, early: int, limits: Three, hope: bool,
-) -> tuple[int, float, int, int]:  # fmt: skip
-    """Where to cut a sequence in two: the largest first piece that fits, up to a point from which
-    the rest fits: a reference point, or that between the early and the late tasks. (tasks in the
-    first piece, the point, the fit of each); 0 tasks if it cannot be done."""
-    from_s, middle_s, to_s = times_s
-    for count in range(len(works) - 1, 0, -1):
-        first_early, first_late = total(works[: min(count, early)]), total(works[early:count])
-        rest_early, rest_late = total(works[count:early]), total(works[max(count, early) :])
-        for i in range(FIRST - 1, len(bounds)):
-            point_s = middle_s if i < FIRST else bounds[i]
-            if i < FIRST and count != early:
-                continue
-            if point_s <= from_s or point_s >= to_s:
-                continue
-            if (count < early and point_s >= middle_s) or (count > early and point_s <= middle_s):
-                continue
-            one = fit_two(
-                left, right, bounds, now_s, (from_s, min(middle_s, point_s), point_s),
-                first_early, first_late, limits, -1, hope,
-            )  # fmt: skip
-            if one < 0:
-                continue
-            counts = right[1] if one & 1 else left[1]
-            counts[one >> 1] -= 1
-            other = fit_two(
-                left, right, bounds, now_s, (point_s, max(middle_s, point_s), to_s),
-                rest_early, rest_late, limits, -1, hope,
-            )  # fmt: skip
-            counts[one >> 1] += 1
-            if other >= 0:
-                return count, point_s, one, other
-    return 0, 0.0, -1, -1
-
-
-@kernel
-def search(
-    keys_0: Keys, counts_0: Counts, begin_0: int, end_0: int,
-    keys_1: Keys, counts_1: Counts, begin_1: int, end_1: int,
-    bounds: Floats, now_s: float, from_s: float, middle_s: float, to_s: float,
-    works: Floats, early: int, memory: int, cores: int, disk: int, without: int,
-    hope: bool,
-) -> tuple[int, float, int, int]:  # fmt: skip
-    """Find room for a sequence below the left or the right child, and take it.
-
-    (tasks in the first piece, where it is cut, the sides of the first piece and of the rest): all
-    tasks and -1 if it fits whole, 0 tasks if it fits nowhere. `without` is a side that has just
-    said that it has nothing; the pieces of a cut may go there.
-    """
-    left, right = (keys_0, counts_0, begin_0, end_0), (keys_1, counts_1, begin_1, end_1)
-    times_s, limits = (from_s, middle_s, to_s), (memory, cores, disk)
-    early_work, late_work = total(works[:early]), total(works[early:])
-    one = fit_two(left, right, bounds, now_s, times_s, early_work, late_work, limits, without, hope)
-    count, point_s, other = len(works), to_s, -1
-    if one < 0:
-        if count == 1:
-            return 0, 0.0, -1, -1
-        count, point_s, one, other = cut_two(
-            left, right, bounds, now_s, times_s, works, early, limits, hope
-        )
-        if count == 0:
-            return 0, 0.0, -1, -1
-    for found in (one, other):
-        if found >= 0:
-            if found & 1:
-                counts_1[found >> 1] -= 1
-            else:
-                counts_0[found >> 1] -= 1
-    return count, point_s, one & 1, other & 1 if other >= 0 else -1
-
-
-# The same for very many nodes at once.
-
-
-@kernel
-def cells_of_rows(
-    holes: Floats,
-    hole_counts: Ints,
-    power: Floats,
-    memory: int,
-    cores: int,
-    disk: int,
-    bounds: Floats,
-    now_s: float,
-    keys: Keys,
-    counts: Counts,
-    begins: Ints,
-    ends: Ints,
-) -> int:
-    """The summaries of many machines: row i stands in keys[begins[i]:ends[i]]. How long all are."""
-    at = hole = 0
-    for row in range(len(power)):
-        begins[row] = at
-        many = hole_counts[row]
-        for i in range(many):
-            keys[at + i] = cell_of(
-                holes[hole + i, 0], holes[hole + i, 1], power[row], memory, cores, disk, bounds,
-                now_s,
-            )  # fmt: skip
-            counts[at + i] = 1
-        hole += many
-        at += sort_few(keys, counts, at, many)
-        ends[row] = at
-    return at
-
-
-@kernel
-def sort_few(keys: Keys, counts: Counts, begin: int, size: int) -> int:
-    """As `sort_cells`, in place and from `begin` on, for a handful of cells."""
-    left = 0
-    for i in range(size):
-        key = keys[begin + i]
-        if key == NONE:
-            continue
-        at = begin + left
-        while at > begin and keys[at - 1] > key:
-            at -= 1
-        if at > begin and keys[at - 1] == key:
-            counts[at - 1] += 1
-            continue
-        for j in range(begin + left, at, -1):
-            keys[j], counts[j] = keys[j - 1], counts[j - 1]
-        keys[at], counts[at] = key, 1
-        left += 1
-    return left
-
-
-@kernel
-def merge_rows(
-    kinds: Ints,
-    rows: Ints,
-    leaf_keys: Keys,
-    leaf_counts: Counts,
-    leaf_begins: Ints,
-    leaf_ends: Ints,
-    keys: Keys,
-    counts: Counts,
-    begins: Ints,
-    ends: Ints,
-    to_keys: Keys,
-    to_counts: Counts,
-    to_begins: Ints,
-    to_ends: Ints,
-    hashes: Ints,
-) -> int:
-    """Merge the summaries of the children of every branch of a level: child `rows[i, side]`, a leaf
-    where `kinds[i, side]` is 0. `hashes` tells which have changed. How long all are."""
-    at = 0
-    pair_keys = np.empty(0, np.uint32)
-    pair_counts = np.empty(0, np.int32)
-    for i in range(len(rows)):
-        size = 0
-        middle = 0
-        for side in range(2):
-            child = rows[i, side]
-            leaf = kinds[i, side] == 0
-            begin = leaf_begins[child] if leaf else begins[child]
-            end = leaf_ends[child] if leaf else ends[child]
-            if size + end - begin > len(pair_keys):
-                more = 2 * (size + end - begin)
-                new_keys, new_counts = np.empty(more, np.uint32), np.empty(more, np.int32)
-                new_keys[:size], new_counts[:size] = pair_keys[:size], pair_counts[:size]
-                pair_keys, pair_counts = new_keys, new_counts
-            for j in range(begin, end):
-                pair_keys[size] = leaf_keys[j] if leaf else keys[j]
-                pair_counts[size] = leaf_counts[j] if leaf else counts[j]
-                size += 1
-            if side == 0:
-                middle = size
-        to_begins[i] = at
-        at = merge_into(pair_keys, pair_counts, 0, middle, middle, size, to_keys, to_counts, at)
-        to_ends[i] = at
-        found = np.int64(17)
-        for j in range(to_begins[i], at):
-            found = found * 1000003 + np.int64(to_keys[j]) * 31 + np.int64(to_counts[j])
-        hashes[i] = found
-    return at

@@ -94,48 +94,13 @@ class _Out(msgspec.Struct):
     noted_s: float = -NOTE_S
 
 
-class _Mailbox(Agent):
-    """Where holders speak to the run."""
-
-    def __init__(self, seat: Seat, entry: WorkflowEntry) -> None:
-        super().__init__(seat.me, seat.world)
-        self._entry = entry
-
-    def receive(self, sender: AgentId, message: Message) -> None:
-        """As every agent; what holders say to an earlier process comes too early."""
-        if self._entry.begun:
-            super().receive(sender, message)
-
-    @handles(Entered)
-    def on_entered(self, sender: AgentId, said: Entered) -> None:
-        self._entry.entered(said)
-
-    @handles(AskRules)
-    def on_ask_rules(self, sender: AgentId, asked: AskRules) -> None:
-        self._entry.tell_rules(sender)
-
-    @handles(Deploy)
-    def on_deploy(self, sender: AgentId, said: Deploy) -> None:
-        self._entry.advised(sender, said)
-
-    @handles(Seeks)
-    def on_seeks(self, sender: AgentId, said: Seeks) -> None:
-        self._entry.seeks(said)
-
-    @handles(Tending)
-    def on_tending(self, sender: AgentId, said: Tending) -> None:
-        self._entry.tending(sender, said.level)
-
-
-class WorkflowEntry(Deciding):
+class WorkflowEntry(Agent, Deciding):
     def __init__(self, seat: Seat) -> None:
-        self._seat = seat
-        self._world = seat.world
+        super().__init__(seat.me, seat.world)
         self._settings: ChemicalSettings = seat.settings
         self._book = book_of(self._settings.rules, self._settings.order)
         usual = book_of("", self._settings.order).rules == self._book.rules
         self._digest = "" if usual else self._book.digest
-        self._mailbox = _Mailbox(seat, self)
         self._books = Books(seat.run)
         self._gates: dict[PeerName, AgentId] = {}
         self._heap: list[tuple[float, int]] = []
@@ -151,11 +116,16 @@ class WorkflowEntry(Deciding):
         self._level_of: dict[int, int] = {}
         self._tenders: dict[int, AgentId] = {}
         self._doomed: set[int] = set()
-        self.begun = self._is_over = False
+        self._begun = self._is_over = False
 
     @property
     def agent(self) -> Agent:
-        return self._mailbox
+        return self
+
+    def receive(self, sender: AgentId, message: Message) -> None:
+        """As every agent; what holders say to an earlier process comes too early."""
+        if self._begun:
+            super().receive(sender, message)
 
     # -- beginning -----------------------------------------------------------------------------
 
@@ -165,19 +135,19 @@ class WorkflowEntry(Deciding):
         def estimated(found: EstimatesFound) -> None:
             self._takes_s = [one.mean_s for one in found.tasks]
             self._ranks_s = upward_ranks(engine.graph, self._takes_s)
-            self.begun = True
+            self._begun = True
             if self._settings.barriers == "on":
                 self._take_apart()
             go()
 
         engine.estimates(estimated)
-        self._world.after(TICK_S, self._tick)
+        self.world.after(TICK_S, self._tick)
 
     def _take_apart(self) -> None:
         """workflowDecomp. The exit is level 0; a level that is too wide becomes several."""
         graph = self._engine.graph
         whole = [task_molecule(graph, task) for task in range(len(graph))]
-        levels = self._book.levels(whole, self._world.random)
+        levels = self._book.levels(whole, self.world.random)
         for number in sorted(levels):
             level = levels[number]
             assert isinstance(level, tuple) and isinstance(level[-1], Solution)
@@ -203,8 +173,7 @@ class WorkflowEntry(Deciding):
 
     def _envelope(self, text: str, keys: dict[str, float], but: Sequence[PeerName]) -> bytes:
         run, epoch = self._engine.run, self._engine.epoch
-        me = self._mailbox.me
-        return wrapped(Envelope(run, epoch, me, self._digest, text, keys, tuple(but)))
+        return wrapped(Envelope(run, epoch, self.me, self._digest, text, keys, tuple(but)))
 
     def grown(self, tasks: range) -> None:
         for task in tasks:
@@ -239,7 +208,7 @@ class WorkflowEntry(Deciding):
         if task in self._level_of and task not in self._generations:
             # its level's holder puts it in; if nothing is heard of it, we do
             self._generations[task] = 0
-            self._out[task] = _Out(self._world.elapsed(), 0)
+            self._out[task] = _Out(self.world.elapsed(), 0)
             return
         heappush(self._heap, (self._key(task), task))
 
@@ -249,8 +218,8 @@ class WorkflowEntry(Deciding):
         deadline_at = self._engine.terms.deadline_at
         due = NEVER if deadline_at is None else deadline_at - rank_s
         name = self._engine.graph.tasks[task].name
-        ready = ready_molecule(name, self._world.now(), takes_s, rank_s, due)
-        key = self._book.key(ready, self._world.random)
+        ready = ready_molecule(name, self.world.now(), takes_s, rank_s, due)
+        key = self._book.key(ready, self.world.random)
         return key if isfinite(key) else 0.0
 
     def bound(self, bound: Bound) -> None:
@@ -285,7 +254,7 @@ class WorkflowEntry(Deciding):
 
     def _enter_task(self, task: int) -> None:
         generation = self._generations[task] = self._generations.get(task, 0) + 1
-        self._out[task] = _Out(self._world.elapsed(), generation)
+        self._out[task] = _Out(self.world.elapsed(), generation)
         graph = self._engine.graph
         name = graph.tasks[task].name
         molecule: Molecule = without_dests(task_molecule(graph, task))
@@ -304,26 +273,28 @@ class WorkflowEntry(Deciding):
     def _send(self, number: int) -> None:
         one = self._entering[number]
         if self._gates:
-            gate = self._world.random.choice(sorted(self._gates.values()))
-            one.sent_s = self._world.elapsed()
+            gate = self.world.random.choice(sorted(self._gates.values()))
+            one.sent_s = self.world.elapsed()
             one.tries += 1
-            self._world.send(gate, Enter(self._engine.run, number, one.key, one.value))
+            self.world.send(gate, Enter(self._engine.run, number, one.key, one.value))
 
-    def entered(self, said: Entered) -> None:
+    @handles(Entered)
+    def on_entered(self, sender: AgentId, said: Entered) -> None:
         one = self._entering.get(said.number)
         if one is not None and said.kept:
             del self._entering[said.number]
             if one.task in self._out:
-                self._out[one.task].heard_s = self._world.elapsed()
+                self._out[one.task].heard_s = self.world.elapsed()
 
-    def tell_rules(self, to: AgentId) -> None:
-        self._world.send(to, TheRules(self._engine.run, self._book.rules, self._book.order))
+    @handles(AskRules)
+    def on_ask_rules(self, sender: AgentId, asked: AskRules) -> None:
+        self.world.send(sender, TheRules(self._engine.run, self._book.rules, self._book.order))
 
     def _tick(self) -> None:
         if self._is_over:
             return
-        self._world.after(TICK_S, self._tick)
-        now = self._world.elapsed()
+        self.world.after(TICK_S, self._tick)
+        now = self.world.elapsed()
         for number, one in list(self._entering.items()):
             if one.task is not None and one.task not in self._out:
                 del self._entering[number]
@@ -344,7 +315,8 @@ class WorkflowEntry(Deciding):
 
     # -- advice --------------------------------------------------------------------------------
 
-    def advised(self, sender: AgentId, said: Deploy) -> None:
+    @handles(Deploy)
+    def on_deploy(self, sender: AgentId, said: Deploy) -> None:
         self._advice.append((sender, said))
         self._engine.wake()
 
@@ -364,25 +336,28 @@ class WorkflowEntry(Deciding):
             else:
                 self._out.pop(task, None)  # it is told anew when it is ready
         elif task in self._out:
-            self._out[task].heard_s = self._world.elapsed()
+            self._out[task].heard_s = self.world.elapsed()
         # of a level whose holder was quicker than our own book, the task will be wanted soon
         soon = engine.state(task) in (State.WAITING, State.STAGING)
         over = not bound and not engine.wanted(task) and not soon
-        self._world.send(sender, Answered(said.run, said.number, bound, over))
+        self.world.send(sender, Answered(said.run, said.number, bound, over))
 
-    def seeks(self, said: Seeks) -> None:
+    @handles(Seeks)
+    def on_seeks(self, sender: AgentId, said: Seeks) -> None:
         task = self._engine.graph.index.get(said.task)
         out = None if task is None else self._out.get(task)
         if out is None:
             return
-        out.heard_s = now = self._world.elapsed()
+        out.heard_s = now = self.world.elapsed()
         if now - out.noted_s > NOTE_S:
             out.noted_s = now
             self._engine.note("seeks", said.said, task=task)
 
     # -- levels --------------------------------------------------------------------------------
 
-    def tending(self, sender: AgentId, level: int) -> None:
+    @handles(Tending)
+    def on_tending(self, sender: AgentId, said: Tending) -> None:
+        level = said.level
         if 0 <= level < len(self._levels):
             self._tenders[level] = sender
             self._doom()
@@ -392,12 +367,12 @@ class WorkflowEntry(Deciding):
             if tasks and not self._is_next(tasks[0]):
                 for task in tasks:
                     if task in self._out:
-                        self._out[task].heard_s = self._world.elapsed()
+                        self._out[task].heard_s = self.world.elapsed()
             self._tell_done(sender, level, [t for t in self._levels[level] if self._stands(t)])
 
     def _tell_done(self, to: AgentId, level: int, tasks: Sequence[int]) -> None:
         names = [self._engine.graph.tasks[task].name for task in tasks]
-        self._world.send(to, Done(self._engine.run, level, tuple(names[:DONE_PAGE])))
+        self.world.send(to, Done(self._engine.run, level, tuple(names[:DONE_PAGE])))
 
     def _stands(self, task: int) -> bool:
         """Whether nobody has to wait for it any more: it is done, or will never be."""

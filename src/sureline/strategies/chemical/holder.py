@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from sureline.chemistry import Molecule, Solution, Symbol, show
+from sureline.chemistry import Solution, Symbol, show
 from sureline.overlay.ring import Captured, Ring
 from sureline.strategies.chemical.messages import (
     Answered,
@@ -26,6 +26,7 @@ from sureline.strategies.chemical.messages import (
     Entered,
     Envelope,
     NotTaken,
+    NumberedMessage,
     ResourceOffer,
     Taken,
     Tending,
@@ -37,7 +38,7 @@ from sureline.strategies.chemical.rulebook import Rulebook, RulesError, book_of,
 from sureline.strategies.chemical.seeking import Seeking
 from sureline.world.address import node_of
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message, World
+from sureline.world.protocol import AgentId, World
 
 PART = "chemical"
 LOOK_S = 3.0
@@ -186,22 +187,11 @@ class MoleculeHolder(Agent):
         self._seekers.pop(worker.held.key, None)
         self._done(worker.held.key)
 
-    def _heard(self, number: int, message: Message) -> None:
-        worker = self._asking.pop(number, None)
+    @handles(Taken, NotTaken, Answered)
+    def on_answer(self, sender: AgentId, said: NumberedMessage) -> None:
+        worker = self._asking.pop(said.number, None)
         if worker is not None:
-            worker.heard(number, message)
-
-    @handles(Taken)
-    def on_taken(self, sender: AgentId, said: Taken) -> None:
-        self._heard(said.number, said)
-
-    @handles(NotTaken)
-    def on_not_taken(self, sender: AgentId, said: NotTaken) -> None:
-        self._heard(said.number, said)
-
-    @handles(Answered)
-    def on_answered(self, sender: AgentId, said: Answered) -> None:
-        self._heard(said.number, said)
+            worker.heard(said.number, said)
 
     # -- levels --------------------------------------------------------------------------------
 
@@ -276,8 +266,8 @@ class MoleculeHolder(Agent):
 
         def made_ready(held: Captured, envelope: Envelope, book: Rulebook) -> None:
             level = envelope.molecule()
-            ready = None if level is None else self._readied(book, known.level, level)
-            text = envelope.text if ready is None else show(ready, as_given=True)
+            ready = level and book.readied(known.level, level, self.world.random)
+            text = envelope.text if not ready else show(ready, as_given=True)
             value = wrapped(msgspec.structs.replace(envelope, text=text))
             self.ring.captures.put_back(held, value, put_back)
 
@@ -288,9 +278,6 @@ class MoleculeHolder(Agent):
                 known.advancing = False
 
         self.ring.capture(next_key, captured)
-
-    def _readied(self, book: Rulebook, done: int, level: Molecule) -> Molecule | None:
-        return book.readied(done, level, self.world.random)
 
     def _drop(self, key: bytes) -> None:
         def captured(held: Captured | None, why: str) -> None:

@@ -57,19 +57,23 @@ class ChemicalMessage(Message, frozen=True):
     run: Text
 
 
+class NumberedMessage(ChemicalMessage, frozen=True):
+    """A question or its answer, which has the same number."""
+
+    number: Count
+
+
 # The writer, to any node, and back.
 
 
-class Enter(ChemicalMessage, frozen=True, tag="chemical.enter"):
+class Enter(NumberedMessage, frozen=True, tag="chemical.enter"):
     """Put this into the ring. Answered by Entered."""
 
-    number: Count
     key: Key
     value: Value
 
 
-class Entered(ChemicalMessage, frozen=True, tag="chemical.entered"):
-    number: Count
+class Entered(NumberedMessage, frozen=True, tag="chemical.entered"):
     kept: bool
     """False if it is not there, or nobody knows."""
 
@@ -86,10 +90,9 @@ class TheRules(ChemicalMessage, frozen=True, tag="chemical.the-rules"):
 # A task's holder and the writer.
 
 
-class Deploy(ChemicalMessage, frozen=True, tag="chemical.deploy"):
+class Deploy(NumberedMessage, frozen=True, tag="chemical.deploy"):
     """Advice: bind the task there, where `token` holds a place for it. Answered by Answered."""
 
-    number: Count
     task: Text
     peer: Text
     token: Count
@@ -97,8 +100,7 @@ class Deploy(ChemicalMessage, frozen=True, tag="chemical.deploy"):
     """How it came to that, for people."""
 
 
-class Answered(ChemicalMessage, frozen=True, tag="chemical.answered"):
-    number: Count
+class Answered(NumberedMessage, frozen=True, tag="chemical.answered"):
     bound: bool
     over: bool
     """The task needs no place any more."""
@@ -128,28 +130,25 @@ class Done(ChemicalMessage, frozen=True, tag="chemical.done"):
 # A task's holder and the owner of a resource.
 
 
-class Take(ChemicalMessage, frozen=True, tag="chemical.take"):
+class Take(NumberedMessage, frozen=True, tag="chemical.take"):
     """Give me so much of your resource, now or within `wait_s`; of several the lowest `key` is
     first. Answered by Taken or NotTaken."""
 
-    number: Count
     task: Text
     needs: Needs
     key: float
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)]
 
 
-class Taken(ChemicalMessage, frozen=True, tag="chemical.taken"):
+class Taken(NumberedMessage, frozen=True, tag="chemical.taken"):
     """It is yours for a while, and for good once a Bind claims the token."""
 
-    number: Count
     token: Count
     others: Texts
     """Who else wanted it."""
 
 
-class NotTaken(ChemicalMessage, frozen=True, tag="chemical.not-taken"):
-    number: Count
+class NotTaken(NumberedMessage, frozen=True, tag="chemical.not-taken"):
     why: Text
     others: Texts = ()
 

@@ -24,6 +24,7 @@ from sureline.chemistry import (
     Symbol,
     parse_rules,
 )
+from sureline.chemistry.matching import conjuncts, names_in
 from sureline.chemistry.molecules import (
     Expression,
     Literal,
@@ -195,10 +196,13 @@ def _asking(mapping: Rule) -> Rule:
     task, resource = mapping.takes
     features = dict(_features(resource))
     limits: list[Expression] = []
-    for sign, left, right in _comparisons(mapping.condition):
+    for part in conjuncts(mapping.condition):
+        if not isinstance(part, Operation) or part.sign not in _FLIPPED:
+            continue
+        sign, (left, right) = part.sign, part.operands
         for one, other, its_sign in ((left, right, sign), (right, left, _FLIPPED[sign])):
             feature = features.get(one.name) if isinstance(one, Name) else None
-            if feature is not None and not _names(other) & features.keys():
+            if feature is not None and not names_in(other) & features.keys():
                 tags = (Literal(Symbol("LIMIT")), Literal(feature), Literal(its_sign))
                 limits.append(TupleOf((*tags, other)))
     return Rule((task,), tuple(limits), None, True, "asking")
@@ -214,21 +218,6 @@ def _features(pattern: Pattern) -> Iterator[tuple[str, Symbol]]:
     if isinstance(pattern, TuplePattern | SolutionPattern):
         for part in pattern.parts:
             yield from _features(part)
-
-
-def _comparisons(of: Expression | None) -> Iterator[tuple[str, Expression, Expression]]:
-    if isinstance(of, Operation) and of.sign == "and":
-        for operand in of.operands:
-            yield from _comparisons(operand)
-    elif isinstance(of, Operation) and of.sign in _FLIPPED:
-        yield of.sign, of.operands[0], of.operands[1]
-
-
-def _names(of: Expression) -> set[str]:
-    if isinstance(of, Name):
-        return {of.name}
-    parts = of.operands if isinstance(of, Operation) else getattr(of, "parts", ())
-    return {name for part in parts for name in _names(part)}
 
 
 def _narrowed(limits: ValueRange, sign: str, value: float) -> ValueRange:

@@ -30,7 +30,6 @@ from sureline.overlay.tree.summary import (
     summary_of,
 )
 from sureline.peer.capacity import Capacity
-from sureline.strategies.peercomp.lane import LEASE_S, PIECES_MAX, SOON_S, slots_of
 from sureline.strategies.peercomp.queues import (
     FAR_S,
     LATEST,
@@ -41,17 +40,23 @@ from sureline.strategies.peercomp.queues import (
     Floats,
     Queues,
     best_hole,
-    commit,
+    expire,
     latest_starts,
     pick,
     place,
     placement,
     release,
-    reserve,
+    settle,
     take,
 )
 from sureline.workflow.model import Needs
 
+LEASE_S = 30.0
+"""How long a reservation waits for its commitment."""
+SOON_S = 5.0
+"""A task that could begin at once is promised for a little later: its commitment is on its way."""
+PIECES_MAX = 64
+"""Tasks of one sequence on one lane."""
 LANES_MAX = 64
 DEPTH = 512
 """Tasks that one lane may have promised at a time."""
@@ -159,21 +164,28 @@ class Lanes:
     ) -> tuple[PromisedTime, ...]:
         """In the lane that has the smallest hole."""
         q, placed = self.queues, np.empty((len(ask.works), 2))
-        works, dues_s = np.array(ask.works), np.array(ask.dues_s)
-        best_s, best = np.inf, -1
+        lengths_s, dues_s = np.array(ask.works) / self.power, np.array(ask.dues_s)
+        from_s = max(ask.startline_s, now_s)
+        best_s, best, where = np.inf, -1, placed
         for row in rows:
             length_s = best_hole(
-                q.queue[row], q.sizes[row], q.free_s(row, now_s), max(ask.startline_s, now_s),
-                ask.middle_s, works / self.power, dues_s, ask.early, now_s + SOON_S, placed,
+                q.queue[row], q.sizes[row], q.free_s(row, now_s), from_s, ask.middle_s, lengths_s,
+                dues_s, ask.early, now_s + SOON_S, placed,
             )  # fmt: skip
-            if length_s < best_s:
-                best_s, best = length_s, row
-        if best < 0 or not reserve(
-            q.queue, q.ids, q.sizes, q.busy, q.power, best, now_s, True, ask.number, ask.first,
-            ask.startline_s, ask.middle_s, works, dues_s, ask.early, 1.0, SOON_S, LEASE_S, q.log,
-            placed,
-        ):  # fmt: skip
-            return ()
+            if length_s < best_s and q.sizes[row] + len(ask.works) <= DEPTH:
+                best_s, best, where = length_s, row, placed.copy()
+        return self._take(ask, [best], from_s, lengths_s, where, now_s) if best >= 0 else ()
+
+    def _take(
+        self, ask: HoleSought, rows: list[int], from_s: float, lengths_s: Floats, placed: Floats,
+        now_s: float,
+    ) -> tuple[PromisedTime, ...]:  # fmt: skip
+        q = self.queues
+        for row in rows:
+            q.sizes[row] = take(
+                q.queue[row], q.ids[row], q.sizes[row], ask.number, ask.first, from_s, lengths_s,
+                lengths_s, now_s + LEASE_S, placed,
+            )  # fmt: skip
         return slots_of(placed)
 
     def _reserve_many(
@@ -190,14 +202,8 @@ class Lanes:
                 continue
             for at_s in (max(from_s, now_s + SOON_S), from_s):
                 times_s = (at_s, ask.middle_s)
-                if not place(begin_s, end_s, times_s, lengths_s, dues_s, ask.early, placed):
-                    continue
-                for row in lanes:
-                    q.sizes[row] = take(
-                        q.queue[row], q.ids[row], q.sizes[row], ask.number, ask.first, from_s,
-                        lengths_s, lengths_s, now_s + LEASE_S, placed,
-                    )  # fmt: skip
-                return slots_of(placed)
+                if place(begin_s, end_s, times_s, lengths_s, dues_s, ask.early, placed):
+                    return self._take(ask, lanes, from_s, lengths_s, placed, now_s)
         return ()
 
     def _common(
@@ -219,10 +225,11 @@ class Lanes:
         self._see(now_s)
         q, placed = self.queues, np.empty((len(startlines_s), 2))
         rows = [row for row in range(self.count) if self._placement(row, number, first, placed)]
-        if len(rows) == 1:
-            commit(
-                q.queue, q.ids, q.sizes, q.busy, rows[0], now_s, True, number, first,
-                np.array(startlines_s), q.log, placed,
+        if len(rows) == 1:  # on several it stays where it is, at the same time on all of them
+            row = rows[0]
+            settle(
+                q.queue[row], q.ids[row], q.sizes[row], q.free_s(row, now_s), np.inf, number,
+                first, np.array(startlines_s), placed,
             )  # fmt: skip
         for row in rows:
             mine = q.ids[row, : q.sizes[row]] == number
@@ -244,7 +251,7 @@ class Lanes:
         held: Counter[Key] = Counter()
         votes: Counter[Key] = Counter()
         length_s: dict[Key, float] = {}
-        running = {row for busy in self._busy.values() for row in busy.rows}
+        running = self._running()
         for row in range(self.count):
             size = int(q.sizes[row])
             keys = self._keys(row)
@@ -266,7 +273,7 @@ class Lanes:
     def room(self, limits: Amounts, length_s: float, now_s: float) -> tuple[int, ...]:
         """Lanes in which a task that is promised nothing makes nobody late if it begins now."""
         rows, width = self._see(now_s), self.width(limits)
-        running = {row for busy in self._busy.values() for row in busy.rows}
+        running = self._running()
         found = []
         for row in rows:
             holes = self.queues.holes(row, now_s, FAR_S)
@@ -275,9 +282,12 @@ class Lanes:
                 found.append(row)
         return tuple(found[:width]) if 0 < width <= len(found) else ()
 
+    def _running(self) -> set[int]:
+        return {row for busy in self._busy.values() for row in busy.rows}
+
     def idle(self) -> int:
         """Lanes that have promised nothing, and run nothing by a promise."""
-        running = {row for busy in self._busy.values() for row in busy.rows}
+        running = self._running()
         return sum(row not in running and not self.queues.sizes[row] for row in range(self.count))
 
     def begin(self, who: object, key: Key, length_s: float, now_s: float) -> None:
@@ -293,16 +303,16 @@ class Lanes:
 
     def end(self, who: object, now_s: float) -> None:
         """It is over. How long it took tells how much this machine does in a second."""
-        busy = self._busy.pop(who, None)
+        busy = self.drop(who)
         if busy is not None:
-            self.queues.busy[list(busy.rows), 0] = 0.0
             self._learn(busy, now_s, over=True)
 
-    def drop(self, who: object) -> None:
+    def drop(self, who: object) -> _Busy | None:
         """It did not begin after all."""
         busy = self._busy.pop(who, None)
         if busy is not None:
             self.queues.busy[list(busy.rows), 0] = 0.0
+        return busy
 
     def _learn(self, busy: _Busy, now_s: float, *, over: bool) -> None:
         """What takes longer than promised makes the machine a slow one, until others do not."""
@@ -329,20 +339,14 @@ class Lanes:
                 ends_s = now_s + max(1.0, now_s - busy.began_s)
             q.busy[list(busy.rows), 0] = ends_s
         for row in range(self.count):
-            q.see(row, now_s, True)
-            latest_starts(q.queue[row], q.sizes[row])
-            size = int(q.sizes[row])
-            late = q.queue[row, :size, LATEST] < now_s - GRACE_S
-            if late.any():
-                kept = np.flatnonzero(~late)
-                q.queue[row, : len(kept)], q.ids[row, : len(kept)] = (
-                    q.queue[row, kept],
-                    q.ids[row, kept],
-                )
-                q.sizes[row] = len(kept)
-        running = {row for busy in self._busy.values() for row in busy.rows}
+            size = expire(q.queue[row], q.ids[row], q.sizes[row], now_s)
+            latest_starts(q.queue[row], size)
+            kept = np.flatnonzero(q.queue[row, :size, LATEST] >= now_s - GRACE_S)
+            for array in (q.queue[row], q.ids[row]):
+                array[: len(kept)] = array[kept]
+            q.sizes[row] = len(kept)
+        running, guests = self._running(), self.guests_now()
         idle = [row for row in range(self.count) if row not in running and not q.sizes[row]]
-        guests = self.guests_now()
         blocked = set(range(self.count) if guests >= self.count else idle[len(idle) - guests :])
         return [row for row in range(self.count) if row not in blocked]
 
@@ -353,6 +357,10 @@ def _both(one: Floats, other: Floats) -> Floats:
         (max(a, c), min(b, d)) for a, b in one for c, d in other if max(a, c) < min(b, d) - 1e-6
     ]
     return np.array(found).reshape(-1, 2)
+
+
+def slots_of(placed: Floats) -> tuple[PromisedTime, ...]:
+    return tuple([PromisedTime(*pair) for pair in placed.tolist()])
 
 
 def limits_of(needs: Needs) -> Amounts:

@@ -22,10 +22,10 @@ from sureline.overlay.tree.messages import (
     Commit,
     Committed,
     Nowhere,
-    Released,
     Reserved,
     RollBack,
     Trail,
+    TreeAnswer,
 )
 from sureline.overlay.tree.summary import Amounts
 from sureline.workflow.model import Graph
@@ -226,7 +226,7 @@ class Booking:
         self._requests += 1
         self._request(order.ask)
 
-    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+    def told(self, sender: AgentId, message: TreeAnswer) -> None:
         if isinstance(message, Reserved):
             self._reserved(sender, message)
         elif isinstance(message, Nowhere):
@@ -395,7 +395,7 @@ class Desk:
         self._bookings.append(booking)
         booking.begin()
 
-    def told(self, sender: AgentId, message: Reserved | Nowhere | Committed | Released) -> None:
+    def told(self, sender: AgentId, message: TreeAnswer) -> None:
         for booking in self._bookings:
             if not booking.over and message.number in booking.numbers():
                 booking.told(sender, message)

@@ -10,8 +10,8 @@ deadline first is not best where tasks are not interrupted and have startlines: 
 may not begin yet is made late by a long one that may.) For the same reason `pick` starts a task out
 of order only if it will be over before the latest start of everyone it overtakes.
 
-Arrays over rows, so that a live machine has a few and the simulator a million; compiled, and in one
-module since compiled code is kept by its file.
+Arrays over rows, so that a live machine has a few and the simulator a million
+(`experiments/peercomp_lane.py`); both call the same functions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _insert(queue: Floats, ids: Ints, size: int, row: Floats, number: int) -> No
 
 
 @kernel
-def _remove(queue: Floats, ids: Ints, size: int, at: int) -> None:
+def remove(queue: Floats, ids: Ints, size: int, at: int) -> None:
     for i in range(at, size - 1):
         queue[i], ids[i] = queue[i + 1], ids[i + 1]
 
@@ -204,7 +204,7 @@ def settle(
             continue
         count += 1
         row = queue[at].copy()
-        _remove(queue, ids, size, at)
+        remove(queue, ids, size, at)
         row[STARTLINE], row[LEASE] = startlines_s[k], np.inf
         found = np.empty((size, 2))
         least_s = max(before_s, startlines_s[k])
@@ -234,141 +234,17 @@ def pick(queue: Floats, ids: Ints, size: int, now_s: float) -> int:
     return -1
 
 
-@kernel
-def next_startline(queue: Floats, size: int, now_s: float) -> float:
-    found = np.inf
-    for i in range(size):
-        if queue[i, LEASE] == np.inf and queue[i, STARTLINE] > now_s + GRAIN_S:
-            found = min(found, queue[i, STARTLINE])
-    return found
-
-
-@kernel
-def advance(queue: Floats, ids: Ints, size: int, busy: Floats, now_s: float, log: Floats) -> int:
-    """Let a lane work until now, as if it had been watched all the time; the new size.
-
-    `busy` is (until when it is busy, since when it is free, tasks that ended, that were late, and
-    seconds worked). Leases that are over are dropped first. `log`, if it has rows, gets (number,
-    position, end) of what ended; its first row counts them.
-    """
-    size = expire(queue, ids, size, now_s)
-    while True:
-        at_s = max(busy[0], busy[1])
-        if at_s > now_s:
-            return size
-        which = pick(queue, ids, size, at_s)
-        if which < 0:
-            busy[1] = next_startline(queue, size, at_s)
-            if busy[1] > now_s:
-                busy[1] = now_s
-                return size
-            continue
-        busy[0] = at_s + queue[which, ACTUAL]
-        busy[1] = busy[0]
-        busy[2] += 1
-        busy[4] += queue[which, ACTUAL]
-        if busy[0] > queue[which, DUE] + 1e-3:
-            busy[3] += 1
-        if len(log) > 1:
-            log[0, 0] += 1
-            at = int(log[0, 0]) % (len(log) - 1) + 1
-            log[at, 0], log[at, 1], log[at, 2] = ids[which], queue[which, UNIT], busy[0]
-        _remove(queue, ids, size, which)
-        size -= 1
-
-
-@kernel
-def see(
-    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float,
-    watched: bool, log: Floats,
-) -> None:  # fmt: skip
-    """Bring a lane up to now: drop leases that are over; if nobody else runs its tasks, do so."""
-    if watched:
-        sizes[row] = expire(queues[row], ids[row], sizes[row], now_s)
-    else:
-        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, log)
-
-
-@kernel
-def reserve(
-    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, power: Floats, row: int, now_s: float,
-    watched: bool, number: int, first: int, from_s: float, middle_s: float, works: Floats,
-    dues_s: Floats, early: int, shortfall: float, soon_s: float, lease_s: float, log: Floats,
-    placed: Floats,
-) -> bool:  # fmt: skip
-    """Take a sequence into the smallest hole that holds it, or not at all. What was taken before is
-    told again."""
-    see(queues, ids, sizes, busy, row, now_s, watched, log)
-    size = sizes[row]
-    if placement(queues[row], ids[row], size, number, first, placed) == len(placed):
-        return True
-    lengths_s = works / power[row]
-    free_s, from_s = max(now_s, busy[row, 0]), max(from_s, now_s)
-    best_s = best_hole(
-        queues[row], size, free_s, from_s, middle_s, lengths_s, dues_s, early, now_s + soon_s,
-        placed,
-    )  # fmt: skip
-    if best_s == np.inf or size + len(works) > len(queues[row]):
-        return False
-    sizes[row] = take(
-        queues[row], ids[row], size, number, first, from_s, lengths_s, lengths_s * shortfall,
-        now_s + lease_s, placed,
-    )  # fmt: skip
-    return True
-
-
-@kernel
-def commit(
-    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, row: int, now_s: float, watched: bool,
-    number: int, first: int, startlines_s: Floats, log: Floats, placed: Floats,
-) -> bool:  # fmt: skip
-    """`settle`; False if it is no longer there whole."""
-    see(queues, ids, sizes, busy, row, now_s, watched, log)
-    free_s = max(now_s, busy[row, 0])
-    return settle(
-        queues[row], ids[row], sizes[row], free_s, np.inf, number, first, startlines_s, placed
-    ) == len(placed)
-
-
-@kernel
-def advance_all(
-    queues: Floats, ids: Ints, sizes: Ints, busy: Floats, now_s: float, log: Floats
-) -> None:
-    for row in range(len(sizes)):
-        sizes[row] = advance(queues[row], ids[row], sizes[row], busy[row], now_s, log)
-
-
-@kernel
-def all_holes(
-    queues: Floats,
-    sizes: Ints,
-    busy: Floats,
-    now_s: float,
-    horizon_s: float,
-    counts: Ints,
-    found: Floats,
-) -> int:
-    """The holes of every row after each other: `counts` gets how many each has; their sum."""
-    total = 0
-    for row in range(len(sizes)):
-        free_s = max(now_s, busy[row, 0])
-        counts[row] = holes_of(queues[row], sizes[row], free_s, horizon_s, found[total:])
-        total += counts[row]
-    return total
-
-
 class Queues:
     """The queues of some lanes. `power` is work per second; a length is work divided by it."""
 
-    def __init__(self, power: Floats, depth: int, logged: int = 0) -> None:
+    def __init__(self, power: Floats, depth: int) -> None:
         rows = len(power)
         self.power = power
         self.queue = np.zeros((rows, depth, FIELDS))
         self.ids = np.zeros((rows, depth), np.int64)
         self.sizes = np.zeros(rows, np.int64)
-        self.busy = np.zeros((rows, 5))
-        self.log = np.zeros((logged + 1, 3))
-        """What ended last, as (number, position, end), `logged` of them."""
+        self.busy = np.zeros((rows, 1))
+        """Until when each has work under way."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -382,9 +258,3 @@ class Queues:
         found = np.empty((size + 1, 2))
         count = holes_of(self.queue[row], size, self.free_s(row, now_s), horizon_s, found)
         return found[:count]
-
-    def see(self, row: int, now_s: float, watched: bool) -> None:
-        see(self.queue, self.ids, self.sizes, self.busy, row, now_s, watched, self.log)
-
-    def advance_all(self, now_s: float) -> None:
-        advance_all(self.queue, self.ids, self.sizes, self.busy, now_s, self.log)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -26,7 +26,6 @@ import msgspec
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.messages import RollBack
-from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.summary import Amounts
 from sureline.run.port import (
     Action,
@@ -41,7 +40,7 @@ from sureline.run.port import (
     Target,
     Unknown,
 )
-from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Key, Lanes, limits_of
+from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Lanes, limits_of
 from sureline.strategies.peercomp.nearest import (
     EARLY_MAX,
     GRAIN_S,
@@ -87,7 +86,7 @@ class Reserving(Deciding):
         self._seat = seat
         self._world = seat.world
         self._settings: ReservingSettings = seat.settings
-        self._tree = Tree(seat.me, seat.world, None, TreeSettings(swept=True))
+        self._tree = Tree(seat.me, seat.world, None)
         self._desk = Desk(self._tree)
         self._lanes: Lanes | None = None
         """This machine's, if there is no grid."""
@@ -280,7 +279,8 @@ class Reserving(Deciding):
             self._slots[task], self._held[task] = slot, one
             said = said_of(graph.tasks[task].name, one, self._world.now())
             body = msgspec.msgpack.encode(one)
-            self._engine.note("reserved", said, body, task=task, peer=name_of(host))
+            note = partial(self._engine.note, task=task, peer=name_of(host))
+            note("reserved", said, body, window=(slot.latest_start_s, slot.due_s))
         self._begin()
         self._engine.wake()
 
@@ -391,20 +391,22 @@ class Reserving(Deciding):
             (self._held[t].number, self._held[t].unit): t for t in self._ready if t in self._held
         }
         for key, length_s in lanes.startable(keys, now_s):
-            self._bind_in(keys[key], partial(_begun, lanes, key, length_s, now_s))
+            if attempt := self._bind_in(keys[key]):
+                lanes.begin((keys[key], attempt), key, length_s, now_s)
         for task in list(self._ready):
             rows = lanes.room(self._limits[task], self._works[task], now_s)
             if rows:
                 self._give_back([task])
-                self._bind_in(task, partial(_begun_in, lanes, rows, self._works[task], now_s))
+                if attempt := self._bind_in(task):
+                    lanes.begin_in((task, attempt), rows, self._works[task], now_s)
 
-    def _bind_in(self, task: int, begin: Callable[[object], None]) -> None:
-        for here in self._engine.targets():
-            attempt = self._engine.bind(task, here)
-            if attempt:
-                begin((task, attempt))
-                self._held.pop(task, None)
+    def _bind_in(self, task: int) -> int:
+        """The attempt on this machine, the only one; 0 if it could not be bound."""
         self._ready.pop(task, None)
+        attempt = max([self._engine.bind(task, here) for here in self._engine.targets()], default=0)
+        if attempt:
+            self._held.pop(task, None)
+        return attempt
 
     def _tick(self) -> None:
         """What has not begun by the time that it was promised is tried elsewhere, if that matters;
@@ -423,13 +425,3 @@ class Reserving(Deciding):
     def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
         """All time is reserved for something."""
         return None
-
-
-def _begun(lanes: Lanes, key: Key, length_s: float, now_s: float, who: object) -> None:
-    lanes.begin(who, key, length_s, now_s)
-
-
-def _begun_in(
-    lanes: Lanes, rows: tuple[int, ...], length_s: float, now_s: float, who: object
-) -> None:
-    lanes.begin_in(who, rows, length_s, now_s)

@@ -57,7 +57,8 @@ function barWords(k) {
   const task = bars.task[k];
   return `${tasks.name[task]}, attempt ${bars.number[k]}: ${looks[bars.outcome[k]][1]}, `
     + `${duration(bars.ended[k] - bars.began[k])} from ${when(bars.began[k])}`
-    + `, waited ${duration(bars.began[k] - bars.eligible[k])}`;
+    + `, waited ${duration(bars.began[k] - bars.eligible[k])}`
+    + (bars.window[k] ? `, promised ${when(bars.window[k][0])} to ${when(bars.window[k][1])}` : '');
 }
 
 function rowLabel(slot) {
@@ -96,7 +97,8 @@ function legend() {
     ? tasks.kinds.slice(0, KIND_HUES.length).map((kind, k) => item(null, `--state:${kindColour(k)}`, kind)) : [];
   if (timeline.byKind && tasks.kinds.length > kinds.length) kinds.push(make('li', {}, 'and more'));
   const outcomes = Object.keys(looks).filter((name) => seen.has(name) && !(timeline.byKind && name === 'succeeded'));
-  replace(byId('bar-legend'), kinds, outcomes.map((name) => item(name, null, `${looks[name][0]} ${looks[name][1]}`)));
+  const promised = bars.window.some(Boolean) ? [make('li', {}, make('span', {class: 'swatch window', 'aria-hidden': 'true'}), 'promised time')] : [];
+  replace(byId('bar-legend'), kinds, outcomes.map((name) => item(name, null, `${looks[name][0]} ${looks[name][1]}`)), promised);
 }
 
 function reusedList() {
@@ -132,6 +134,11 @@ function drawElements(where) {
     const sign = bars.outcome[k] === 'succeeded' ? '' : looks[bars.outcome[k]][0];
     const words = [sign, tasks.name[task]].join(' ').trim();
     const room = width * (where.clientWidth - LABEL_WIDTH) * timeline.zoom - 10;
+    const [from, to] = (bars.window[k] ?? [Infinity, Infinity]).map(scale.place);
+    if (from < 1) { // who was done long before its time leaves nothing to draw
+      rows[bars.slot[k]].append(make('i', {class: 'window', 'aria-hidden': 'true',
+        style: `left:${(100 * from).toFixed(3)}%;width:${(100 * (to - from)).toFixed(3)}%`}));
+    }
     rows[bars.slot[k]].append(make('button', {
       type: 'button', class: `bar ${bars.outcome[k]}`, 'data-task': task, 'data-bar': k, tabindex: k === timeline.chosen ? 0 : -1,
       'aria-label': barWords(k),
@@ -224,6 +231,11 @@ function paint(view) {
       pen.fillStyle = timeline.byKind && outcome === 'succeeded' ? kindColour(tasks.kind[bars.task[k]]) : colours[outcome];
       const across = Math.max(least, to - from - (to - from > 3 ? 1 : 0));
       pen.fillRect(from, y + 1, across, Math.min(height - 2, bottom - y));
+      if (bars.window[k]) {
+        pen.strokeStyle = colours.ink;
+        const [begins, ends] = bars.window[k].map(x);
+        if (begins >= LABEL_WIDTH) pen.strokeRect(begins, y + 0.5, ends - begins, height - 1);
+      }
       if (across > 60 && height > 15) label(pen, tasks.name[bars.task[k]], from, y + height / 2 + 4, across, colours.ground);
     }
   }
