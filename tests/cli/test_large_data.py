@@ -11,7 +11,7 @@ import pytest
 from cli_bench import Bench
 
 from sureline import Executor, Workflow
-from sureline.peer.spool import FILE_BYTES, Spool
+from sureline.peer.spool import FILE_BYTES, THREADED_BYTES, Spool, equal
 from sureline.peer.store import BlobStore
 
 MB = 1 << 20
@@ -116,6 +116,31 @@ def test_data_that_is_gone_is_a_failure_that_says_so(bench: Bench) -> None:
     Path("go").touch()
     assert bench("resume").code == 1
     assert "stored data that it needs is gone" in bench("show").out
+
+
+def test_stored_data_that_was_damaged_is_never_computed_with() -> None:
+    array = np.arange(4.0 * MB)
+    results = []
+    for k in range(2):
+        flow = Workflow("damaged")
+        last = flow.call(item, array, 2 + k)
+        results.append(flow.run()[last])
+        (blob,) = (path for path in Path(".sureline/blobs").rglob("*") if path.is_file())
+        blob.chmod(0o644)
+        with blob.open("r+b") as file:
+            file.write(bytes(MB))
+    assert results == [2.0, 3.0]
+
+
+def test_buffers_that_differ_in_one_byte_anywhere_are_not_equal() -> None:
+    size = THREADED_BYTES + 5
+    left, right = bytearray(size), bytearray(size)
+    assert equal(left, right)
+    for at in (0, size // 2 - 1, size // 2, size // 2 + 1, size - 1):
+        right[at] = 1
+        assert not equal(left, right), at
+        right[at] = 0
+    assert not equal(left, right[:-1])
 
 
 def wait_for(path: str) -> None:

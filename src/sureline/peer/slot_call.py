@@ -164,16 +164,16 @@ class Calls:
         return known
 
     def _long(self, job: CallJob, task: str) -> Buffer:
-        return self._blob(job.files[task].digest)
+        file = job.files[task]
+        return self._blob(file.digest, file.size, file.ctime_ns)
 
     def _apart(self, one: Apart) -> Buffer:
-        return self._blob(one.digest)
+        return self._blob(one.digest, one.size)
 
-    def _blob(self, digest: str) -> Buffer:
-        try:
-            return mapped(self._store.blob_path(digest))
-        except FileNotFoundError:
-            raise StoreError("stored data that it needs is gone from .sureline/blobs") from None
+    def _blob(self, digest: str, size: int, ctime_ns: int | None = None) -> Buffer:
+        if self._store.whole(digest, False, size, ctime_ns) is None:
+            raise StoreError("stored data that it needs is gone from .sureline/blobs, or damaged")
+        return mapped(self._store.blob_path(digest))
 
 
 def _names(known: Code) -> Callable[[str], object]:

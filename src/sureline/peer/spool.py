@@ -2,7 +2,8 @@
 
 Where the system can, a kept buffer is a file without a name, to be given one in a store later, so
 that it is written once and nothing is left if there is no run. One that a store in the current
-directory has is not written at all.
+directory has is not written at all. A buffer may be changed between two calls, so each call costs
+one look at all of it: a hash, or a comparison with the last of its size.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes
 import functools
 import mmap
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sureline.peer.content import write_all
@@ -21,6 +23,10 @@ FILE_BYTES = 16 << 20
 """A shorter buffer is copied in memory."""
 COMPARE_BYTES = 1 << 20
 """Comparing a longer one is quicker than hashing it."""
+THREADED_BYTES = 32 << 20
+"""Comparing more than this uses several threads."""
+THREADS_MAX = 4
+"""More do not read memory faster."""
 _PIECE_BYTES = 16 << 20
 
 
@@ -51,11 +57,8 @@ class Spool:
     def _copied(self, view: memoryview, digest: str) -> Buffer:
         if isinstance(view.obj, bytes):
             return view  # nobody can change it
-        near = self._near.blob_path(digest)
-        if os.path.exists(near):
-            found = mapped(near)
-            if len(found) == view.nbytes and equal(view, found):
-                return found
+        if self._near.whole(digest, False, view.nbytes, remove=False) is not None:
+            return mapped(self._near.blob_path(digest))
         return self._to_file(view, digest) if view.nbytes >= FILE_BYTES else bytes(view)
 
     def _to_file(self, view: memoryview, digest: str) -> Buffer:
@@ -74,14 +77,14 @@ class Spool:
         return found
 
     def store(self, store: BlobStore) -> None:
-        """Put all that was kept into a store, unless it is there."""
+        """Put all that was kept into a store, unless it is there and whole."""
         for digest, data in self._kept.items():
-            path = store.blob_path(digest)
-            if os.path.exists(path) and os.path.getsize(path) == len(data):
+            if store.whole(digest, False, len(data)) is not None:
                 continue
             fd = self._files.get(digest)
             if fd is None or not store.name_file(fd, digest):
                 store.put_pieces([data], "", digest)
+            store.note(digest, False, os.stat(store.blob_path(digest)).st_ctime_ns)
 
 
 _NAMELESS: Any = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC if hasattr(os, "O_TMPFILE") else None
@@ -92,9 +95,20 @@ def equal(a: Buffer, b: Buffer) -> bool:
     import numpy as np
 
     left, right = np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8)
-    if left.size != right.size:
+    size = left.size
+    if size != right.size:
         return False
-    return bool(_memcmp()(left.ctypes.data, right.ctypes.data, left.size) == 0)
+    threads = min(THREADS_MAX, os.cpu_count() or 1) if size >= THREADED_BYTES else 1
+    part = -(-size // threads)
+
+    def same(start: int) -> bool:
+        at = left.ctypes.data + start, right.ctypes.data + start
+        return bool(_memcmp()(*at, min(part, size - start)) == 0)
+
+    if threads == 1:
+        return same(0)
+    with ThreadPoolExecutor(threads, thread_name_prefix="sureline comparing") as pool:
+        return all(pool.map(same, range(0, size, part)))
 
 
 @functools.cache
