@@ -61,7 +61,7 @@ class Refusals:
     def _delay_s(self, task: int, needs: Needs, count: int, most: int) -> float | None:
         if count >= most and self._nobody_else_would(task, needs):
             return None
-        return min(AGAIN_MAX_S, 0.25 * 2 ** min(count, 10))
+        return min(AGAIN_MAX_S, 0.25 * 2.0 ** min(count, 10))
 
     def _nobody_else_would(self, task: int, needs: Needs) -> bool:
         """Whether all that are there and large enough for a task have refused it, or many."""
