@@ -73,7 +73,7 @@ class NearestDeadline:
             else:
                 self._why = booked.reason if not self._why or self._aheads_s else self._why
                 self._further(booked)
-        elif self._deadline_s is None or booking.deadline_s <= self._deadline_s + GRAIN_S:
+        elif self._deadline_s is None or booked.end_s <= self._deadline_s + GRAIN_S:
             self._found(booking, booked, True)
         else:
             if self._best is not None:
