@@ -135,7 +135,6 @@ def peer(
     JSON tells when the peer is ready.
 
     Example: sureline peer --grid lab --slots 4 --site room-12
-    Example: sureline peer --grid lab --pilot --lifetime 2h --site cluster --health ./fit.sh
     """
     from sureline.compose.node import grid_loop, peer_directory
     from sureline.compose.serving import PeerSettings, ServingPeer
