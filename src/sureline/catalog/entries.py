@@ -72,7 +72,7 @@ class CatalogFile(Generic[T]):
 
     def __init__(self, path: Path, parse: Callable[[str, Pairs, Collector], T]) -> None:
         self.path = path
-        self._parse = parse
+        self._parse: Callable[[str, Pairs, Collector], T] = parse
 
     def read(self) -> dict[str, T]:
         return self._read(self._text())
@@ -312,7 +312,7 @@ def preamble(site: str, command: str, programs: Mapping[str, Transformation]) ->
             lines.append(f"module load {shlex.quote(what)}")
         elif way == "container":
             lines.append(
-                f"{name}() {{ apptainer exec {shlex.quote(what)} {shlex.quote(name)} \"$@\"; }}"
+                f'{name}() {{ apptainer exec {shlex.quote(what)} {shlex.quote(name)} "$@"; }}'
             )
         elif way == "path":
             lines.append(f'{name}() {{ {shlex.quote(what)} "$@"; }}')

@@ -99,7 +99,11 @@ class Replicas:
             return []
         with self._open() as database:
             rows = database.execute(f"SELECT * FROM replicas WHERE {where}", values).fetchall()
-        return [Replica(*row[:5], bool(row[5]), *row[6:]) for row in rows]
+        names = Replica.__struct_fields__
+        return [
+            msgspec.convert(dict(zip(names, row, strict=True)), Replica, strict=False)
+            for row in rows
+        ]
 
     def _open(self) -> closing[sqlite3.Connection]:
         try:

@@ -16,12 +16,12 @@ from sureline.cli.options import Directory, Json, overrides, working_directory
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
-    from sureline.compose.derivations import Derivation
     from sureline.catalog.replicas import Replica
+    from sureline.compose.derivations import Derivation
 
 catalog = cyclopts.App(
     name="catalog",
-    help="""Write down once which sites you have, how programs are called there, and where files are.
+    help="""Write down once which sites you have, how programs are called, and where files are.
 
     The catalogs lie in $SURELINE_HOME/catalog: sites.yaml and transformations.yaml, which you may
     edit by hand, and replicas.db. `sureline run FLOW --sites` uses them.""",
@@ -39,9 +39,7 @@ def catalog_sites(
         Literal["local", "ssh", "slurm", "dask", "ray"] | None,
         Parameter(help="add: what takes tasks there."),
     ] = None,
-    processors: Annotated[
-        float | None, Parameter(help="add: how many you may count on.")
-    ] = None,
+    processors: Annotated[float | None, Parameter(help="add: how many you may count on.")] = None,
     memory: Annotated[
         str | None, Parameter(help="add: memory in all, e.g. 64GB. Default: not counted.")
     ] = None,
@@ -99,7 +97,7 @@ def catalog_sites(
         return _said({"removed": name, "file": str(file.path)}, f"removed site {name}", json)
     entries = list(file.read().values())
     if what == "check":
-        from sureline.compose.site_check import check_site
+        from sureline.compose.catalogued import check_site
 
         chosen = [one for one in entries if name in (None, one.name)]
         if not chosen:
@@ -203,7 +201,7 @@ def catalog_replicas(
 
     replicas = Replicas()
     if what == "add":
-        from sureline.compose.site_check import described_replica
+        from sureline.compose.catalogued import described_replica
 
         added = described_replica(_named(file, "a file"), *_place(_named(place, "a SITE:PATH")))
         replicas.add([added])
@@ -218,7 +216,7 @@ def catalog_replicas(
         return _said({"removed": file, "replicas": count}, told, json)
     rows = replicas.all() if file is None else replicas.of(file)
     if what == "check":
-        from sureline.compose.site_check import replica_trouble
+        from sureline.compose.catalogued import replica_trouble
 
         return _checked([(_shown(row), replica_trouble(row)) for row in rows], json)
     if json:
@@ -230,8 +228,10 @@ def catalog_replicas(
     else:
         _table(
             ("file", "site", "path", "bytes", "made by"),
-            [(r.logical, r.site, r.path, f"{r.size:,}", r.task and f"{r.task} of {r.run}")
-             for r in rows],
+            [
+                (r.logical, r.site, r.path, f"{r.size:,}", r.task and f"{r.task} of {r.run}")
+                for r in rows
+            ],
         )
     return 0
 

@@ -40,7 +40,8 @@ def derivation(directory: Path, file: str) -> list[Derivation]:
     with Journal.open(directory / HOME, create=False, read_only=True) as journal:
         run, graph, maker = _found(journal, file)
         ended = {one.task: one for one in journal.commits(run)}
-    steps, waiting, seen = [], [maker], {maker}
+    steps: list[Derivation] = []
+    waiting, seen = [maker], {maker}
     while waiting and len(steps) < STEPS_MAX:
         task = waiting.pop(0)
         name = graph.tasks[task].name
