@@ -59,7 +59,7 @@ def test_a_name_is_there_once_and_one_that_is_not_there_cannot_go():
 def test_a_file_that_only_a_person_can_edit_is_left_alone():
     file = site_catalog()
     file.add(LAB)
-    flow = '{lab: {engine: local, processors: 1}, far: {engine: local, processors: 1}}\n'
+    flow = "{lab: {engine: local, processors: 1}, far: {engine: local, processors: 1}}\n"
     file.path.write_text(flow)
     with pytest.raises(UserError, match="only you can edit"):
         file.remove("lab")
