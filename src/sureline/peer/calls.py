@@ -7,6 +7,7 @@ task's result: it travels as a persistent id, the task's name.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import io
 import pickle
@@ -81,8 +82,13 @@ def dump_value(value: object) -> bytes:
 
 def dump_apart(value: object, take: Callable[[pickle.PickleBuffer], bool] | None) -> bytes:
     """As `dump_value`; `take` is asked for each large buffer whether it stays in the pickle."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, PROTOCOL, buffer_callback=take)
+    if isinstance(value, BaseException):
+        pickler.dispatch_table = ways_but_of_exceptions()
     try:
-        data = pickle.dumps(value, PROTOCOL, buffer_callback=take)
+        pickler.dump(value)
+        data = buffer.getvalue()
     except Exception:
         data = b"__main__"
     if b"__main__" not in data:
@@ -92,6 +98,13 @@ def dump_apart(value: object, take: Callable[[pickle.PickleBuffer], bool] | None
     buffer = io.BytesIO()
     by_value_pickler()(buffer, PROTOCOL, buffer_callback=take).dump(value)
     return buffer.getvalue()
+
+
+def ways_but_of_exceptions() -> dict[type, Callable[[Any], Any]]:
+    """How types are pickled here, except exceptions. Some packages (tblib, which Dask loads) have
+    these rebuilt by functions of their own, which nobody calls who reads with care."""
+    ways = copyreg.dispatch_table.items()
+    return {kind: way for kind, way in ways if not issubclass(kind, BaseException)}
 
 
 def dump_function(function: Callable[..., object]) -> tuple[str, bytes]:

@@ -158,6 +158,8 @@ def _dumped(
     taken, buffer = Collected(), io.BytesIO()
     made = pickler(buffer, PROTOCOL, buffer_callback=taken)
     made.notes = notes  # type: ignore[attr-defined]  # both have it
+    if pickler is _Plain and isinstance(value, BaseException):
+        made.dispatch_table = calls.ways_but_of_exceptions()
     made.dump(value)
     return buffer.getvalue(), taken.views
 
