@@ -54,7 +54,7 @@ Command = Callable[[Sequence[str], str], Completed]
 """Runs a program with a text as its input. Raises SiteError if it does not come to an end."""
 
 
-class Row(NamedTuple):
+class SlurmRow(NamedTuple):
     """What one of Slurm's lists says of a job."""
 
     job: JobId
@@ -194,7 +194,7 @@ class SlurmSite:
         # exec: the warning goes to the batch shell, and only to it
         return f'#!/bin/sh\nexec {shlex.join(words)} "$SLURM_ARRAY_TASK_ID"\n'
 
-    def _queue(self, jobs: Sequence[JobId]) -> Iterator[Row]:
+    def _queue(self, jobs: Sequence[JobId]) -> Iterator[SlurmRow]:
         for cluster, numbers in _by_cluster(jobs).items():
             for some in _chunks(dict.fromkeys(number.partition("_")[0] for number in numbers)):
                 argv = ["squeue", "-h", "-r", "--states=all", "-o", _QUEUE, "-j", ",".join(some)]
@@ -206,7 +206,7 @@ class SlurmSite:
                     continue  # it knows none of them any more
                 yield from _rows(said, cluster)
 
-    def _accounted(self, jobs: Sequence[JobId]) -> Iterator[Row]:
+    def _accounted(self, jobs: Sequence[JobId]) -> Iterator[SlurmRow]:
         """What accounting knows, where there is any and it answers."""
         if not jobs or time.monotonic() < self._accounting_again_at:
             return
@@ -339,7 +339,7 @@ def _chunks(numbers: Iterable[str]) -> Iterator[list[str]]:
         yield every[start : start + CHUNK]
 
 
-def _rows(said: str, cluster: str) -> Iterator[Row]:
+def _rows(said: str, cluster: str) -> Iterator[SlurmRow]:
     """squeue's lines; with several clusters, `CLUSTER: NAME` stands before those of each."""
     for line in said.splitlines():
         if line.startswith("CLUSTER: "):
@@ -351,7 +351,7 @@ def _rows(said: str, cluster: str) -> Iterator[Row]:
         base, index, state, submitted, started, ended, node, name, reason = cells
         number = f"{base}_{index}" if index.isdigit() else base
         is_over = state not in ("PENDING", "RUNNING", "CONFIGURING", "SUSPENDED", "COMPLETING")
-        yield Row(
+        yield SlurmRow(
             JobId(f"{number}@{cluster}" if cluster else number),
             name.removeprefix(NAME) if name.startswith(NAME) else "",
             state,
@@ -363,7 +363,7 @@ def _rows(said: str, cluster: str) -> Iterator[Row]:
         )
 
 
-def _expanded(wanted: Sequence[JobId], rows: Iterable[Row]) -> dict[JobId, Row]:
+def _expanded(wanted: Sequence[JobId], rows: Iterable[SlurmRow]) -> dict[JobId, SlurmRow]:
     """Each job's row. One that names no index stands for all of its array that have none of their
     own: they were ended together, before any began."""
     found = {row.job: row for row in rows}
@@ -375,13 +375,13 @@ def _expanded(wanted: Sequence[JobId], rows: Iterable[Row]) -> dict[JobId, Row]:
     return found
 
 
-def _accounted_rows(said: str, cluster: str) -> Iterator[Row]:
+def _accounted_rows(said: str, cluster: str) -> Iterator[SlurmRow]:
     for line in said.splitlines():
         cells = line.split("|")
         if len(cells) != 7:
             continue
         number, state, code, submitted, started, ended, node = cells
-        yield Row(
+        yield SlurmRow(
             JobId(f"{number}@{cluster}" if cluster else number),
             "",
             state,
@@ -406,7 +406,7 @@ def _moment(text: str) -> float | None:
     return float(text) if text.isdigit() and int(text) > 0 else None
 
 
-def _status(row: Row | None, own: JobStatus | None) -> JobStatus | None:
+def _status(row: SlurmRow | None, own: JobStatus | None) -> JobStatus | None:
     """What the engine and the job itself say, taken together."""
     if row is None:
         return own

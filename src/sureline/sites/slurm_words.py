@@ -93,7 +93,7 @@ def translated(state: str, reason: str = "", *, began: bool = False) -> Translat
     word, said = STATES[name], SAID.get(name, "")
     engine = "" if reason in ("None", "", "(null)", "N/A") else reason
     if name == "PENDING":
-        if engine in HELD_FOR:
+        if engine in HELD_FOR or engine in NEVER:
             word = "held"
         elif began:
             word = "requeued"
