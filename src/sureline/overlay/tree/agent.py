@@ -31,19 +31,39 @@ from sureline.overlay.tree.messages import (
     TreeAnswer,
     Update,
 )
-from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shape import Links, Ref, links_of
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
-from sureline.overlay.tree.summary import EMPTY, unpacked
+from sureline.overlay.tree.summary import EMPTY, Summary, unpacked
 from sureline.world.address import NO_AGENT
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
-DEFAULT = TreeSettings()
 MANY = 256
 """Peers from which on summaries are long enough for machine code."""
 HEADER_BYTES = 90
 """What a message costs beside its content, as the paper counts."""
+
+
+class TreeSettings(msgspec.Struct, frozen=True):
+    """What a grid may tune about its tree."""
+
+    # Updates.
+    bytes_per_s: float = 10_000.0
+    """What updates of one node may take of its link: the next waits until that is paid for..."""
+    period_s: float = 0.2
+    """...and at least so long."""
+    beat_s: float = 10.0
+    """An update is sent so often though nothing changed: one may have been lost..."""
+    beat_max_s: float = 60.0
+    """...and ever more rarely, up to this, while nothing changes."""
+
+    # Search.
+    hops_max: int = 128
+    asks_max: int = 256
+    """Tasks in one request."""
+
+
+DEFAULT = TreeSettings()
 
 
 class TimeSeeker(Protocol):
@@ -146,7 +166,7 @@ class Tree(Agent):
     @handles(TimeRequest)
     def _on_request(self, sender: AgentId, request: TimeRequest) -> None:
         if request.trail is not None and len(request.trail) < TRAIL_MAX:
-            step = TrailStep(self.me, self._holes(request.leaf))
+            step = TrailStep(self.me, self._summary(request.leaf).holes)
             request = msgspec.structs.replace(request, trail=(*request.trail, step))
         if request.leaf:
             self._reserve(request)
@@ -192,10 +212,11 @@ class Tree(Agent):
         told = Nowhere(ask.number, ask.first, len(ask.works), request.hops, request.trail)
         self.world.send(request.owner, told)
 
-    def _holes(self, leaf: bool) -> int:
+    def _summary(self, leaf: bool) -> Summary:
+        """Of what is free in this peer's leaf, or below its branch."""
         if not leaf:
-            return self.shelf.below(self.row).holes
-        return 0 if self.leaf is None else self.leaf.summary(self.world.now()).holes
+            return self.shelf.below(self.row)
+        return EMPTY if self.leaf is None else self.leaf.summary(self.world.now())
 
     # The leaf.
 
@@ -275,7 +296,8 @@ class Tree(Agent):
         to = self.leaf_parent if leaf else self.branch_parent
         if not to or (not leaf and self.kids is None):
             return
-        update = self._newest(leaf)
+        summary = self._summary(leaf)
+        update = Update(leaf, summary.slot, summary.packed())
         if update.cells != pace.last:
             self._beat_s = self.settings.beat_s
         pace.last = update.cells
@@ -283,12 +305,3 @@ class Tree(Agent):
         settings = self.settings
         pace.free_s = self.world.now() + max(settings.period_s, size_bytes / settings.bytes_per_s)
         self.world.send(to, update)
-
-    def _newest(self, leaf: bool) -> Update:
-        if not leaf:
-            summary = self.shelf.below(self.row)
-        elif self.leaf is None:
-            summary = EMPTY
-        else:
-            summary = self.leaf.summary(self.world.now())
-        return Update(leaf, summary.slot, summary.packed())

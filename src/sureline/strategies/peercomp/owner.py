@@ -30,6 +30,7 @@ from sureline.overlay.tree.messages import (
 from sureline.overlay.tree.summary import Amounts
 from sureline.workflow.model import Graph
 from sureline.workflow.sequences import Window, sequences, windows
+from sureline.workflow.shapes import longest_s
 from sureline.world.protocol import AgentId, Timer
 
 NUMBER_BITS = 53
@@ -139,7 +140,9 @@ class Booking:
         self._begin_s = now_s + self._settings.stage_s * len(self._stages)
         # All tasks share the slack: as long as they may be, if the critical path is just to fit.
         # So what is placed now leaves what is placed later as much room as it takes itself.
-        stretch = max(self.deadline_s - self._begin_s, 1.0) / self._longest_s()
+        unplaced = {task for task, sequence in enumerate(self.plan.of) if sequence >= 0}
+        longest = longest_s(self.graph, self.works, self._order, unplaced) or 1.0
+        stretch = max(self.deadline_s - self._begin_s, 1.0) / longest
         if self._is_hemmed_in():
             stretch = min(1.0, stretch)
         self._lengths_s = [length_s * stretch for length_s in self._lengths_s]
@@ -152,15 +155,6 @@ class Booking:
             of[task] >= 0 and any(of[child] < 0 for child in self.graph.children[task])
             for task in range(len(self.graph))
         )
-
-    def _longest_s(self) -> float:
-        """Of the chains of tasks that are not placed."""
-        length_s = [0.0] * len(self.graph)
-        for task in self._order:
-            if self.plan.of[task] >= 0:
-                before = [length_s[p] for p in self.graph.parents[task]]
-                length_s[task] = self.works[task] + max(before, default=0.0)
-        return max(length_s, default=0.0) or 1.0
 
     def numbers(self) -> Iterable[int]:
         """Of its sequences."""
