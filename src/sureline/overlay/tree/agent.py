@@ -2,10 +2,10 @@
 
 A branch answers every request from what it knows: down to the child below which the best fitting
 hole is promised, in pieces if no hole is large enough for all, up to its parent if it knows none.
-Where even the root knows none that is surely large enough, one that likely is is looked for; if
-there is none either, the owner is told. A leaf checks again and reserves, or sends the request back
-up. What is below changes all the time: summaries go up, but never faster than their share of the
-link, and always the newest one.
+Where even the root, or the highest branch that the request may reach, knows none that is surely
+large enough, one that likely is is looked for; if there is none either, the owner is told. A leaf
+checks again and reserves, or sends the request back up. What is below changes all the time:
+summaries go up, but never faster than their share of the link, and always the newest one.
 """
 
 from __future__ import annotations
@@ -182,23 +182,28 @@ class Tree(Agent):
         kids = self.kids
         if kids is None:  # it was asked by somebody who is not in the tree
             to = self.leaf_parent
-            self._pass_on(to or self.me, request, request.ask, not to)
+            self._pass_on(to or self.me, request, request.ask, leaf=not to)
             return
         pieces = self.shelf.fit(self.row, request.ask, self.world.now(), came_from, request.hope)
         for piece in pieces:
             kid = kids[piece.side]
-            self._pass_on(kid.host, request, piece.ask, kid.leaf)
+            self._pass_on(kid.host, request, piece.ask, leaf=kid.leaf, up=-1)
         if pieces:
             return
-        if self.branch_parent:
-            self._pass_on(self.branch_parent, request, request.ask, False)
+        if self.branch_parent and request.height < request.ask.reach:
+            self._pass_on(self.branch_parent, request, request.ask, up=1)
         elif request.hope:
             self._nowhere(request)
         else:
             self._route(msgspec.structs.replace(request, hope=True), NOBODY)
 
-    def _pass_on(self, to: AgentId, request: TimeRequest, ask: HoleSought, leaf: bool) -> None:
-        on = TimeRequest(ask, request.owner, leaf, request.hops + 1, request.hope, request.trail)
+    def _pass_on(
+        self, to: AgentId, request: TimeRequest, ask: HoleSought, *, leaf: bool = False, up: int = 0
+    ) -> None:
+        on = TimeRequest(
+            ask, request.owner, leaf, request.hops + 1, request.hope, request.trail,
+            request.height + up,
+        )  # fmt: skip
         self.world.send(to, on)
 
     def _side_of(self, sender: AgentId) -> int:
@@ -229,7 +234,7 @@ class Tree(Agent):
             )
             self.changed(leaf=True)
         elif self.leaf_parent and request.hops < self.settings.hops_max:
-            self._pass_on(self.leaf_parent, request, ask, False)
+            self._pass_on(self.leaf_parent, request, ask, up=1)
         else:
             self._nowhere(request)
 

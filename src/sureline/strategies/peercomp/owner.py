@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.overlay.tree.agent import Tree
-from sureline.overlay.tree.leaf import HoleSought, PromisedTime
+from sureline.overlay.tree.leaf import ANYWHERE, HoleSought, PromisedTime
 from sureline.overlay.tree.messages import (
     Commit,
     Committed,
@@ -38,6 +38,9 @@ OPEN_MAX = 64
 """Requests that are on their way at a time."""
 TASKS_MAX = 32
 """Longer sequences are cut."""
+REACH = 12
+"""Levels that a request for an early end goes up: some thousand machines. Only what is wanted by
+the deadline is asked of all."""
 WORTH_S = 1.0
 """A task is not asked to move forward for less."""
 
@@ -206,7 +209,10 @@ class Booking:
         if self._limits is not None:
             needs = Amounts(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
         now_s = self.tree.world.now()
-        return HoleSought(number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s)
+        reach = REACH if self._tight else ANYWHERE
+        return HoleSought(
+            number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s, reach
+        )
 
     def _early(self, tasks: Sequence[int]) -> int:
         """How many of the first tasks wait only for what is placed, or for each other."""
