@@ -16,7 +16,8 @@ from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
     from sureline.compose.pilots.starting import Pilots, PilotSeen
-    from sureline.sites.book import Engine, PilotBatch, PilotShape, SiteChoice
+    from sureline.sites.book import PilotBatch
+    from sureline.sites.order import Engine, PilotShape, SiteChoice
 
 LIFETIME_S_MIN = 60.0
 
@@ -65,7 +66,7 @@ class PilotSettings:
             negative="",
             consume_multiple=False,
             allow_leading_hyphen=True,
-            help="A further option of sbatch, or of ssh: --extra=--exclusive. May be repeated.",
+            help="A further option of sbatch, or of ssh: --extra=OPTION. May be repeated.",
         ),
     ] = None
     pilot_option: Annotated[
@@ -74,8 +75,8 @@ class PilotSettings:
             negative="",
             consume_multiple=False,
             allow_leading_hyphen=True,
-            help="A further option of 'sureline peer' for every pilot: "
-            "--pilot-option=--network. May be repeated.",
+            help="A further option of 'sureline peer' for every pilot: --pilot-option=OPTION. May "
+            "be repeated.",
         ),
     ] = None
     spool: Annotated[
@@ -99,7 +100,7 @@ class PilotSettings:
 
     def choices(self, on: Engine) -> list[SiteChoice]:
         """The sites that are meant: several if several hosts are."""
-        from sureline.sites.book import SiteChoice
+        from sureline.sites.order import SiteChoice
 
         given = {
             "--partition": self.partition,
@@ -120,7 +121,7 @@ class PilotSettings:
         ]
 
     def shape(self, lifetime_s: float | None = None) -> PilotShape:
-        from sureline.sites.book import PilotShape
+        from sureline.sites.order import PilotShape
         from sureline.workflow.quantities import parse_size
 
         if self.pilot_cores < 1:
@@ -168,22 +169,26 @@ def pilots_start(
 
     Example: sureline pilots start --on slurm -n 20 --lifetime 2h --partition short
     """
+    from sureline.world.identity.home import GridHome
+
     choices = settings.choices(on)
     if n < len(choices):
         raise UserError(f"-n {n}: that is less than one pilot for each of {len(choices)} hosts")
     found = _pilots(settings.base_listen)
-    name = _grid_name(grid)
+    home = GridHome.open(grid)
     shape = settings.shape()
     started = []
     for k, choice in enumerate(choices):
         share = n // len(choices) + (k < n % len(choices))
-        started.append(found.start(name, choice, shape, share))
+        started.append(found.start(home, choice, shape, share))
     if json:
-        console.print_json({"grid": name, "batches": [_batch_data(batch) for batch in started]})
+        console.print_json(
+            {"grid": home.grid, "batches": [_batch_data(batch) for batch in started]}
+        )
         return 0
     for batch in started:
         many = console.counted(batch.count, "pilot")
-        console.say(f"asked {batch.choice.name} for {many} for grid {name}, as {batch.tag}")
+        console.say(f"asked {batch.choice.name} for {many} for grid {home.grid}, as {batch.tag}")
     console.say("see them with: sureline pilots ls; end them with: sureline pilots stop")
     return 0
 
@@ -296,12 +301,6 @@ def _pilots(listen: str | None = None) -> Pilots:
     from sureline.world.identity.home import home_directory
 
     return Pilots(home_directory(), listen or "")
-
-
-def _grid_name(grid: str | None) -> str:
-    from sureline.world.identity.home import GridHome
-
-    return GridHome.open(grid).grid
 
 
 def _tags(batches: list[PilotBatch]) -> list[str]:

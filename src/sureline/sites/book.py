@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from sureline.sites.local import LocalSite
+from sureline.sites.order import PilotShape, SiteChoice
 from sureline.sites.port import JobId, Site, SiteError, SiteWork
 from sureline.sites.slurm import SlurmSite
 from sureline.sites.ssh import SPOOL as SSH_SPOOL
@@ -21,65 +21,21 @@ from sureline.sites.ssh import SshSite
 from sureline.world.identity import disk
 
 BYTES_MAX = 1_000_000
-Engine = Literal["local", "ssh", "slurm"]
-ENGINES: tuple[Engine, ...] = ("local", "ssh", "slurm")
 
 
-class SiteChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which site, and how it is spoken to."""
-
-    on: Engine
-    host: str = ""
-    """Of `ssh`."""
-    clusters: str = ""
-    """Of `slurm`."""
-    spool: str = ""
-    """Where jobs are kept at the site; '' for the usual place."""
-    python: str = ""
-    """What runs Sureline there; '' for what runs it here, or is brought along."""
-    options: tuple[str, ...] = ()
-    """Of the engine: for sbatch with every job, or for ssh with every call."""
-
-    @property
-    def name(self) -> str:
-        where = self.host or self.clusters
-        return f"{self.on}:{where}" if where else self.on
-
-    @property
-    def partition(self) -> str:
-        """Slurm's, if it was named."""
-        found = [o.partition("=")[2] for o in self.options if o.startswith("--partition=")]
-        return found[-1] if found else ""
-
-    def open(self, spool: Path) -> Site:
-        """`spool` is the usual place, of the sites that see this machine's files."""
-        if self.on == "ssh":
-            place_there = self.spool or SSH_SPOOL
-            return SshSite(
-                self.host,
-                spool=place_there,
-                python=self.python or "python3",
-                options=self.options,
-            )
-        place = Path(self.spool) if self.spool else spool
-        if self.on == "local":
-            return LocalSite(place)
-        return SlurmSite(place, clusters=self.clusters)
-
-    @property
-    def job_options(self) -> tuple[str, ...]:
-        return self.options if self.on == "slurm" else ()
-
-
-class PilotShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one pilot is: what it asks of the site, and what it offers to the grid."""
-
-    cores: int = 1
-    memory_bytes: int = 0
-    gpus: int = 0
-    lifetime_s: float | None = None
-    options: tuple[str, ...] = ()
-    """Further ones of `sureline peer`."""
+def open_site(choice: SiteChoice, spool: Path) -> Site:
+    """`spool` is the usual place, of the sites that see this machine's files."""
+    if choice.on == "ssh":
+        return SshSite(
+            choice.host,
+            spool=choice.spool or SSH_SPOOL,
+            python=choice.python or "python3",
+            options=choice.options,
+        )
+    place = Path(choice.spool) if choice.spool else spool
+    if choice.on == "local":
+        return LocalSite(place)
+    return SlurmSite(place, clusters=choice.clusters)
 
 
 class PilotBatch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,7 +99,7 @@ class PilotBook:
         return batch
 
     def site_of(self, batch: PilotBatch) -> Site:
-        return batch.choice.open(self.spool)
+        return open_site(batch.choice, self.spool)
 
     def jobs_of(self, batch: PilotBatch) -> list[JobId]:
         """Its jobs; asks the site if the book does not know. Raises SiteError."""

@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from sureline.sites.book import PilotBatch, PilotBook, SiteChoice
+from sureline.sites.book import PilotBatch, PilotBook
+from sureline.sites.order import SiteChoice
 from sureline.sites.port import SiteWork
 from sureline.workflow.mistakes import SurelineError
 from sureline.world.identity.home import GridHome, Serving

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from sureline.compose.pilots.base import ensure_base, pilots_directory
 from sureline.compose.pilots.bringing import ensure_brought
-from sureline.sites.book import PilotBatch, PilotBook, PilotShape, SiteChoice
+from sureline.sites.book import PilotBatch, PilotBook, open_site
+from sureline.sites.order import PilotShape, SiteChoice
 from sureline.sites.port import COUNT_MAX, JobId, JobStatus, Site, SiteError, SiteWork
 from sureline.workflow.mistakes import UserError
 from sureline.world.identity.authority import Authority
@@ -55,25 +56,23 @@ class Pilots:
     def __init__(self, home: Path, listen: str = "") -> None:
         self.directory = pilots_directory(home)
         self.book = PilotBook(self.directory)
-        self._home = home
         self._listen = listen
 
     # -- starting --------------------------------------------------------------------------------
 
     def start(
-        self, grid: str, choice: SiteChoice, shape: PilotShape, count: int, run: str = ""
+        self, home: GridHome, choice: SiteChoice, shape: PilotShape, count: int, run: str = ""
     ) -> PilotBatch:
-        """Hand `count` pilots to the site. Raises SiteError, UserError."""
+        """Hand `count` pilots for that grid to the site. Raises SiteError, UserError."""
         if not 1 <= count <= COUNT_MAX:
             raise UserError(f"{count} pilots at once; give 1 to {COUNT_MAX}")
-        home = GridHome.open(grid, self._home)
         authority = Authority.open(home)
-        site = choice.open(self.book.spool)
+        site = open_site(choice, self.book.spool)
         brought = self._brought(choice, site)
         address = ensure_base(self.book, home, self._listen).node.partition("@")[2]
         batch = PilotBatch(
-            tag=f"{_plain(run or grid)}-{secrets.token_hex(4)}",
-            grid=grid,
+            tag=f"{_plain(run or home.grid)}-{secrets.token_hex(4)}",
+            grid=home.grid,
             choice=choice,
             asked_at=time.time(),
             count=count,
