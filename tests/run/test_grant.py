@@ -8,21 +8,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sureline.run import grant
-from sureline.run.grant import OWN, Candidacy, Epoch, Holding
+from sureline.run.grant import OWN, Candidacy, Epoch, Holding, Quorum
 
 
 def test_every_state_of_three_keepers_and_two_who_take_over():
     assert Explorer("abc", "xy", numbers=2).walk(100_000) > 1000
 
 
+def test_one_of_two_voters_that_died_is_made_up_for_by_a_third():
+    quorum = Quorum(Epoch(1, "x"), "ab")
+    for voter, position in (("a", 9), ("b", 5), ("c", 9)):
+        quorum.has(voter, position)
+    assert quorum.committed() == 5
+    quorum.change("abc", 8)
+    assert quorum.committed() == 9 and not quorum.is_changing
+
+
 @pytest.mark.soak
 @pytest.mark.limit_s(7200)
 @pytest.mark.parametrize(
     ("people", "numbers", "sets"),
-    [("xyz", 2, ()), ("xy", 3, ()), ("xy", 2, ("abc", "abd", "bcd"))],
+    [
+        ("xyz", 2, ()),
+        ("xy", 3, ()),
+        ("xy", 2, ("a", "abc")),
+        ("xy", 2, ("abc", "abd", "bcd")),
+    ],
 )
 def test_every_state_of_three_keepers_and_three_writers(people, numbers, sets):
-    """The second: the first writer comes back too. The third: the voters change meanwhile."""
+    """The second: the first writer comes back too. The others: the voters change meanwhile."""
     keepers = "".join(sorted(set("abc".join(sets) + "abc")))
     assert Explorer(keepers, people, numbers=numbers, sets=sets).walk(3_000_000) > 10_000
 
