@@ -9,7 +9,7 @@ somebody ended it.
 
     at_site.py job SPOOL TAG N      the first process of a job; its exit code is the job's
     at_site.py call                 a request as JSON on stdin, the answer as JSON on stdout
-    at_site.py put TARGET SIZE      a file from stdin, whole or not at all
+    at_site.py put TARGET SIZE MODE a file from stdin, whole or not at all
     at_site.py get SOURCE           a file to stdout
 """
 
@@ -32,15 +32,17 @@ GRACE_S = 10.0
 BEGINS_WITHIN_S = 60.0
 """A job that was submitted and has not said a word for so long was never started."""
 SLOT_LOOK_S = 0.2
+SIGN_OF_LIFE_S = 30.0
+"""A job that is there touches its state so often."""
 State = dict[str, Any]
 
 
 # -- the spool ---------------------------------------------------------------------------------
 
 
-def write_whole(path: str, data: bytes) -> None:
+def write_whole(path: str, data: bytes, mode: int = 0o600) -> None:
     new = f"{path}.{os.getpid()}.new"
-    with open(new, "wb") as file:
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -172,8 +174,10 @@ class SiteJob:
                 self.late = True
                 self.ends.append([now + GRACE_S, signal.SIGKILL])
             self.signal_child(int(end[1]))
-        if self.ends:
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, min(self.ends)[0] - now))
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
+        next_s = min([SIGN_OF_LIFE_S, *(end[0] - now for end in self.ends)])
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, next_s))
 
     def passed_on(self, number: int, frame: Any) -> None:
         if number in (signal.SIGTERM, signal.SIGINT) and not self.told:
@@ -382,8 +386,8 @@ def _main(argv: list[str]) -> int:
     if len(data) != int(argv[2]):
         print(f"{len(data)} bytes came of {argv[2]}", file=sys.stderr)
         return 1
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    write_whole(path, data)
+    os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+    write_whole(path, data, int(argv[3], 8))
     return 0
 
 
