@@ -61,6 +61,8 @@ class Moorings:
     def __init__(self, owner: MooringsOwner, on_change: Callable[[Berth], None]) -> None:
         self.berth = Berth()
         self.dialled: Dialled = "always"
+        self.looked = False
+        """Whether others were asked at least once, and have said all that they will."""
         self._owner = owner
         self._on_change = on_change
         self._kept: dict[Node, _Kept] = {}
@@ -85,7 +87,7 @@ class Moorings:
 
     def _look(self, now: float) -> None:
         if self._answers:
-            if None not in self._answers.values() or now - self._asked_at > ANSWER_S:
+            if now - self._asked_at > ANSWER_S:
                 self._weigh(now)
         elif now >= self._ask_at:
             others = self._owner.directory.can_be_dialled()
@@ -99,8 +101,21 @@ class Moorings:
     def dialled_back(self, link: NetLink, message: DialledBack) -> None:
         if message.number == self._number and link.node in self._answers:
             self._answers[link.node] = message.why_not[:200]
+            self._weigh_if_all_said()
+
+    def look_soon(self) -> None:
+        """Somebody thinks that this node is gone: perhaps others cannot dial it any more."""
+        self._ask_at = min(self._ask_at, self._asked_at + 5 * AGAIN_S)
+
+    def _weigh_if_all_said(self) -> None:
+        if None not in self._answers.values():
+            now = self._owner.loop.time()
+            self._weigh(now)
+            if self._outbound:
+                self._moor(now)
 
     def _weigh(self, now: float) -> None:
+        self.looked = True
         said = [why for why in self._answers.values() if why is not None]
         self._answers = {}
         if not said:
@@ -153,8 +168,9 @@ class Moorings:
 
     def missed(self, node: Node) -> None:
         """Nobody listens there any more."""
-        if node in self._answers:
+        if self._answers.get(node, "") is None:
             del self._answers[node]
+            self._weigh_if_all_said()
         if node in self._kept:
             now = self._owner.loop.time()
             self._leave(node, now)

@@ -139,6 +139,18 @@ class NetTransport:
         self.carries = carries
         self._reaching.on_berth = on_berth
         self._reaching.moorings.dialled = dialled
+        self._reaching.moorings.sweep(self.loop.time())
+
+    def doubted(self) -> None:
+        """Somebody takes this node for gone: see whether it can still be dialled."""
+        self._reaching.moorings.look_soon()
+
+    @property
+    def settled(self) -> bool:
+        """Whether this node has found out how it is reached, as far as others would tell."""
+        moorings = self._reaching.moorings
+        outbound = moorings.berth.can_be_dialled is False or moorings.dialled == "never"
+        return bool(moorings.berth.relays) if outbound else moorings.looked
 
     @property
     def berth(self) -> Berth:
