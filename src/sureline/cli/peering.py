@@ -20,6 +20,7 @@ from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
     from sureline.compose.node import Listen, LiveNode
+    from sureline.compose.piloting import Pilot
     from sureline.compose.ways_there import WayThere
     from sureline.overlay.membership import Member
     from sureline.peer.capacity import Capacity
@@ -73,6 +74,26 @@ def peer(
         float,
         Parameter(help="With --price: the share that this machine can be bargained down by."),
     ] = 0.0,
+    pilot: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Look whether this machine is well before joining, and leave it if it is not.",
+        ),
+    ] = False,
+    lifetime: Annotated[
+        str | None,
+        Parameter(
+            help="With --pilot: be gone by then, such as 2h; told to others, so that nothing is "
+            "begun here that cannot end."
+        ),
+    ] = None,
+    health: Annotated[
+        str | None,
+        Parameter(
+            help="With --pilot: a program that ends with 0 if this machine is fit for your tasks."
+        ),
+    ] = None,
     cache: Annotated[str, Parameter(help="Disk space for files of the grid at most.")] = "10GB",
     sandbox: Annotated[
         Literal["auto", "none"],
@@ -145,6 +166,7 @@ def peer(
     home = _enrolled(join, grid, name, quiet)
     if slots is not None and not 0 <= slots <= 100_000:
         raise UserError(f"--slots {slots:g} is not a number of cores; give 0 or more")
+    piloting = _pilot(pilot, lifetime, health)
     dealing = _dealing(price, late_fee, cancel_fee, reserve_fee, discount)
     try:
         cache_bytes = parse_size(cache)
@@ -167,6 +189,7 @@ def peer(
         _listen(listen, advertise, interface, home),
         max(1, cache_bytes),
         rules,
+        piloting,
         "never" if outbound_only else "auto",
         relay,
     )
@@ -215,6 +238,31 @@ def _rules(
         capacity.memory_bytes,
         capacity.disk_bytes,
     )
+
+
+LIFETIME_S_MIN = 60.0
+
+
+def _pilot(pilot: bool, lifetime: str | None, health: str | None) -> Pilot | None:
+    from sureline.compose.piloting import Pilot
+    from sureline.workflow.quantities import parse_duration
+
+    if not pilot:
+        given = "--lifetime" if lifetime is not None else "--health" if health is not None else ""
+        if given:
+            raise UserError(f"{given} is a pilot's; add --pilot")
+        return None
+    lifetime_s = None
+    if lifetime is not None:
+        try:
+            lifetime_s = parse_duration(lifetime)
+        except ValueError as error:
+            raise UserError(f"--lifetime: {error}") from None
+        if lifetime_s < LIFETIME_S_MIN:
+            raise UserError(f"--lifetime {lifetime} is too short; give {LIFETIME_S_MIN:g}s or more")
+    if health is not None and not (os.path.isfile(health) and os.access(health, os.X_OK)):
+        raise UserError(f"--health {health}: there is no such program that may be run")
+    return Pilot(lifetime_s, "" if health is None else os.path.abspath(health))
 
 
 def _dealing(
@@ -330,6 +378,7 @@ def _ready(node: LiveNode, settings: Any, as_json: bool, quiet: bool) -> None:
                 "site": settings.site,
                 "sandbox": settings.rules.kind,
                 "price": settings.dealing["per_core_hour"],
+                "pilot": settings.pilot is not None,
                 "roles": sorted(node.credentials.identity.roles),
                 "pid": os.getpid(),
             }
@@ -461,6 +510,8 @@ def _peer_data(
         "tags": dict(offer.tags),
         "site": "".join(letter if letter.isprintable() else "?" for letter in offer.site),
         "price": offer.price,
+        "pilot": bool(offer.extras.get("pilot")),
+        "ends": None if offer.ends_at is None else console.moment(offer.ends_at),
         "roles": list(offer.roles),
         "load": round(member.load, 3),
         "waiting": member.waiting,

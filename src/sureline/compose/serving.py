@@ -30,6 +30,7 @@ import msgspec
 from sureline.assembly.peer import Certificates, GridPeer, Workplace
 from sureline.compose.node import Listen, LiveNode, open_cache, peer_directory
 from sureline.compose.peer_memory import Keep
+from sureline.compose.piloting import Pilot, at_its_end, check_health
 from sureline.compose.relieving import driven_directory, forget_old
 from sureline.compose.run_copies import KeptJournals, in_a_thread
 from sureline.overlay.membership import Offer
@@ -84,6 +85,7 @@ class PeerSettings(NamedTuple):
     cache_bytes: int = 10 << 30
     rules: Rules = Rules()
     """What the tasks of others may do here."""
+    pilot: Pilot | None = None
     dialled: Dialled = "auto"
     """Whether others can dial this machine; by default it finds out."""
     carries: bool = True
@@ -190,6 +192,9 @@ class ServingPeer:
         self._tell = tell
         self._runner = runner
         self._root = peer_directory(home)
+        self._started_at = time.time()
+        self._stop_at = float("inf")
+        """By the loop's clock: when what still runs is stopped."""
         self._going: asyncio.Future[Going]
         self._drivings: set[asyncio.Task[None]] = set()
         self._reached_through: tuple[Node, ...] = ()
@@ -224,6 +229,11 @@ class ServingPeer:
         kept = KeptJournals(self._root / "kept", in_a_thread(loop))
         adopting = PeerRunner(loop, runner, cache, self._root)
         try:
+            pilot = self._settings.pilot
+            if pilot is not None:
+                await check_health(pilot, runner, self._root)
+                drained = Going("its lifetime is nearly over", drain=True)
+                self._stop_at = at_its_end(pilot, lambda: self._drain(drained))
             node = await self._open(adopting, cache, keep)
             async with node:
                 await self._at_work(node, adopting, kept, claim)
@@ -276,10 +286,22 @@ class ServingPeer:
             capacity.gpus,
             dict(capacity.tags),
             settings.site,
-            {},
+            self._said_of_itself(),
             tuple(sorted(Credentials.load(self._home).identity.roles)),
-            time.time(),
+            self._started_at,
         )
+
+    def _said_of_itself(self) -> dict[str, float | str]:
+        pilot = self._settings.pilot
+        if pilot is None:
+            return {}
+        if pilot.lifetime_s is None:
+            return {"pilot": 1.0}
+        return {"pilot": 1.0, "ends_at": self._started_at + pilot.stop_after_s}
+
+    def _drain(self, going: Going) -> None:
+        if not self._going.done():
+            self.go(going)
 
     def _crashed(self, error: BaseException) -> None:
         if isinstance(error, SurelineError):
@@ -417,17 +439,19 @@ class ServingPeer:
         if going.drain and agent.busy:
             self._tell(f"lets {agent.busy} tasks finish; again to stop them")
         agent.leave(stop=not going.drain)
-        await self._until_idle(agent, float("inf"))
+        await self._until_idle(agent, self._stop_at, in_a_hurry=self._hurry)
         if agent.busy:
             agent.leave(stop=True)
             await self._until_idle(agent, asyncio.get_running_loop().time() + LEAVING_S)
         await self._until_reported(agent)
 
-    async def _until_idle(self, agent: GridPeerAgent, give_up_at: float) -> None:
-        """Until no task is left here, or somebody is in a hurry."""
+    async def _until_idle(
+        self, agent: GridPeerAgent, give_up_at: float, in_a_hurry: asyncio.Event | None = None
+    ) -> None:
+        """Until no task is left here, it is too late, or somebody is in a hurry."""
         loop = asyncio.get_running_loop()
         while agent.busy and loop.time() < give_up_at:
-            if self._hurry.is_set() and give_up_at == float("inf"):
+            if in_a_hurry is not None and in_a_hurry.is_set():
                 return
             await asyncio.sleep(BUSY_POLL_S)
 

@@ -109,7 +109,7 @@ class Membership(Agent):
         """Before joining: what is to be said of this node besides its offer."""
         own = self.knowledge.own
         if own is not None and own.offer is not None:
-            offer = msgspec.structs.replace(own.offer, extras=dict(extras))
+            offer = msgspec.structs.replace(own.offer, extras={**own.offer.extras, **extras})
             self.knowledge.offer(own.node, offer)
 
     def join(self, contacts: Sequence[AgentId], on_done: Callable[[int], None]) -> None:

@@ -39,6 +39,12 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
         price = self.extras.get("price", 0.0)
         return float(price) if isinstance(price, float | int) else 0.0
 
+    @property
+    def ends_at(self) -> float | None:
+        """When its machine will be gone, by that machine's clock; None if it does not know."""
+        ends_at = self.extras.get("ends_at")
+        return float(ends_at) if isinstance(ends_at, float | int) else None
+
 
 class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """One statement about one member. Without an offer it only says something new about a member
