@@ -28,7 +28,7 @@ class Unmoor(Message, frozen=True, tag="net.unmoor"):
     """This connection is one like others again."""
 
 
-class Call(Message, frozen=True, tag="net.call"):
+class Summons(Message, frozen=True, tag="net.summons"):
     """Somebody wants you, me or one for whom I carry: dial me, and show this ticket."""
 
     ticket: str
@@ -60,5 +60,5 @@ class Pong(Message, frozen=True, tag="net.pong"):
 
 
 CONTROL: frozenset[type[Message]] = frozenset(
-    (Moor, Moored, Unmoor, Call, Through, DialBack, DialledBack, Ping, Pong)
+    (Moor, Moored, Unmoor, Summons, Through, DialBack, DialledBack, Ping, Pong)
 )

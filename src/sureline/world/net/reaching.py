@@ -15,13 +15,13 @@ from typing import Any, Protocol
 from sureline.world.address import Node
 from sureline.world.net.codec import Hello
 from sureline.world.net.control import (
-    Call,
     DialBack,
     DialledBack,
     Moor,
     Moored,
     Ping,
     Pong,
+    Summons,
     Through,
     Unmoor,
 )
@@ -116,7 +116,7 @@ class Reaching:
                 self.moorings.moored(link, message)
             case Unmoor():
                 link.moored_until = 0.0
-            case Call():
+            case Summons():
                 self._errand(self._answer(link.node, message.ticket))
             case Through():
                 self.ways.told(link.node, message.relays)

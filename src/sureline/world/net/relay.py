@@ -18,7 +18,7 @@ from typing import Protocol
 
 from sureline.world.address import Node, peer_of
 from sureline.world.net.codec import Hello
-from sureline.world.net.control import Call
+from sureline.world.net.control import Summons
 from sureline.world.net.dialler import DialError, Dialler
 from sureline.world.net.limits import Limits
 from sureline.world.net.link import NetLink
@@ -101,7 +101,7 @@ class Relay:
         limits, target = self._owner.limits, waiting.target
         link = self._owner.link_with(target)
         if link is not None:
-            self._owner.say(link, Call(waiting.ticket))
+            self._owner.say(link, Summons(waiting.ticket))
             await asyncio.wait([waiting.over], timeout=limits.circuit_open_s / 2)
         if waiting.over.done():
             return

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sureline.world.address import Node, endpoint_of, name_of, peer_of
 from sureline.world.net.codec import Hello
-from sureline.world.net.control import RELAYS_MAX, Call
+from sureline.world.net.control import RELAYS_MAX, Summons
 from sureline.world.net.dialler import DialError, Dialler, OnOpen
 from sureline.world.net.interfaces import Directory
 from sureline.world.net.limits import Limits
@@ -213,7 +213,7 @@ class Ways:
         ticket = secrets.token_hex(16)
         inner, outcome = self._dialler.begin(node, on_open, Wish(bulk))
         self._tickets[ticket] = partial(self._take_over, inner, link.node)
-        self._owner.say(link, Call(ticket))
+        self._owner.say(link, Summons(ticket))
         try:
             async with asyncio.timeout(self._owner.limits.connect_s):
                 await outcome
