@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sureline.run import grant
-from sureline.run.grant import OWN, Candidacy, Epoch, Holding
+from sureline.run.grant import OWN, Candidacy, Epoch, Holding, Quorum
 
 
 def test_every_state_of_three_keepers_and_three_writers():
@@ -34,11 +34,20 @@ def test_states_that_are_left_out_are_those_that_others_stand_for():
     assert {few.canonical(state) for state in whole.seen} == set(few.came)
 
 
+def test_one_of_two_voters_that_died_is_made_up_for_by_a_third():
+    quorum = Quorum(Epoch(1, "x"), "ab")
+    for voter, position in (("a", 9), ("b", 5), ("c", 9)):
+        quorum.has(voter, position)
+    assert quorum.committed() == 5
+    quorum.change("abc", 8)
+    assert quorum.committed() == 9 and not quorum.is_changing
+
+
 @pytest.mark.soak
 @pytest.mark.limit_s(7200)
 @pytest.mark.parametrize(
     ("people", "numbers", "sets"),
-    [("xyz", 3, ()), ("xy", 2, ("abc", "abd", "bcd"))],
+    [("xyz", 3, ()), ("xy", 2, ("a", "abc")), ("xy", 2, ("abc", "abd", "bcd"))],
 )
 def test_every_state_of_more_numbers_and_of_voters_that_change(people, numbers, sets):
     keepers = "".join(sorted(set("abc".join(sets) + "abc")))
