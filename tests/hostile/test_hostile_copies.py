@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from grid_lab import GRID, GridLab
+from raw_copies import voters_in
 from surely import started, until
 
 from sureline.compose.run_copies import SEAL, KeptJournals
-from sureline.journal.events import Submitted, TaskEnded, Voters, decode, encode
+from sureline.journal.events import Submitted, TaskEnded, encode
 from sureline.run.kept import Sealed, Term
 from sureline.workflow.model import Command, Graph, Task
 from sureline.world.address import Node, PeerName
@@ -67,7 +68,7 @@ class Scene:
         come one by one, or seem away for a while, others are named."""
         files = list(self._kept(name).glob("*/events"))
         kept = files[0].read_bytes() if files else b""
-        return b"task ended" in kept and set(voters_in(kept)) == {"p1", "p2", "eve"}
+        return b"task ended" in kept and voters_in(files[0]) == {"p1", "p2", "eve"}
 
     def forge(self, epoch: int, graph: bytes | None = None, events: bytes | None = None) -> None:
         """Have eve keep something else; it is she who answers first, by her epoch."""
@@ -90,19 +91,6 @@ class Scene:
         said = self.lab.do("p0", "resume", self.run, "--grid", GRID, where=elsewhere)
         assert said.code == 0, said
         return elsewhere
-
-
-def voters_in(kept: bytes) -> tuple[str, ...]:
-    """Whom a copy names last."""
-    at, last = 0, ()
-    while at + 12 <= len(kept):
-        position = int.from_bytes(kept[at : at + 8], "little")
-        end = at + 12 + int.from_bytes(kept[at + 8 : at + 12], "little")
-        if position != SEAL and end <= len(kept):
-            event = decode(kept[at + 12 : end])
-            last = event.voters if isinstance(event, Voters) else last
-        at = end
-    return last
 
 
 @pytest.fixture(scope="module")
