@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TypeAlias
 
 from sureline.chemistry.mistakes import TextPlace
@@ -21,6 +22,8 @@ Molecule: TypeAlias = "int | float | str | Symbol | tuple[Molecule, ...] | Solut
 NOWHERE = TextPlace(0, 0)
 NAMELESS = "_"
 """A variable of this name binds nothing."""
+DEPTH_MAX = 60
+"""Solutions, tuples and rules within each other, and brackets in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,26 @@ def alike(one: Molecule, other: Molecule) -> bool:
     if kind is type(other) and kind in (int, float, str, Symbol):
         return one == other
     return key(one) == key(other)
+
+
+def size_of(molecule: Molecule, most: int) -> int | None:
+    """How many molecules it is, with all within; None if they are more than `most`, or more than
+    DEPTH_MAX deep. One may stand in many places: a few doublings would fill the memory."""
+    size, level = 1, [molecule]
+    for _ in range(DEPTH_MAX):
+        level = list(islice(chain.from_iterable(map(_within, level)), most))
+        size += len(level)
+        if not level or size > most:
+            break
+    return size if not level and size <= most else None
+
+
+def _within(molecule: Molecule) -> Iterable[Molecule]:
+    if isinstance(molecule, Solution):
+        return molecule.molecules
+    if isinstance(molecule, Rule):
+        return _literals(molecule)
+    return molecule if isinstance(molecule, tuple) else ()
 
 
 # Rules.
@@ -184,6 +207,22 @@ class Rule:
     condition: Expression | None = None
     once: bool = False
     name: str = ""
+
+
+def _literals(rule: Rule) -> list[Molecule]:
+    found: list[Molecule] = []
+    left: list[object] = [*rule.takes, *rule.gives, rule.condition]
+    while left:
+        of = left.pop()
+        if isinstance(of, Literal):
+            found.append(of.value)
+        elif isinstance(of, RuleOf):
+            found.append(of.rule)
+        elif isinstance(of, Operation):
+            left += of.operands
+        elif isinstance(of, TuplePattern | SolutionPattern | TupleOf | SolutionOf):
+            left += of.parts
+    return found
 
 
 # What a rule within a rule knows of the outer one.

@@ -21,6 +21,7 @@ from sureline.chemistry.arithmetic import NoSenseError, value_of
 from sureline.chemistry.lexer import NUMBER_CHARS_MAX, Token, Tokens
 from sureline.chemistry.mistakes import ChemistryError, TextPlace
 from sureline.chemistry.molecules import (
+    DEPTH_MAX,
     NAMELESS,
     BoundName,
     Expression,
@@ -39,13 +40,16 @@ from sureline.chemistry.molecules import (
     TupleOf,
     TuplePattern,
     Variable,
+    size_of,
 )
 
-DEPTH_MAX = 60
-"""Brackets within brackets."""
 PATTERN_PARTS_MAX = 64
 """Of one rule: each costs the search for its molecules a level of recursion, or two."""
 SORTS = ("int", "float", "number", "string", "bool", "symbol", "tuple", "solution", "rule")
+OPERATIONS_MAX = 100
+"""Of one rule or molecule: what is in a row is read as one within the other."""
+SIZE_MAX = 1_000_000
+"""Molecules in one molecule; names stand for others, so a short text may mean very many."""
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 T = TypeVar("T")
@@ -110,6 +114,7 @@ class _Parser:
         self._names = names
         self._scope: _Scope | None = None
         self._depth = 0
+        self._operations = 0
 
     # Tokens.
 
@@ -203,12 +208,18 @@ class _Parser:
         return found
 
     def _ground(self, parts: Iterable[Expression]) -> list[Molecule]:
-        return [part.value if type(part) is Literal else value_of(part) for part in parts]
+        found = [part.value if type(part) is Literal else value_of(part) for part in parts]
+        for molecule in found:
+            if type(molecule) is not int and size_of(molecule, SIZE_MAX) is None:
+                hint = f"at most {SIZE_MAX:,} within it, {DEPTH_MAX} deep, are understood"
+                raise self._mistake("a molecule up to here is too large", hint, self._token)
+        return found
 
     # Rules.
 
     def _rule(self, name: str = "") -> Rule:
         once = self._next().kind == "replace-one"
+        self._operations = 0
         outer, self._scope = self._scope, _Scope(self._scope)
         try:
             takes = self._several(self._pattern)
@@ -318,6 +329,8 @@ class _Parser:
 
     def _element(self) -> Expression:
         token = self._token
+        if self._scope is None:
+            self._operations = 0
         if token.kind == "number" and self._tokens[self._at + 1].text in (",", ">"):
             return Literal(self._literal())  # by far the most frequent in large solutions
         if self._take("?"):
@@ -350,18 +363,25 @@ class _Parser:
         left = operand()
         while (token := self._token).text in signs and token.kind in ("sign", token.text):
             self._at += 1
-            left = Operation(token.text, (left, operand()), self._source.place(token.at))
+            left = self._operation(token, left, operand())
         return left
+
+    def _operation(self, sign: Token, *operands: Expression) -> Expression:
+        self._operations += 1
+        if self._operations > OPERATIONS_MAX:
+            hint = f"at most {OPERATIONS_MAX} in one rule or molecule are understood"
+            raise self._mistake("there are too many signs", hint, sign)
+        return Operation(sign.text, operands, self._source.place(sign.at))
 
     def _not(self) -> Expression:
         token = self._token
         if self._take("not"):
-            return Operation("not", (self._nested(self._not),), self._source.place(token.at))
+            return self._operation(token, self._nested(self._not))
         left = self._tuple()
         sign = self._token
         if sign.kind == "sign" and sign.text in _COMPARISONS:
             self._at += 1
-            return Operation(sign.text, (left, self._tuple()), self._source.place(sign.at))
+            return self._operation(sign, left, self._tuple())
         return left
 
     def _tuple(self) -> Expression:
@@ -381,8 +401,7 @@ class _Parser:
         token = self._token
         if self._is("-") and self._tokens[self._at + 1].kind != "number":
             self._next()
-            operand = self._nested(self._unary)
-            return Operation("-", (operand,), self._source.place(token.at))
+            return self._operation(token, self._nested(self._unary))
         return self._primary()
 
     def _primary(self) -> Expression:

@@ -62,24 +62,28 @@ def show(molecule: Molecule, *, as_given: bool = False) -> str:
         shown = [(show(m, as_given=as_given), isinstance(m, tuple)) for m in molecule]
         return ":".join(f"({text})" if nested else text for text, nested in shown)
     if isinstance(molecule, Solution):
-        inner = molecule.molecules if as_given else in_order(molecule.molecules)
-        return f"<{', '.join(show(m, as_given=as_given) for m in inner)}>"
+        if as_given:
+            return f"<{', '.join(show(m, as_given=True) for m in molecule.molecules)}>"
+        return f"<{', '.join(text for _, text, _ in _sorted(molecule.molecules))}>"
     return molecule.name or f"({show_rule(molecule)})"
 
 
 def in_order(molecules: Iterable[Molecule]) -> list[Molecule]:
     """Numbers by size, then the rest by kind and text: a solution has no order of its own."""
+    return [molecule for _, _, molecule in _sorted(molecules)]
 
-    def place(molecule: Molecule) -> tuple[int, float, str]:
-        for kind, rank in _ORDER:
-            if isinstance(molecule, kind):
-                if rank:
-                    return rank, 0, show(molecule)
-                assert isinstance(molecule, int | float)
-                return (rank, molecule, "")
-        return _RULES_LAST, 0, show(molecule)
 
-    return sorted(molecules, key=place)
+def _sorted(molecules: Iterable[Molecule]) -> list[tuple[tuple[int, float], str, Molecule]]:
+    """In order, with the text of each: what is deep is shown once, not once more at each depth."""
+    shown = [(_place(molecule), show(molecule), molecule) for molecule in molecules]
+    return sorted(shown, key=lambda one: one[:2] if one[0][0] else (one[0], ""))
+
+
+def _place(molecule: Molecule) -> tuple[int, float]:
+    for kind, rank in _ORDER:
+        if isinstance(molecule, kind):
+            return rank, molecule if rank == 0 else 0  # type: ignore[return-value]  # 0: a number
+    return _RULES_LAST, 0
 
 
 def show_rule(rule: Rule) -> str:

@@ -40,6 +40,7 @@ from sureline.chemistry.molecules import (
     TuplePattern,
     is_inert,
     key,
+    size_of,
 )
 
 SPARE = 64
@@ -378,6 +379,7 @@ class Reactor:
             name = f"rule {watch.rule.name}" if watch.rule.name else "a rule"
             hint = "say in the condition (if ...) which molecules the rule is for"
             raise ChemistryError(f"{error.what}, in what {name} makes", hint, error.place) from None
+        self._weigh(made)
         self._bounds.reactions -= 1
         self.reactions += 1
         taken = tuple([cell.molecule for cell in watch.used])
@@ -388,6 +390,14 @@ class Reactor:
             if watch.cell is not None:
                 self._sink(watch.cell)
         return Reaction(watch.rule, taken, made)
+
+    def _weigh(self, made: tuple[Molecule, ...]) -> None:
+        for molecule in made:
+            if isinstance(molecule, tuple | Solution | Rule):
+                size = size_of(molecule, self._bounds.molecules)
+                if size is None:
+                    raise BoundError("a molecule became too large, or too deep")
+                self._bounds.tries -= size
 
     def _float(self, molecule: Molecule) -> None:
         cell = Cell(molecule)
