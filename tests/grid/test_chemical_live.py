@@ -25,6 +25,8 @@ from sureline.testing.live import COMMAND
 PEERS = int(os.environ.get("CHEMICAL_PEERS", "60"))
 WORKFLOWS = int(os.environ.get("CHEMICAL_WORKFLOWS", "40"))
 PER_PROCESS = max(1, PEERS // 20)
+STARTING_MAX = 4
+"""Drivers that start at a time: forty interpreters on two cores would all be too slow to be heard."""
 KILLED = (1, 1 + 10 * PER_PROCESS)
 """The first peer of each process that is killed."""
 PATIENCE_S = 2400.0
@@ -35,7 +37,7 @@ name: squares
 tasks:
   part:
     for: {i: [1, 2, 3]}
-    run: pause 15 NUMBER
+    run: pause 60 NUMBER
     outputs: ["part.{{i}}"]
   square:
     for: {i: [1, 2, 3]}
@@ -56,9 +58,11 @@ def test_many_workflows_finish_while_holders_and_resources_are_killed(
     drivers: list[subprocess.Popen[bytes]] = []
     with Swarm(tmp_path, PEERS, PER_PROCESS, ()) as swarm:
         try:
-            drivers += [
-                drive(swarm, number, place, barriers) for number, place in enumerate(places)
-            ]
+            for number, place in enumerate(places):
+                drivers.append(drive(swarm, number, place, barriers))
+                begun = places[: max(1, number - STARTING_MAX)]
+                wait_for(lambda begun=begun: all(map(events_of, begun)), "runs to begin", places)
+            assert not any(driver.poll() == 0 for driver in drivers), "not all at once"
             for tasks, first in zip((WORKFLOWS, 4 * WORKFLOWS), KILLED, strict=True):
                 wait_for(lambda tasks=tasks: done(places) >= tasks, "some tasks", places)
                 swarm.kill(first)
@@ -109,7 +113,7 @@ def wait_for(condition, what: str, places: list[Path]) -> None:
     give_up = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up, f"waited in vain for {what}: {what_hinders(places)}"
-        time.sleep(1.0)
+        time.sleep(0.5)
 
 
 def what_hinders(places: list[Path]) -> str:
