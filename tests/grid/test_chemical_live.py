@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,8 @@ from sureline.testing.live import COMMAND
 PEERS = int(os.environ.get("CHEMICAL_PEERS", "60"))
 WORKFLOWS = int(os.environ.get("CHEMICAL_WORKFLOWS", "40"))
 PER_PROCESS = max(1, PEERS // 20)
-STARTING_MAX = 4
-"""Drivers that start at a time: forty interpreters on two cores would all be too slow to be heard."""
+STARTING_MAX = 3
+"""Drivers that start at a time: forty interpreters on two cores are too slow to be heard."""
 KILLED = (1, 1 + 10 * PER_PROCESS)
 """The first peer of each process that is killed."""
 PATIENCE_S = 2400.0
@@ -56,17 +57,18 @@ def test_many_workflows_finish_while_holders_and_resources_are_killed(
 ) -> None:
     places = [tmp_path / "runs" / f"w{number}" for number in range(WORKFLOWS)]
     drivers: list[subprocess.Popen[bytes]] = []
+    wait = partial(wait_for, places=places, drivers=drivers)
     with Swarm(tmp_path, PEERS, PER_PROCESS, ()) as swarm:
         try:
             for number, place in enumerate(places):
                 drivers.append(drive(swarm, number, place, barriers))
                 begun = places[: max(1, number - STARTING_MAX)]
-                wait_for(lambda begun=begun: all(map(events_of, begun)), "runs to begin", places)
+                wait(lambda begun=begun: all(map(events_of, begun)), "runs to begin")
             assert not any(driver.poll() == 0 for driver in drivers), "not all at once"
             for tasks, first in zip((WORKFLOWS, 4 * WORKFLOWS), KILLED, strict=True):
-                wait_for(lambda tasks=tasks: done(places) >= tasks, "some tasks", places)
+                wait(lambda tasks=tasks: done(places) >= tasks, "some tasks")
                 swarm.kill(first)
-            wait_for(lambda: all(one.poll() is not None for one in drivers), "the end", places)
+            wait(lambda: all(one.poll() is not None for one in drivers), "the end")
         finally:
             for driver in drivers:
                 driver.kill()
@@ -109,10 +111,11 @@ def right(number: int) -> bytes:
     return content("sum", {path: blake3(data).hexdigest() for path, data in squares.items()}, 100)
 
 
-def wait_for(condition, what: str, places: list[Path]) -> None:
+def wait_for(condition, what: str, places: list[Path], drivers) -> None:
     give_up = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < give_up, f"waited in vain for {what}: {what_hinders(places)}"
+        in_vain = time.monotonic() >= give_up or any(driver.poll() for driver in drivers)
+        assert not in_vain, f"waited in vain for {what}: {what_hinders(places)}"
         time.sleep(0.5)
 
 
