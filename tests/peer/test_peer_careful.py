@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copyreg
 import datetime
 import decimal
 import enum
@@ -250,3 +251,23 @@ def test_an_exception_comes_as_itself_or_in_words() -> None:
     assert isinstance(careful.load_error(forged, named), CallFailedError)
     assert isinstance(careful.load_error(b"rubbish", named), CallFailedError)
     assert not Called.told
+
+
+def _told_by_others(error: Exception) -> tuple[Any, ...]:
+    return _made_again, (type(error), error.args)
+
+
+def _made_again(kind: type[Exception], args: tuple[Any, ...]) -> Exception:
+    return kind(*args)
+
+
+@pytest.mark.parametrize(
+    "dump", [dump_error, lambda error: code.dump_error(error, Code(effect, {}, {}))]
+)
+def test_an_exception_comes_as_itself_though_a_package_pickles_exceptions_its_own_way(
+    dump: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As tblib does, which Dask loads."""
+    monkeypatch.setitem(copyreg.dispatch_table, KeyError, _told_by_others)
+    told = careful.load_error(dump(KeyError("x", 1j)), named)
+    assert isinstance(told, KeyError) and told.args == ("x", 1j)

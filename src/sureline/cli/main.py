@@ -24,6 +24,7 @@ app = cyclopts.App(
 
 def _register() -> None:
     from sureline.cli import (
+        cataloguing,
         choosing,
         drawing,
         experimenting,
@@ -33,6 +34,7 @@ def _register() -> None:
         inspecting,
         looking,
         peering,
+        pilots,
         planning,
         reacting,
         remembering,
@@ -58,6 +60,7 @@ def _register() -> None:
     app.command(inspecting.show)
     app.command(inspecting.logs)
     app.command(sites.sites)
+    app.command(cataloguing.catalog)
     app.command(looking.status)
     app.command(looking.explain)
     app.command(looking.story)
@@ -70,6 +73,7 @@ def _register() -> None:
     app.command(peering.peer)
     app.command(peering.peers)
     app.command(peering.leave)
+    app.command(pilots.pilots)
     app.command(filing.files)
     app.command(simulating.simulate)
     app.command(reproducing.reproduce)

@@ -30,6 +30,7 @@ import msgspec
 from sureline.assembly.peer import Certificates, GridPeer, Workplace
 from sureline.compose.node import Listen, LiveNode, open_cache, peer_directory
 from sureline.compose.peer_memory import Keep
+from sureline.compose.piloting import Pilot, at_its_end, check_health
 from sureline.compose.relieving import driven_directory, forget_old
 from sureline.compose.run_copies import KeptJournals, in_a_thread
 from sureline.overlay.membership import Offer
@@ -48,7 +49,7 @@ from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
-from sureline.world.address import Node, endpoint_of
+from sureline.world.address import Node, endpoint_of, name_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
@@ -58,6 +59,8 @@ from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.identity.run_keys import GridTrust
 from sureline.world.identity.signing import DRIVE
 from sureline.world.live import Runner
+from sureline.world.net.interfaces import Berth
+from sureline.world.net.moorings import Dialled
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -82,6 +85,11 @@ class PeerSettings(NamedTuple):
     cache_bytes: int = 10 << 30
     rules: Rules = Rules()
     """What the tasks of others may do here."""
+    pilot: Pilot | None = None
+    dialled: Dialled = "auto"
+    """Whether others can dial this machine; by default it finds out."""
+    carries: bool = True
+    """Whether connections between others are carried."""
 
 
 class Going(NamedTuple):
@@ -184,8 +192,12 @@ class ServingPeer:
         self._tell = tell
         self._runner = runner
         self._root = peer_directory(home)
+        self._started_at = time.time()
+        self._stop_at = float("inf")
+        """By the loop's clock: when what still runs is stopped."""
         self._going: asyncio.Future[Going]
         self._drivings: set[asyncio.Task[None]] = set()
+        self._reached_through: tuple[Node, ...] = ()
 
     def go(self, going: Going) -> None:
         """Ask it to go; the second time, at once."""
@@ -193,6 +205,11 @@ class ServingPeer:
             self._going.set_result(going)
         else:
             self._hurry.set()
+
+    def drain(self, going: Going) -> None:
+        """Ask it to go when its tasks are over; asked again, it is in no hurry."""
+        if not self._going.done():
+            self.go(going)
 
     async def serve(self) -> None:
         """Serve until told to go. Raises IdentityError if another process serves from this
@@ -217,6 +234,11 @@ class ServingPeer:
         kept = KeptJournals(self._root / "kept", in_a_thread(loop))
         adopting = PeerRunner(loop, runner, cache, self._root)
         try:
+            pilot = self._settings.pilot
+            if pilot is not None:
+                await check_health(pilot, runner, self._root)
+                drained = Going("its lifetime is nearly over", drain=True)
+                self._stop_at = at_its_end(pilot, lambda: self.drain(drained))
             node = await self._open(adopting, cache, keep)
             async with node:
                 await self._at_work(node, adopting, kept, claim)
@@ -254,7 +276,10 @@ class ServingPeer:
             on_stranger=desk.answer if desk is not None else None,
             on_crash=self._crashed,
             on_refused=self._refused,
+            dialled=self._settings.dialled,
+            carries=self._settings.carries,
         )
+        node.on_berth = self._berthed
         return node
 
     def _offer(self) -> Offer:
@@ -266,16 +291,39 @@ class ServingPeer:
             capacity.gpus,
             dict(capacity.tags),
             settings.site,
-            {},
+            self._said_of_itself(),
             tuple(sorted(Credentials.load(self._home).identity.roles)),
-            time.time(),
+            self._started_at,
         )
+
+    def _said_of_itself(self) -> dict[str, float | str]:
+        pilot = self._settings.pilot
+        if pilot is None:
+            return {}
+        if pilot.lifetime_s is None:
+            return {"pilot": 1.0}
+        return {"pilot": 1.0, "ends_at": self._started_at + pilot.stop_after_s}
 
     def _crashed(self, error: BaseException) -> None:
         if isinstance(error, SurelineError):
             self.go(Going(str(error), error=error))
         elif not self._going.done():
             self._going.set_exception(error)  # a mistake in the program: the process ends by it
+
+    def _berthed(self, berth: Berth) -> None:
+        """How others reach this machine has changed: its user should know."""
+        names = ", ".join(name_of(relay) for relay in berth.relays)
+        why = f" ({berth.why_not})" if berth.why_not else ""
+        said = ""
+        if names:
+            said = f"others cannot dial this machine{why}; it is reached through {names}"
+        elif berth.can_be_dialled is False and self._reached_through:
+            said = f"others cannot dial this machine{why}, and nobody carries to it any more"
+        elif berth.can_be_dialled and self._reached_through:
+            said = "others can dial this machine again"
+        self._reached_through = berth.relays
+        if said:
+            self._tell(said)
 
     def _superseded(self) -> None:
         reason = "another process serves under the name of this peer"
@@ -294,6 +342,9 @@ class ServingPeer:
         node.world.guard(peer.start)
         node.files.serve()
         node.membership.on_superseded = self._superseded
+        await node.settle()
+        if node.transport.berth.can_be_dialled is False and not node.transport.berth.relays:
+            self._tell("others cannot dial this machine, and nobody carries to it yet")
         node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)
@@ -389,17 +440,19 @@ class ServingPeer:
         if going.drain and agent.busy:
             self._tell(f"lets {agent.busy} tasks finish; again to stop them")
         agent.leave(stop=not going.drain)
-        await self._until_idle(agent, float("inf"))
+        await self._until_idle(agent, self._stop_at, in_a_hurry=self._hurry)
         if agent.busy:
             agent.leave(stop=True)
             await self._until_idle(agent, asyncio.get_running_loop().time() + LEAVING_S)
         await self._until_reported(agent)
 
-    async def _until_idle(self, agent: GridPeerAgent, give_up_at: float) -> None:
-        """Until no task is left here, or somebody is in a hurry."""
+    async def _until_idle(
+        self, agent: GridPeerAgent, give_up_at: float, in_a_hurry: asyncio.Event | None = None
+    ) -> None:
+        """Until no task is left here, it is too late, or somebody is in a hurry."""
         loop = asyncio.get_running_loop()
         while agent.busy and loop.time() < give_up_at:
-            if self._hurry.is_set() and give_up_at == float("inf"):
+            if in_a_hurry is not None and in_a_hurry.is_set():
                 return
             await asyncio.sleep(BUSY_POLL_S)
 

@@ -15,7 +15,7 @@ from sureline.experiments.machine_kept import KeptOnDisk
 from sureline.experiments.machine_runner import SimulatedRunner
 from sureline.experiments.market import Seller, seller_of
 from sureline.experiments.others import OthersJobs
-from sureline.experiments.scenario import LinkSettings, Scenario, Site
+from sureline.experiments.scenario import LinkSettings, Scenario, SiteSettings
 from sureline.experiments.work import Work
 from sureline.peer.capacity import Capacity
 from sureline.strategies import strategy
@@ -133,7 +133,7 @@ def make_machines(
     return boxes
 
 
-def _described(scenario: Scenario) -> Iterator[tuple[Node, Site, bool]]:
+def _described(scenario: Scenario) -> Iterator[tuple[Node, SiteSettings, bool]]:
     for site in scenario.sites:
         for node in site.names():
             yield node, site, True

@@ -67,7 +67,7 @@ class Dealing(msgspec.Struct, frozen=True):
     """The chance that a job which a stalling machine has stopped never goes on."""
 
 
-class Site(msgspec.Struct, frozen=True):
+class SiteSettings(msgspec.Struct, frozen=True):
     """Machines that are alike, in one place. Their names are the site's and a number."""
 
     name: str
@@ -196,7 +196,7 @@ class Scenario(msgspec.Struct, frozen=True):
     description: str
     seed: int
     duration_s: float
-    sites: tuple[Site, ...]
+    sites: tuple[SiteSettings, ...]
     network: NetworkSettings
     workload: Workload
     starts_within_s: float
@@ -240,7 +240,7 @@ class Scenario(msgspec.Struct, frozen=True):
         return [Node(whom)] if whom in (*self.submitter_names(), *self.standby_names()) else []
 
 
-def _is_machine_of(site: Site, name: str) -> bool:
+def _is_machine_of(site: SiteSettings, name: str) -> bool:
     number = name.removeprefix(site.name)
     plain = number != name and number.isascii() and number.isdecimal() and number[0] != "0"
     return plain and int(number) <= site.machines

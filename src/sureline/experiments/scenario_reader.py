@@ -29,7 +29,7 @@ from sureline.experiments.scenario import (
     LinkSettings,
     NetworkSettings,
     Scenario,
-    Site,
+    SiteSettings,
     Workload,
 )
 from sureline.experiments.toml_table import (
@@ -104,11 +104,11 @@ def read_scenario(data: bytes, *, file: str, beside: Path | None) -> Scenario:
     return scenario
 
 
-def _sites(grid: TomlTable) -> tuple[Site, ...]:
+def _sites(grid: TomlTable) -> tuple[SiteSettings, ...]:
     tables = grid.tables("site")
     common = _site(grid, _USUAL, one=not tables)
     grid.done()
-    sites: list[Site] = []
+    sites: list[SiteSettings] = []
     for table in tables:
         name = table.text("name")
         if not _NAME.fullmatch(name) or name in (PEERS, SUBMITTER, STANDBY):
@@ -120,7 +120,7 @@ def _sites(grid: TomlTable) -> tuple[Site, ...]:
     return tuple(sites) or (common,)
 
 
-_USUAL = Site(
+_USUAL = SiteSettings(
     name="m",
     machines=8,
     cores=constant(4.0),
@@ -136,13 +136,13 @@ _USUAL = Site(
 )
 
 
-def _site(table: TomlTable, base: Site, one: bool) -> Site:
+def _site(table: TomlTable, base: SiteSettings, one: bool) -> SiteSettings:
     """A site as its table changes `base`; only `one` whole site has a number of machines."""
     signed = parse_signed_duration
     machines = table.count("machines", base.machines, 1, MACHINES_MAX)
     if not one and "machines" in table:
         table.wrong("machines", "there are sites", "give each [[grid.site]] its own number")
-    return Site(
+    return SiteSettings(
         name=base.name,
         machines=machines,
         cores=table.distribution("cores", base.cores, least=1, most=1e6),
@@ -188,7 +188,7 @@ def _dealing(table: TomlTable, base: Dealing) -> Dealing:
     )
 
 
-def _network(table: TomlTable, sites: Sequence[Site]) -> NetworkSettings:
+def _network(table: TomlTable, sites: Sequence[SiteSettings]) -> NetworkSettings:
     usual = LinkSettings(Distribution("lognormal", (0.0003, 0.3)), 125e6)
     link = _link(table, usual)
     between = []
@@ -205,7 +205,7 @@ def _network(table: TomlTable, sites: Sequence[Site]) -> NetworkSettings:
     return NetworkSettings(link, tuple(between))
 
 
-def _check_site(table: TomlTable, key: str, name: str, sites: Sequence[Site]) -> None:
+def _check_site(table: TomlTable, key: str, name: str, sites: Sequence[SiteSettings]) -> None:
     names = [site.name for site in sites]
     if name and name not in names:
         hint = did_you_mean(name, names, "known are " + ", ".join(names))
@@ -222,7 +222,7 @@ def _link(table: TomlTable, base: LinkSettings) -> LinkSettings:
     )
 
 
-def _workload(top: TomlTable, beside: Path | None, sites: Sequence[Site]) -> Workload:
+def _workload(top: TomlTable, beside: Path | None, sites: Sequence[SiteSettings]) -> Workload:
     if "workload" not in top:
         top.missing("workload", "write [workload] and what is to be run below it")
         top.table("workload")
@@ -255,7 +255,7 @@ def _workload(top: TomlTable, beside: Path | None, sites: Sequence[Site]) -> Wor
     return workload
 
 
-def _check_paid(table: TomlTable, workload: Workload, sites: Sequence[Site]) -> None:
+def _check_paid(table: TomlTable, workload: Workload, sites: Sequence[SiteSettings]) -> None:
     """Only one strategy pays; with another one, machines that ask a price would run nothing."""
     if strategy(workload.strategy).spends:
         return

@@ -109,7 +109,7 @@ class Membership(Agent):
         """Before joining: what is to be said of this node besides its offer."""
         own = self.knowledge.own
         if own is not None and own.offer is not None:
-            offer = msgspec.structs.replace(own.offer, extras=dict(extras))
+            offer = msgspec.structs.replace(own.offer, extras={**own.offer.extras, **extras})
             self.knowledge.offer(own.node, offer)
 
     def join(self, contacts: Sequence[AgentId], on_done: Callable[[int], None]) -> None:
@@ -154,6 +154,11 @@ class Membership(Agent):
                 self._report()
             else:
                 self._after("report", wait_s, self._report)
+
+    def reached_through(self, relays: Sequence[Node]) -> None:
+        """Tell the others through whom this node is reached; nobody, if it can be dialled."""
+        if not self._stopped:
+            self.knowledge.reached_through(tuple(relays))
 
     def members(self) -> dict[PeerName, Member]:
         """Everybody this node knows, by name, itself included unless it is an observer; those who

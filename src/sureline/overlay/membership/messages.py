@@ -39,6 +39,12 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
         price = self.extras.get("price", 0.0)
         return float(price) if isinstance(price, float | int) else 0.0
 
+    @property
+    def ends_at(self) -> float | None:
+        """When its machine will be gone, by that machine's clock; None if it does not know."""
+        ends_at = self.extras.get("ends_at")
+        return float(ends_at) if isinstance(ends_at, float | int) else None
+
 
 class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """One statement about one member. Without an offer it only says something new about a member
@@ -50,6 +56,9 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
     state: State
     offer: Offer | None = None
+    relays: tuple[Node, ...] = ()
+    """Through whom it is reached, if it cannot be dialled; with each change it raises its
+    incarnation."""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -69,14 +78,16 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
         state: State | None = None,
         incarnation: int | None = None,
         offer: Offer | None,
+        relays: tuple[Node, ...] | None = None,
     ) -> MemberRecord:
-        """This, with another state, incarnation or offer."""
+        """This, with another state, incarnation or offer, or other relays."""
         return MemberRecord(
             self.node,
             self.life,
             self.incarnation if incarnation is None else incarnation,
             self.state if state is None else state,
             offer,
+            self.relays if relays is None else relays,
         )
 
 
