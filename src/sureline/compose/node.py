@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -398,8 +399,9 @@ async def open_node(
 
 
 def guest_suffix() -> str:
-    """A suffix that no other living process of this machine has."""
-    return str(os.getpid())
+    """A suffix that no other guest of this home has, of this process or another, here or elsewhere:
+    two with one would answer for each other."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def grid_loop() -> asyncio.Runner:
