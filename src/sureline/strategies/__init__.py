@@ -33,6 +33,7 @@ OURS = (
     "opportunistic",
     "peercomp",
     "chemical",
+    "latebinding",
 )
 """Modules of this package, each with a `Strategy` of its own name."""
 
