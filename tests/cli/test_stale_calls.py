@@ -235,6 +235,28 @@ VARIANTS = [
         {"": NORM},
         using="depends=__import__('{n}')",
     ),
+    Variant(
+        "cached_property",
+        "import functools, {n}\nclass {n}_C:\n    @functools.cached_property\n"
+        "    def k(self): return {n}.norm(0)\ndef v(x): return {n}_C().k + x",
+        *EDIT,
+        {"": NORM},
+    ),
+    Variant(
+        "dispatched",
+        "import functools, {n}\n@functools.singledispatch\ndef {n}_d(x): return 0\n"
+        "@{n}_d.register\ndef _(x: int): return {n}.norm(x)\n"
+        "@{n}_d.register\ndef _(x: list): return sum({n}_d(one) for one in x)\n"
+        "def v(x): return {n}_d([x])",
+        *EDIT,
+        {"": NORM},
+    ),
+    Variant(
+        "dispatched_here",
+        "import functools\n@functools.singledispatch\ndef {n}_d(x): return 0\n"
+        "@{n}_d.register\ndef _(x: int): return x + 1\ndef v(x): return {n}_d(x)",
+        *EDIT,
+    ),
     Variant("comment", "from {n} import norm\ndef v(x): return norm(x)", "#", "# more", (4, 4),
             {"": NORM + "# nothing\n"}, again=False),
     Variant("untouched", "from {n} import norm\ndef v(x): return norm(x)", "", "", (4, 4),
@@ -390,6 +412,7 @@ def test_classes_of_the_script_come_back_as_themselves(tmp_path: Path) -> None:
     ("body", "why"),
     [
         ("return open('data.txt').read()", "it read data.txt, which depends= does not name"),
+        ("return open('code.py').read()", "it read code.py, which depends= does not name"),
         ("import subprocess; return subprocess.run(['true']).returncode", "it started true"),
         ("import importlib; return importlib.import_module('json').__name__", "by name"),
     ],
@@ -398,6 +421,7 @@ def test_what_cannot_be_followed_is_not_reused_and_says_why(
     tmp_path: Path, body: str, why: str
 ) -> None:
     (tmp_path / "data.txt").write_text("1")
+    (tmp_path / "code.py").write_text("K = 1")
     (tmp_path / "script.py").write_text(
         "from sureline import Workflow\n"
         f"def v():\n    {body}\n"
@@ -408,3 +432,23 @@ def test_what_cannot_be_followed_is_not_reused_and_says_why(
         assert run(tmp_path).made == {"v"}
     assert "Its result will not be reused: " in explained(tmp_path, "v")
     assert why in explained(tmp_path, "v")
+
+
+def test_what_cannot_travel_to_a_worker_is_named(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import threading\nfrom sureline import Workflow\n"
+        "GUARD = threading.Lock()\n"
+        "def guarded(x):\n    with GUARD:\n        return x\n"
+        "Workflow('w').call(guarded, 1)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert "guarded cannot be sent to a worker: its global GUARD" in last, ended.stderr

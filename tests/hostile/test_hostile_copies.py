@@ -15,7 +15,7 @@ from surely import started, until
 
 from sureline.compose.run_copies import SEAL, KeptJournals
 from sureline.journal.events import Submitted, TaskEnded, encode
-from sureline.run.keeper import Sealed, Term
+from sureline.run.kept import Sealed, Term
 from sureline.workflow.model import Command, Graph, Task
 from sureline.world.address import Node, PeerName
 from sureline.world.identity.credentials import Credentials

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from sureline.run.keeper import Sealed
 from sureline.run.keeping import NumberedEvent
+from sureline.run.kept import Sealed
 from sureline.world.identity.signing import RunSigner, begun, charter, delegated, fold
 from sureline.world.simulated.signing import Roll
 

@@ -12,7 +12,8 @@ from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent, Marks
 from sureline.run.copies import TOPIC, answer_with, merge_copies, plainly_asked
-from sureline.run.keeper import Keeper, KeptRuns
+from sureline.run.keeper import Keeper
+from sureline.run.kept import KeptRuns
 from sureline.run.port import Strategy
 from sureline.strategies import machine_settings_of
 from sureline.world.address import Node, at, name_of

@@ -24,6 +24,7 @@ app = cyclopts.App(
 
 def _register() -> None:
     from sureline.cli import (
+        cataloguing,
         choosing,
         drawing,
         experimenting,
@@ -58,6 +59,7 @@ def _register() -> None:
     app.command(inspecting.show)
     app.command(inspecting.logs)
     app.command(sites.sites)
+    app.command(cataloguing.catalog)
     app.command(looking.status)
     app.command(looking.explain)
     app.command(looking.story)

@@ -122,6 +122,7 @@ class RunSettings:
     ) -> _Ready:
         """Read the workflow and check that it can be run as is wanted. Raises UserError."""
         from sureline.compose import HOME
+        from sureline.strategies import strategy
 
         delay_s = retry_delay_s(self.retry_delay)
         asked = terms(self.within, self.by, self.budget, self.surety)
@@ -140,7 +141,8 @@ class RunSettings:
             check_grid(self.grid, reading.graph)
         for warning in reading.warnings:
             console.note(f"note: {warning}")
-        is_refused = not self.grid and refused(
+        is_forecast = not self.grid and not strategy(options.strategy).judges
+        is_refused = is_forecast and refused(
             reading.graph,
             capacity,
             where / HOME,

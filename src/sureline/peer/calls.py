@@ -17,7 +17,7 @@ from typing import Any
 
 from sureline.peer.fingerprint import fingerprint
 from sureline.peer.packed import Collected
-from sureline.peer.reach import by_value
+from sureline.peer.reach import by_value, dispatches
 from sureline.workflow.mistakes import SurelineError
 
 __all__ = [
@@ -166,12 +166,36 @@ def by_value_pickler() -> type[pickle.Pickler]:
             return _note_handle(self, obj) if hasattr(self, "uses") else None
 
         def reducer_override(self, obj: object) -> Any:
-            """A cached function says that its name is enough, which is not so for a script's."""
+            """Things of the script's that say that their name is enough, or that hold locks."""
             if isinstance(obj, functools._lru_cache_wrapper) and by_value(obj):
                 return _cached, (obj.__wrapped__, obj.cache_parameters())
+            if type(obj) is functools.cached_property:
+                return _cached_property, (obj.func, obj.attrname)
+            if dispatches(obj) and by_value(obj):
+                known: Any = obj
+                state = (known.__wrapped__, dict(known.registry))
+                return _dispatcher, (), state, None, None, _register
             return super().reducer_override(obj)
 
     return ByValuePickler
+
+
+def _cached_property(function: Callable[[Any], Any], name: str | None) -> Any:
+    made: Any = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _dispatcher() -> Any:
+    """One that knows nothing yet: what it is to know may name it."""
+    return functools.singledispatch(describe)
+
+
+def _register(dispatcher: Any, known: tuple[Any, Mapping[type, Callable[..., Any]]]) -> None:
+    function, registry = known
+    functools.update_wrapper(dispatcher, function)
+    for kind, implementation in registry.items():
+        dispatcher.register(kind, implementation)
 
 
 def _cached(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

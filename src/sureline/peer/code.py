@@ -12,6 +12,7 @@ it: what is computed from the result is computed again when that code changes.
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import pickle
 import sys
@@ -25,7 +26,7 @@ from sureline.peer.calls import PROTOCOL, Handle, by_value_pickler
 from sureline.peer.fingerprint import fingerprint
 from sureline.peer.packed import Collected
 from sureline.peer.reach import by_value, found
-from sureline.workflow.mistakes import SurelineError
+from sureline.workflow.mistakes import SurelineError, UserError
 
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), list, tuple, dict, set})
 Named = tuple[object, str]
@@ -202,8 +203,37 @@ def dump_code(code: Code) -> tuple[bytes, list[memoryview]]:
     """By value; large buffers (a closure over an array) apart."""
     taken = Collected()
     buffer = io.BytesIO()
-    by_value_pickler()(buffer, PROTOCOL, buffer_callback=taken).dump(code)
+    try:
+        by_value_pickler()(buffer, PROTOCOL, buffer_callback=taken).dump(code)
+    except Exception as error:
+        raise UserError(_why_it_stays(code, error)) from error
     return buffer.getvalue(), taken.views
+
+
+def _why_it_stays(code: Code, error: Exception) -> str:
+    """Which of the globals that some function names cannot travel, if it is one of them."""
+    for thing in (code.function, *(thing for thing, _ in code.names.values())):
+        function = inspect.unwrap(thing) if callable(thing) else thing
+        if not isinstance(function, types.FunctionType):
+            continue
+        for name in function.__code__.co_names:
+            value = function.__globals__.get(name)
+            if value is not None and not _travels(value):
+                return (
+                    f"{function.__qualname__} cannot be sent to a worker: its global {name} "
+                    f"({type(value).__name__}) cannot be pickled; make it inside the function, "
+                    "or in a module of its own that the function imports"
+                )
+    name = getattr(code.function, "__qualname__", repr(code.function))
+    return f"{name} cannot be sent to a worker: it holds what cannot be pickled ({error})"
+
+
+def _travels(value: object) -> bool:
+    try:
+        by_value_pickler()(io.BytesIO(), PROTOCOL).dump(value)
+    except Exception:
+        return False
+    return True
 
 
 class _Loader(pickle.Unpickler):

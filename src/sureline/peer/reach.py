@@ -13,6 +13,7 @@ import os
 import site
 import sys
 import sysconfig
+import types
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -269,6 +270,16 @@ def by_value(thing: Any) -> bool:
     if module is None or module == "__main__":
         return True
     return found(module, getattr(thing, "__qualname__", "")) is not thing
+
+
+def dispatches(thing: object) -> bool:
+    """Whether `functools.singledispatch` made it: what it does stands in its registry."""
+    registry = getattr(thing, "registry", None)
+    return (
+        isinstance(thing, types.FunctionType)
+        and isinstance(registry, types.MappingProxyType)
+        and hasattr(thing, "dispatch")
+    )
 
 
 def found(module: str, qualname: str) -> object:

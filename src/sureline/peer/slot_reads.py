@@ -2,7 +2,8 @@
 
 Python tells an audit hook of every file that it opens. A call that read a file of the user's that
 it did not declare (`depends=`), or that started a program, is not reused: nobody would notice a
-change there. What it wrote itself, and the interpreter's and the system's own files, do not count.
+change there. What it wrote itself, the interpreter's and the system's own files, and code that is
+imported (it counts as code) or shown in a traceback, do not count.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ PATHS_MAX = 1000
 """How many files of a call are noted; past this it is clear enough."""
 _OF_THE_SYSTEM = ("/dev/", "/proc/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/bin/")
 _CODE = (".py", ".pyc", ".so", ".pyd", ".dylib")
+_READERS_OF_CODE = ("<frozen importlib", "<frozen zipimport")
+_SHOWS_CODE = frozenset({"linecache", "tokenize", "inspect"})
 _PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn"})
 
 
@@ -78,20 +81,31 @@ class Reads:
         access = flags & os.O_ACCMODE
         reads = access != os.O_WRONLY if mode is None else "r" in mode
         writes = access != os.O_RDONLY if mode is None else mode.strip("rbtU") != ""
-        if reads and full not in self._wrote and self._counts(full):
+        is_code = full.endswith(_CODE) and _is_read_as_code()
+        if reads and not is_code and full not in self._wrote and self._counts(full):
             self._read[full] = None
         if writes:
             self._wrote.add(full)
 
     def _counts(self, path: str) -> bool:
         """Whether it is the user's, and was there, as it is, before the call began."""
-        if path.startswith(self._foreign) or path.endswith(_CODE):
+        if path.startswith(self._foreign):
             return False
         try:
             status = os.stat(path)
         except OSError:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_ctime_ns < self._started_ns
+
+
+def _is_read_as_code() -> bool:
+    """Whether an import, or somebody who shows a line of code, opens the file. Asked by the hook:
+    hook, `_opened`, and this are the frames above."""
+    frame = sys._getframe(3)
+    return (
+        frame.f_code.co_filename.startswith(_READERS_OF_CODE)
+        or frame.f_globals.get("__name__") in _SHOWS_CODE
+    )
 
 
 def _is_named(path: str, named: Iterable[str]) -> bool:

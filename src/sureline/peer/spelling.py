@@ -15,6 +15,7 @@ from sureline.peer.bytecode import global_names, imports_of, names_in
 from sureline.peer.reach import (
     DIGEST_DIGITS,
     by_value,
+    dispatches,
     imports_by_name,
     installed_version,
     is_standard,
@@ -159,6 +160,12 @@ class Spelling:
 
     def _add_function(self, function: types.FunctionType) -> None:
         self._write("function", function.__module__, function.__qualname__)
+        if dispatches(function):
+            known: Any = function
+            self._walk.may_change()  # it may learn of more types at any time
+            self.add(known.__wrapped__)
+            self.add(known.registry)
+            return
         self._add_code(function.__code__)
         self.add(function.__defaults__)
         self.add(function.__kwdefaults__)

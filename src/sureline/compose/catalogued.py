@@ -1,0 +1,101 @@
+"""The sites of the user's catalog, made: their adapters, whether they work, and copies there."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from pathlib import Path
+
+from sureline.catalog.entries import HERE, SiteEntry, site_catalog
+from sureline.catalog.replicas import Replica
+from sureline.peer.content import hash_file
+from sureline.sites.port import Site, SiteError, SiteWork
+from sureline.workflow.mistakes import UserError
+from sureline.world.identity.home import home_directory
+
+CHECK_WAIT_S = 60.0
+LOOK_EVERY_S = 0.2
+
+
+def catalogued(names: tuple[str, ...] = ()) -> list[SiteEntry]:
+    """The sites of these names, or all; raises UserError for one that is not there."""
+    file = site_catalog()
+    known = file.read()
+    for name in names:
+        if name not in known:
+            have = ", ".join(known) or "none"
+            raise UserError(f"there is no site {name} in {file.path}; it has {have}")
+    if not known:
+        raise UserError(f"{file.path} has no site; add one with: sureline catalog sites add NAME")
+    return [known[name] for name in names] if names else list(known.values())
+
+
+def open_site(entry: SiteEntry) -> Site:
+    """Raises UserError if what its engine needs is not installed here."""
+    spool = Path(entry.directory or home_directory() / "sites" / entry.name)
+    match entry.engine:
+        case "local":
+            from sureline.sites.local import LocalSite
+
+            return LocalSite(spool, slots=max(1, int(entry.processors)))
+    raise UserError(f"{entry.name} has the engine {entry.engine}, which is not there")
+
+
+def check_site(entry: SiteEntry) -> str:
+    """What is wrong with it, found by using it: a file there and back, and a job; '' if nothing."""
+    try:
+        site = open_site(entry)
+        with tempfile.TemporaryDirectory() as directory:
+            there, back = Path(directory, "there"), Path(directory, "back")
+            there.write_text("as it was")
+            site.put(there, "check/there")
+            site.get("check/there", back)
+            if back.read_text() != "as it was":
+                return "a file came back as another one"
+        return _try_job(site)
+    except (SiteError, UserError) as error:
+        return str(error)
+
+
+def _try_job(site: Site) -> str:
+    tag = f"check-{secrets.token_hex(4)}"
+    (job,) = site.submit(SiteWork(tag=tag, argv=("true",)))
+    give_up_at = time.monotonic() + CHECK_WAIT_S
+    while True:
+        status = site.look([job]).get(job)
+        if status is not None and status.is_over:
+            site.forget(tag)
+            return "" if status.word == "ended" else f"a job {status.word} ({status.reason})"
+        if time.monotonic() > give_up_at:
+            site.cancel([job])
+            word = "is not known to it" if status is None else f"is still {status.word}"
+            return f"a job was submitted {CHECK_WAIT_S:g} s ago and {word}; it was taken back"
+        time.sleep(LOOK_EVERY_S)
+
+
+def described_replica(logical: str, site: str, path: str) -> Replica:
+    """A copy as it is now; one at a site is brought here once, to be hashed."""
+    with tempfile.TemporaryDirectory() as directory:
+        local = Path(path)
+        if site != HERE:
+            local = Path(directory, "copy")
+            try:
+                open_site(catalogued((site,))[0]).get(path, local)
+            except SiteError as error:
+                raise UserError(f"{site}:{path} cannot be read: {error}") from None
+        try:
+            digest, size = hash_file(str(local))
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}; name a file") from None
+        executable = bool(local.stat().st_mode & 0o100)
+    return Replica(logical, site, path, digest, size, executable)
+
+
+def replica_trouble(row: Replica) -> str:
+    """What is wrong with a copy; '' if it is whole."""
+    try:
+        found = described_replica(row.logical, row.site, row.path)
+    except UserError as error:
+        return str(error)
+    return "" if found.digest == row.digest else "its content is not what it was"

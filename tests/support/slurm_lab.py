@@ -1,0 +1,234 @@
+"""A Slurm of the test's own: munged, slurmctld and slurmd as processes of this machine.
+
+Key, sockets, ports, spool and configuration lie in one directory, and nothing of the system's is
+touched; several may run beside each other. It takes about a second to come up. Needs root, since
+slurmd does, and Debian's `slurm-wlm` and `munge`; `unavailable()` says what is missing.
+
+    with SlurmLab(directory, nodes=2, cores=4) as lab:
+        lab.run("sinfo")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel")
+PATIENCE_S = 60.0
+
+
+def unavailable() -> str:
+    """Why there can be no Slurm here; '' if there can."""
+    if os.geteuid() != 0:
+        return "slurmd needs root"
+    missing = [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]
+    return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+def search_path() -> str:
+    return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class SlurmLab:
+    """`nodes` slurmds of `cores` each, all on this machine. Partitions: `main` (the default),
+    `scavenge`, whose jobs are requeued when `main` needs the room, `doomed`, whose jobs are
+    cancelled then, and `tiny`, with a limit of one minute and one core."""
+
+    def __init__(
+        self, directory: Path, *, nodes: int = 1, cores: int = 8, name: str = "lab", more: str = ""
+    ) -> None:
+        self.directory = directory
+        self.conf = directory / "slurm.conf"
+        self.nodes = [f"n{number}" for number in range(nodes)]
+        self.cores = cores
+        self.name = name
+        self._more = more
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    # -- its life --------------------------------------------------------------------------------
+
+    def __enter__(self) -> SlurmLab:
+        try:
+            self._configure()
+            self._start_munge()
+            self.start_controller()
+            for node in self.nodes:
+                self.start_node(node)
+            self.wait_for(lambda: self.run("sinfo", "-h", "-o", "%D", "-t", "idle").strip() != "")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all jobs and all processes."""
+        if "slurmctld" in self._processes:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.run("scancel", "--user=root")
+            self._wait_until_empty()
+        for name in list(self._processes):
+            self.stop(name)
+
+    def _wait_until_empty(self) -> None:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while time.monotonic() < give_up_at:
+            try:
+                if not self.run("squeue", "-h"):
+                    return
+            except subprocess.CalledProcessError:
+                return
+            time.sleep(0.1)
+
+    def start_controller(self) -> None:
+        self._start("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+
+    def start_node(self, node: str) -> None:
+        self._start(node, ["slurmd", "-D", "-N", node, "-f", str(self.conf)])
+
+    def stop(self, name: str, number: int = signal.SIGTERM) -> None:
+        """`slurmctld`, `munged`, or a node's slurmd."""
+        process = self._processes.pop(name)
+        process.send_signal(number)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _start(self, name: str, argv: Sequence[str]) -> None:
+        with (self.directory / f"{name}.out").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                argv, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def _start_munge(self) -> None:
+        key = self.directory / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o400)
+        places = {"socket": "munge.s", "pid-file": "munge.pid", "log-file": "munge.log"}
+        options = [f"--{option}={self.directory / file}" for option, file in places.items()]
+        seed = f"--seed-file={self.directory / 'munge.seed'}"
+        # --force: a directory below /tmp can be written by others
+        self._start("munged", ["munged", "-F", "--force", f"--key-file={key}", seed, *options])
+        self.wait_for((self.directory / "munge.s").exists)
+
+    def _configure(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o755)
+        lines = [
+            f"ClusterName={self.name}",
+            f"SlurmctldHost={socket.gethostname()}(127.0.0.1)",
+            f"SlurmctldPort={free_port()}",
+            "SlurmUser=root",
+            "SlurmdUser=root",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={self.directory / 'munge.s'}",
+            "CredType=cred/munge",
+            "ProctrackType=proctrack/pgid",
+            "TaskPlugin=task/none",
+            "MpiDefault=none",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core",
+            "SlurmdParameters=config_overrides",
+            "PreemptType=preempt/partition_prio",
+            "PreemptMode=REQUEUE",
+            "SchedulerType=sched/backfill",
+            "SchedulerParameters=bf_interval=2,sched_min_interval=100000,bf_window=60",
+            "KillWait=5",
+            "MinJobAge=300",
+            "InactiveLimit=0",
+            "SlurmctldTimeout=300",
+            "SlurmdTimeout=10",
+            "ReturnToService=2",
+            "JobRequeue=1",
+            f"StateSaveLocation={self.directory / 'state'}",
+            f"SlurmdSpoolDir={self.directory / 'spool.%n'}",
+            f"SlurmctldPidFile={self.directory / 'ctld.pid'}",
+            f"SlurmdPidFile={self.directory / 'd.%n.pid'}",
+            f"SlurmctldLogFile={self.directory / 'ctld.log'}",
+            f"SlurmdLogFile={self.directory / 'd.%n.log'}",
+            "JobCompType=jobcomp/none",
+            *(
+                f"NodeName={node} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 "
+                f"Port={free_port()} CPUs={self.cores} RealMemory=4000 State=UNKNOWN"
+                for node in self.nodes
+            ),
+            "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=10 State=UP",
+            "PartitionName=scavenge Nodes=ALL MaxTime=INFINITE PriorityTier=1 State=UP",
+            "PartitionName=doomed Nodes=ALL PriorityTier=1 PreemptMode=CANCEL State=UP",
+            "PartitionName=tiny Nodes=ALL MaxTime=1 MaxCPUsPerNode=1 PriorityTier=10 State=UP",
+            self._more,
+        ]
+        (self.directory / "state").mkdir(exist_ok=True)
+        for node in self.nodes:
+            (self.directory / f"spool.{node}").mkdir(exist_ok=True)
+        self.conf.write_text("\n".join(lines) + "\n")
+        (self.directory / "cgroup.conf").write_text("")
+
+    # -- speaking with it ------------------------------------------------------------------------
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
+        return own | {"SLURM_CONF": str(self.conf), "PATH": search_path()}
+
+    def run(self, *argv: str) -> str:
+        asked = subprocess.run(
+            argv, env=self.environment, check=True, capture_output=True, text=True, timeout=60
+        )
+        return asked.stdout
+
+    def submit(self, script: str, *options: str) -> str:
+        """A job that is none of ours; its number."""
+        argv = ["sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", script]
+        return self.run(*argv).strip()
+
+    def wait_for(self, so: Callable[[], bool]) -> None:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                if so():
+                    return
+            for name, process in self._processes.items():
+                assert process.poll() is None, f"{name} has ended: {self._said(name)}"
+            assert time.monotonic() < give_up_at, f"not so after {PATIENCE_S:g} s"
+            time.sleep(0.05)
+
+    def _said(self, name: str) -> str:
+        return (self.directory / f"{name}.out").read_text(errors="replace")[-2000:]
+
+
+@pytest.fixture(scope="session")
+def slurm_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+    """One for the whole session; a test that breaks it makes one of its own."""
+    why = unavailable()
+    if why:
+        pytest.skip(f"no Slurm here: {why}")
+    with SlurmLab(tmp_path_factory.mktemp("slurm"), nodes=2) as lab:
+        yield lab
+
+
+@pytest.fixture
+def slurm(slurm_lab: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> SlurmLab:
+    """The session's Slurm, as this process and its children find it."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm_lab.conf))
+    return slurm_lab
