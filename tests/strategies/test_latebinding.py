@@ -14,7 +14,7 @@ from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies.latebinding.assignment import NONE, exact, first_column, greedy, sum_of
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
 from sureline.strategies.latebinding.master import deal, decoded, encoded, merged
-from sureline.strategies.latebinding.messages import Listed, Ranked
+from sureline.strategies.latebinding.messages import ListedTask, Ranked
 from sureline.strategies.latebinding.shares import Shares
 from sureline.workflow.model import Needs
 
@@ -37,7 +37,7 @@ def listed(task="t", run="r", **others):
         "exact": True,
         "writer": "w/run",
     }
-    return Listed(run, task, **{**fields, **others})
+    return ListedTask(run, task, **{**fields, **others})
 
 
 def view(pilot="p", cores=2.0, memory=4 * GB, held=(), lifetime_s=3600.0, site="north", tags=None):

@@ -35,6 +35,7 @@ def _register() -> None:
         looking,
         peering,
         planning,
+        queueing,
         reacting,
         remembering,
         reproducing,
@@ -72,6 +73,7 @@ def _register() -> None:
     app.command(peering.peer)
     app.command(peering.peers)
     app.command(peering.leave)
+    app.command(queueing.queue)
     app.command(filing.files)
     app.command(simulating.simulate)
     app.command(reproducing.reproduce)

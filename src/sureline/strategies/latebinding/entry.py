@@ -32,15 +32,15 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.books import Books
-from sureline.strategies.latebinding.half import Claim
+from sureline.strategies.latebinding.half import PilotClaim
 from sureline.strategies.latebinding.judging import FOR_EVER_S, View, rank_of
 from sureline.strategies.latebinding.messages import (
     Advice,
     AskQueue,
     Enqueue,
     Enqueued,
-    Listed,
-    Placement,
+    ListedTask,
+    PlacedTask,
     TheQueue,
 )
 from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
@@ -237,7 +237,7 @@ class QueueEntry(Agent, Deciding):
             self._say(tasks, tuple(gone[start : start + PAGE]), whole=whole and not start)
 
     def _say(
-        self, tasks: tuple[Listed, ...], gone: tuple[str, ...], *, whole: bool = False,
+        self, tasks: tuple[ListedTask, ...], gone: tuple[str, ...], *, whole: bool = False,
         over: bool = False,
     ) -> None:  # fmt: skip
         assert self._queue is not None
@@ -249,7 +249,7 @@ class QueueEntry(Agent, Deciding):
         self._said_s = now
         self.world.send(self._queue, said)
 
-    def _listed(self, task: int) -> Listed:
+    def _listed(self, task: int) -> ListedTask:
         described = self._engine.graph.tasks[task]
         reads = sorted(self._engine.reads(task), key=lambda file: -file.size)[:INPUTS_MAX]
         sites: dict[str, int] = {}
@@ -259,7 +259,7 @@ class QueueEntry(Agent, Deciding):
                 sites[site] = sites.get(site, 0) + size
         home = max(sorted(sites), key=lambda site: sites[site]) if sites else ""
         but = [*self._but.get(task, ()), *sorted(self._engine.unfit(task))]
-        return Listed(
+        return ListedTask(
             self._engine.run,
             described.name,
             self._out[task].generation,
@@ -309,7 +309,7 @@ class QueueEntry(Agent, Deciding):
             for placement in said.placements:
                 self._weigh(said, placement)
 
-    def _weigh(self, said: Advice, placed: Placement) -> None:
+    def _weigh(self, said: Advice, placed: PlacedTask) -> None:
         """Bind it as advised, if it may be."""
         engine = self._engine
         task = engine.graph.index.get(placed.task)
@@ -335,7 +335,7 @@ class QueueEntry(Agent, Deciding):
 
     def _claim(self, task: int) -> bytes:
         kind = self._engine.graph.tasks[task].kind_name
-        claim = Claim(self._takes_s[task], self._waits_for_files(kind))
+        claim = PilotClaim(self._takes_s[task], self._waits_for_files(kind))
         return msgspec.msgpack.encode(claim)
 
     # -- silence ---------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def _view(target: Target, now: float) -> View:
     return View(target.name, target.site, Ledger(capacity), capacity, lifetime_s, frozenset())
 
 
-def _in_words(said: Advice, placed: Placement) -> str:
+def _in_words(said: Advice, placed: PlacedTask) -> str:
     if said.site or said.pilots > 1:
         others = f"round {said.number}{f' of site {said.site}' if said.site else ''}"
         others += f", {said.pilots} pilot{'s' if said.pilots != 1 else ''}"

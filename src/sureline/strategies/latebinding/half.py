@@ -33,14 +33,14 @@ PROMISES_MAX = 1000
 NAME = "latebinding"
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True):
+class PilotClaim(msgspec.Struct, frozen=True, array_like=True):
     """What a Bind says to this half."""
 
     takes_s: float
     reads: bool
 
 
-class Room(msgspec.Struct, frozen=True):
+class PilotRoom(msgspec.Struct, frozen=True):
     """How many tasks of one core could begin at once, and how many be fetched ahead."""
 
     places: int
@@ -89,13 +89,13 @@ class PilotHalf(Admitting):
                 waiting += 1
         return ledger, waiting
 
-    def room(self) -> Room:
+    def room(self) -> PilotRoom:
         if self._machine.leaving or self.lifetime_s <= 0:
-            return Room(0, 0)
+            return PilotRoom(0, 0)
         ledger, waiting = self.free()
         places = 0 if waiting else min(PLACES_MAX, -(-ledger.millicores // 1000))
         wanted = max(1, int(self._machine.capacity.cores) // 4)
-        return Room(places, max(0, wanted - waiting))
+        return PilotRoom(places, max(0, wanted - waiting))
 
     def view(self, site: str) -> View:
         name = name_of(self._machine.me)
@@ -171,10 +171,10 @@ class PilotHalf(Admitting):
             self.on_files(digests)
 
 
-def claim_of(bind: Bind) -> Claim | None:
+def claim_of(bind: Bind) -> PilotClaim | None:
     if bind.strategy != NAME:
         return None
     try:
-        return msgspec.msgpack.decode(bind.claim, type=Claim)
+        return msgspec.msgpack.decode(bind.claim, type=PilotClaim)
     except msgspec.DecodeError:
         return None

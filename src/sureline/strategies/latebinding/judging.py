@@ -15,7 +15,7 @@ from sureline.chemistry.formulas import Call
 from sureline.chemistry.mistakes import ChemistryError
 from sureline.chemistry.molecules import Molecule
 from sureline.peer.capacity import Capacity, Ledger
-from sureline.strategies.latebinding.messages import Listed
+from sureline.strategies.latebinding.messages import ListedTask
 from sureline.workflow.wishes import INPUTS, formula_of
 from sureline.world.address import PeerName
 
@@ -58,7 +58,7 @@ class View(msgspec.Struct):
         )
 
 
-def held_bytes(listed: Listed, held: Container[str], paths: tuple[str, ...] = ()) -> int:
+def held_bytes(listed: ListedTask, held: Container[str], paths: tuple[str, ...] = ()) -> int:
     """How much of its inputs, or of those named, is there."""
     return sum(
         size
@@ -67,11 +67,11 @@ def held_bytes(listed: Listed, held: Container[str], paths: tuple[str, ...] = ()
     )
 
 
-def size_bytes(listed: Listed) -> int:
+def size_bytes(listed: ListedTask) -> int:
     return sum(size for _, _, size in listed.inputs)
 
 
-def rank_of(listed: Listed, view: View, *, ahead: bool = False) -> float | None:
+def rank_of(listed: ListedTask, view: View, *, ahead: bool = False) -> float | None:
     """What the task's rank comes to here, None if it cannot run here: now or, if it is to be
     fetched `ahead`, when something ends."""
     room = Ledger(view.capacity) if ahead else view.free
@@ -85,7 +85,7 @@ def rank_of(listed: Listed, view: View, *, ahead: bool = False) -> float | None:
     return float(rank) if isinstance(rank, int | float) else 0.0
 
 
-def _value(listed: Listed, text: str, view: View) -> Molecule | None:
+def _value(listed: ListedTask, text: str, view: View) -> Molecule | None:
     def call(called: Call) -> Molecule:
         function, names = called
         if function == "held":
@@ -105,7 +105,7 @@ def _tags(view: View, name: str) -> int:
 
 
 def best_of(
-    tasks: Iterable[tuple[int, Listed]], view: View, most: int, *, ahead: bool
+    tasks: Iterable[tuple[int, ListedTask]], view: View, most: int, *, ahead: bool
 ) -> list[tuple[int, float]]:
     """(number, rank) of the tasks that are ranked highest, of those that could run here."""
     ranked = (

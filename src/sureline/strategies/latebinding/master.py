@@ -25,9 +25,9 @@ from sureline.strategies.latebinding.messages import (
     Advice,
     AskTasks,
     Handout,
-    Listed,
-    Placement,
-    Promise,
+    ListedTask,
+    PlacedTask,
+    PromisedTasks,
     Ranked,
     RankReply,
     TaskId,
@@ -63,7 +63,7 @@ STALE_S = 3 * ASK_S
 
 class _Pooled(msgspec.Struct):
     number: int
-    listed: Listed
+    listed: ListedTask
     rounds: int = 0
 
 
@@ -306,7 +306,7 @@ class Master:
 
     def _tell(self, current: Round, dealt: Sequence[Dealt]) -> None:
         pilots = len(current.ranked)
-        advice: dict[tuple[AgentId, str], list[Placement]] = {}
+        advice: dict[tuple[AgentId, str], list[PlacedTask]] = {}
         promises: dict[PeerName, list[tuple[str, str, Needs]]] = {}
         for one in dealt:
             listed = one.listed
@@ -318,19 +318,19 @@ class Master:
         for pilot, tasks in promises.items():
             wish = self._wishes.get(pilot)
             if wish is not None:
-                self._world.send(wish.agent, Promise(tuple(tasks)))
+                self._world.send(wish.agent, PromisedTasks(tuple(tasks)))
         for (writer, run), placements in advice.items():
             said = Advice(run, self._site, current.number, pilots, tuple(placements))
             self._world.send(writer, said)
 
 
 class Dealt(msgspec.Struct, frozen=True):
-    listed: Listed
-    placement: Placement
+    listed: ListedTask
+    placement: PlacedTask
 
 
 def deal(
-    tasks: dict[int, Listed],
+    tasks: dict[int, ListedTask],
     ranked: Sequence[Ranked],
     first: set[int],
     left: dict[PeerName, list[int]],
@@ -362,15 +362,15 @@ def deal(
 
 
 def _placement(
-    listed: Listed, pilot: PeerName, rank: float, rival: tuple[PeerName, float], *, ahead: bool
-) -> Placement:
+    listed: ListedTask, pilot: PeerName, rank: float, rival: tuple[PeerName, float], *, ahead: bool
+) -> PlacedTask:
     size = size_bytes(listed)
     held = -1 if listed.rank else min(size, int(rank))
-    return Placement(listed.task, listed.generation, pilot, rank, *rival, ahead, held, size)
+    return PlacedTask(listed.task, listed.generation, pilot, rank, *rival, ahead, held, size)
 
 
 def _assigned(
-    tasks: dict[int, Listed],
+    tasks: dict[int, ListedTask],
     ranked: Sequence[Ranked],
     left: dict[PeerName, list[int]],
     which: int,
@@ -400,7 +400,7 @@ def _assigned(
 
 
 def _rivals(
-    tasks: dict[int, Listed], ranked: Sequence[Ranked]
+    tasks: dict[int, ListedTask], ranked: Sequence[Ranked]
 ) -> dict[int, list[tuple[PeerName, float]]]:
     """The two pilots that ranked each task highest."""
     found: dict[int, list[tuple[PeerName, float]]] = {number: [] for number in tasks}

@@ -6,7 +6,7 @@ pilot   -> queue    Register, and gets Registered; Request, FileReport, Heartbea
 master  -> queue    AskTasks, and gets Handout: at once, and whenever there are more
 pilot   -> master   Wish: so much room
 master  -> pilots   a TaskList, by broadcast or directly; RankReply comes back, merged
-master  -> pilot    Promise: these will come
+master  -> pilot    PromisedTasks: these will come
 master  -> run      Advice: the run binds, or does not
 """
 
@@ -25,7 +25,7 @@ TaskId = tuple[str, str]
 """(run, task)."""
 
 
-class Listed(msgspec.Struct, frozen=True, array_like=True):
+class ListedTask(msgspec.Struct, frozen=True, array_like=True):
     """A task that waits for a pilot: all that is needed to judge it."""
 
     run: str
@@ -76,7 +76,7 @@ class Enqueue(Message, frozen=True, tag="latebinding.enqueue", omit_defaults=Tru
     epoch: int
     number: int
     priority: int
-    tasks: tuple[Listed, ...] = ()
+    tasks: tuple[ListedTask, ...] = ()
     gone: tuple[str, ...] = ()
     whole: bool = False
     """All that waits is in messages from this one on."""
@@ -125,7 +125,7 @@ class Handout(Message, frozen=True, tag="latebinding.handout", omit_defaults=Tru
     """Tasks for a site. Those that are `gone` wait no longer; with `whole`, all that the site had
     before goes back: other tasks come first now."""
 
-    tasks: tuple[Listed, ...] = ()
+    tasks: tuple[ListedTask, ...] = ()
     gone: tuple[TaskId, ...] = ()
     whole: bool = False
     central: bool = False
@@ -161,7 +161,7 @@ class TaskList(Message, frozen=True, tag="latebinding.task_list", omit_defaults=
     number: int
     master: AgentId
     since: int
-    tasks: tuple[tuple[int, Listed], ...] = ()
+    tasks: tuple[tuple[int, ListedTask], ...] = ()
     open: tuple[int, ...] = ()
     central: AgentId | None = None
     """Ask there yourselves."""
@@ -192,13 +192,13 @@ class RankReply(Message, frozen=True, tag="latebinding.rank_reply"):
     ranked: Ranked
 
 
-class Promise(Message, frozen=True, tag="latebinding.promise"):
+class PromisedTasks(Message, frozen=True, tag="latebinding.promise"):
     """These were given to you: their runs will bind them soon."""
 
     tasks: tuple[tuple[str, str, Needs], ...]
 
 
-class Placement(msgspec.Struct, frozen=True, array_like=True):
+class PlacedTask(msgspec.Struct, frozen=True, array_like=True):
     """What a round decided for a task, and why."""
 
     task: str
@@ -223,7 +223,7 @@ class Advice(Message, frozen=True, tag="latebinding.advice"):
     number: int
     pilots: int
     """That took part."""
-    placements: tuple[Placement, ...]
+    placements: tuple[PlacedTask, ...]
 
 
 # -- where the queue matches ---------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Request(Message, frozen=True, tag="latebinding.request"):
     """What it holds was told in FileReports."""
 
 
-class Answer(Message, frozen=True, tag="latebinding.answer"):
+class RequestAnswer(Message, frozen=True, tag="latebinding.answer"):
     """Whether there was a task, and whether to ask again later."""
 
     found: bool
@@ -318,10 +318,10 @@ MESSAGES = (
     Wish,
     TaskList,
     RankReply,
-    Promise,
+    PromisedTasks,
     Advice,
     Request,
-    Answer,
+    RequestAnswer,
     FileReport,
     Heartbeat,
     AskShares,

@@ -19,23 +19,23 @@ import msgspec
 from sureline.overlay.kademlia import Kademlia, KademliaSettings, id_of
 from sureline.overlay.membership import Member
 from sureline.run.port import Host
-from sureline.strategies.latebinding.half import PilotHalf, Room
+from sureline.strategies.latebinding.half import PilotHalf, PilotRoom
 from sureline.strategies.latebinding.judging import best_of, tags_of
 from sureline.strategies.latebinding.master import TOPIC, Master, encoded, merged
 from sureline.strategies.latebinding.messages import (
-    Answer,
     AskQueue,
     FileReport,
     Handout,
     Heartbeat,
-    Listed,
+    ListedTask,
     NotMaster,
-    Promise,
+    PromisedTasks,
     Ranked,
     RankReply,
     Register,
     Registered,
     Request,
+    RequestAnswer,
     TaskList,
     TheQueue,
     Wish,
@@ -74,9 +74,9 @@ class PilotAgent(Agent):
         self._master: AgentId | None = None
         self.speaks: Master | None = None
         """For the site, if this node is its master."""
-        self._known: dict[int, Listed] = {}
+        self._known: dict[int, ListedTask] = {}
         self._known_of: AgentId | None = None
-        self._said = Room(0, 0)
+        self._said = PilotRoom(0, 0)
         self._saying = self._looking = False
         self._seen: dict[Node, str] = {}
         self._registered = False
@@ -155,7 +155,7 @@ class PilotAgent(Agent):
         elif master != self.me and self.speaks is not None:
             self.speaks.close()
             self.speaks = None
-        self._said = Room(0, 0)
+        self._said = PilotRoom(0, 0)
         self._say_soon()
 
     def _renew(self) -> None:
@@ -166,7 +166,7 @@ class PilotAgent(Agent):
             self.world.send(queue, Register(self._site))
         if self._master is None or not self._lives(self._master):
             self._elect()
-        self._said = Room(0, 0)
+        self._said = PilotRoom(0, 0)
         self._say()
 
     def _lives(self, agent: AgentId) -> bool:
@@ -242,8 +242,8 @@ class PilotAgent(Agent):
         elif self._master is not None:
             self.world.send(sender, NotMaster(self._site, self._master))
 
-    @handles(Promise)
-    def _on_promise(self, sender: AgentId, said: Promise) -> None:
+    @handles(PromisedTasks)
+    def _on_promise(self, sender: AgentId, said: PromisedTasks) -> None:
         if self._half is not None:
             for run, task, needs in said.tasks:
                 self._half.promise(run, task, needs)
@@ -340,8 +340,8 @@ class PilotAgent(Agent):
             self._asks = False
             self._say_soon()
 
-    @handles(Answer)
-    def _on_answer(self, sender: AgentId, said: Answer) -> None:
+    @handles(RequestAnswer)
+    def _on_answer(self, sender: AgentId, said: RequestAnswer) -> None:
         self._asks = False
         if said.more or said.found:
             self._central_s = self.world.elapsed()

@@ -25,7 +25,6 @@ from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies.latebinding.judging import View, held_bytes, rank_of, size_bytes
 from sureline.strategies.latebinding.messages import (
     Advice,
-    Answer,
     AskShares,
     AskTasks,
     Enqueue,
@@ -33,12 +32,13 @@ from sureline.strategies.latebinding.messages import (
     FileReport,
     Handout,
     Heartbeat,
-    Listed,
+    ListedTask,
     NotMaster,
-    Placement,
+    PlacedTask,
     Register,
     Registered,
     Request,
+    RequestAnswer,
     RunStanding,
     SetShare,
     TaskId,
@@ -71,7 +71,7 @@ FILES_MAX = 200_000
 
 
 class _Queued(msgspec.Struct):
-    listed: Listed
+    listed: ListedTask
     number: int
     state: str = "waiting"
     site: str = ""
@@ -153,7 +153,7 @@ class TaskQueue(Agent):
     def _take_page(self, run: str, page: int) -> None:
         body = self.world.get(_page_key(run, page))
         if body:
-            tasks = msgspec.msgpack.decode(body, type=tuple[Listed, ...])
+            tasks = msgspec.msgpack.decode(body, type=tuple[ListedTask, ...])
             self._runs[run].pages[page] = 0
             for listed in tasks:
                 self._add(listed, page)
@@ -206,7 +206,7 @@ class TaskQueue(Agent):
         if asked.tasks:
             self._serve()
 
-    def _take(self, name: str, run: _Run, tasks: Iterable[Listed]) -> None:
+    def _take(self, name: str, run: _Run, tasks: Iterable[ListedTask]) -> None:
         fresh = [t for t in tasks if t.run == name and t.writer == run.writer]
         held = sum(len(one.tasks) for one in self._runs.values())
         fresh = fresh[: max(0, TASKS_MAX - held)]
@@ -218,7 +218,7 @@ class TaskQueue(Agent):
         for listed in fresh:
             self._add(listed, page)
 
-    def _add(self, listed: Listed, page: int) -> None:
+    def _add(self, listed: ListedTask, page: int) -> None:
         run = self._runs[listed.run]
         old = run.tasks.get(listed.task)
         if old is not None:
@@ -322,7 +322,7 @@ class TaskQueue(Agent):
     def _serve(self, answer: str | None = None, *, whole: bool = False) -> None:
         """Give out what waits: first what could begin at once, to the sites in turns, then what
         they want to choose from, or to fetch ahead."""
-        chosen: dict[str, list[Listed]] = {name: [] for name in self._sites}
+        chosen: dict[str, list[ListedTask]] = {name: [] for name in self._sites}
         for at_once in (True, False):
             asking = list(self._sites)
             while asking:
@@ -331,7 +331,7 @@ class TaskQueue(Agent):
             if tasks or whole or name == answer or self._central:
                 self._hand_out(self._sites[name].master, tasks, whole=whole)
 
-    def _give(self, name: str, chosen: list[Listed], at_once: bool) -> bool:
+    def _give(self, name: str, chosen: list[ListedTask], at_once: bool) -> bool:
         """One task for this site; False if it wants no more of this kind, or there is none."""
         site, now = self._sites[name], self.world.elapsed()
         if not (site.idle if at_once else site.wanted):
@@ -347,7 +347,7 @@ class TaskQueue(Agent):
         site.wanted -= 1
         return True
 
-    def _hand_out(self, master: AgentId, tasks: list[Listed], *, whole: bool) -> None:
+    def _hand_out(self, master: AgentId, tasks: list[ListedTask], *, whole: bool) -> None:
         for start in range(0, max(1, len(tasks)), PAGE):
             part, first = tuple(tasks[start : start + PAGE]), whole and start == 0
             said = Handout(part, whole=first, central=self._central > 0, tracked=self._tracked)
@@ -408,12 +408,12 @@ class TaskQueue(Agent):
                 ):
                     best, chosen = (rank, listed.urgency, -queued.number), queued
         if chosen is None or best is None:
-            self.world.send(sender, Answer(found=False, more=self._central > 0))
+            self.world.send(sender, RequestAnswer(found=False, more=self._central > 0))
             return
         self._central -= 1
         chosen.state, chosen.since_s, listed = "placed", self.world.elapsed(), chosen.listed
         self._matching += 1
-        placement = Placement(
+        placement = PlacedTask(
             listed.task,
             listed.generation,
             pilot,
@@ -425,7 +425,7 @@ class TaskQueue(Agent):
             size_bytes=size_bytes(listed),
         )
         self.world.send(listed.writer, Advice(listed.run, "", self._matching, 1, (placement,)))
-        self.world.send(sender, Answer(found=True, more=self._central > 0))
+        self.world.send(sender, RequestAnswer(found=True, more=self._central > 0))
 
     @handles(FileReport)
     def on_file_report(self, sender: AgentId, said: FileReport) -> None:

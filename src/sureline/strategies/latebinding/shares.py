@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from sureline.strategies.latebinding.messages import Listed
+from sureline.strategies.latebinding.messages import ListedTask
 
 HALVED_S = 3600.0
 GUESSED_S = 60.0
@@ -25,7 +25,7 @@ ELSEWHERE_S = 5.0
 """So long a task waits for the site that has its inputs."""
 
 
-class Waiting(msgspec.Struct):
+class WaitingRun(msgspec.Struct):
     """A run's tasks that nobody has, by the site that has most of their inputs."""
 
     user: str
@@ -41,23 +41,23 @@ class Shares:
 
     def __init__(self, is_waiting: Callable[[str, str, int], bool]) -> None:
         self._is_waiting = is_waiting
-        self.runs: dict[str, Waiting] = {}
+        self.runs: dict[str, WaitingRun] = {}
         self.shares: dict[str, float] = {}
         self.used_s: dict[str, float] = {}
         self._aged_s = 0.0
 
     def open(self, run: str, user: str, priority: int) -> None:
         if run not in self.runs:
-            self.runs[run] = Waiting(user, priority)
+            self.runs[run] = WaitingRun(user, priority)
 
     def close(self, run: str) -> None:
         self.runs.pop(run, None)
 
-    def push(self, listed: Listed, home: str, number: int, now_s: float) -> None:
+    def push(self, listed: ListedTask, home: str, number: int, now_s: float) -> None:
         heap = self.runs[listed.run].heaps.setdefault(home, [])
         heappush(heap, (-listed.urgency, number, now_s, listed.task))
 
-    def charge(self, listed: Listed) -> None:
+    def charge(self, listed: ListedTask) -> None:
         """It was given out."""
         cost_s = (listed.takes_s or GUESSED_S) * max(0.001, listed.needs.cores)
         waiting = self.runs[listed.run]
@@ -76,7 +76,7 @@ class Shares:
         """(run, task) that goes to a pilot of this site; it is taken out. `idle` tells of a site
         whether a task could begin there at once: then its own wait for it, for a while."""
         for near in (True, False):
-            found: tuple[tuple[float, int, float, str], Waiting, str] | None = None
+            found: tuple[tuple[float, int, float, str], WaitingRun, str] | None = None
             for run, waiting in self.runs.items():
                 home = self._home(run, waiting, site, idle, now_s, near=near)
                 if home is None:
@@ -94,7 +94,7 @@ class Shares:
     def _home(
         self,
         run: str,
-        waiting: Waiting,
+        waiting: WaitingRun,
         site: str,
         idle: Callable[[str], bool],
         now_s: float,
@@ -113,7 +113,9 @@ class Shares:
             ]
         return min(homes, key=lambda home: waiting.heaps[home][0]) if homes else None
 
-    def _top(self, run: str, waiting: Waiting, home: str) -> tuple[float, int, float, str] | None:
+    def _top(
+        self, run: str, waiting: WaitingRun, home: str
+    ) -> tuple[float, int, float, str] | None:
         heap = waiting.heaps.get(home, [])
         while heap and not self._is_waiting(run, heap[0][3], heap[0][1]):
             heappop(heap)
