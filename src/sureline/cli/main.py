@@ -34,6 +34,7 @@ def _register() -> None:
         inspecting,
         looking,
         peering,
+        pilots,
         planning,
         queueing,
         reacting,
@@ -74,6 +75,7 @@ def _register() -> None:
     app.command(peering.peers)
     app.command(peering.leave)
     app.command(queueing.queue)
+    app.command(pilots.pilots)
     app.command(filing.files)
     app.command(simulating.simulate)
     app.command(reproducing.reproduce)

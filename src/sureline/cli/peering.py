@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 GONE_WITHIN_S = 600.0
 LOOK_EVERY_S = 0.1
 MONEY_MAX = 1e12
+INVITATION_BYTES_MAX = 10_000
 
 
 def peer(
     *,
     join: Annotated[
         str | None,
-        Parameter(help="An invitation, as 'sureline invite' printed it: enrol with it first."),
+        Parameter(
+            help="An invitation, as 'sureline invite' printed it, or @FILE with it: enrol with it "
+            "first."
+        ),
     ] = None,
     grid: OfGrid = None,
     name: Annotated[
@@ -292,7 +296,7 @@ def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool)
         if name is not None:
             raise UserError("--name goes with --join: an enrolled peer keeps the name it has")
         return GridHome.open(grid)
-    invitation = Invitation.parse(join)
+    invitation = Invitation.parse(_text_of(join))
     if grid is not None and grid != invitation.grid:
         raise UserError(
             f"the invitation is to grid {invitation.grid}, not {grid}; leave out --grid"
@@ -308,6 +312,17 @@ def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool)
         enrol(home_directory(), invitation, name or default_name(), on_progress=progress)
     )
     return credentials.home
+
+
+def _text_of(join: str) -> str:
+    """What was given, or is in the file that was: a command line can be read by others."""
+    if not join.startswith("@"):
+        return join
+    try:
+        with open(join[1:], encoding="ascii", errors="replace") as file:
+            return file.read(INVITATION_BYTES_MAX).strip()
+    except OSError as error:
+        raise UserError(f"--join {join}: {error.strerror}") from None
 
 
 def _listen(listen: str | None, advertise: str | None, home: GridHome) -> Listen | None:
@@ -378,7 +393,7 @@ async def _serve(serving: Any) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: serving.go(Going("interrupted", drain=True)))
     loop.add_signal_handler(signal.SIGTERM, lambda: serving.go(Going("told to leave")))
-    loop.add_signal_handler(signal.SIGUSR1, lambda: serving.go(Going("drained", drain=True)))
+    loop.add_signal_handler(signal.SIGUSR1, lambda: serving.drain(Going("drained", drain=True)))
     await serving.serve()
 
 

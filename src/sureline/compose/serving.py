@@ -203,6 +203,11 @@ class ServingPeer:
         else:
             self._hurry.set()
 
+    def drain(self, going: Going) -> None:
+        """Ask it to go when its tasks are over; asked again, it is in no hurry."""
+        if not self._going.done():
+            self.go(going)
+
     async def serve(self) -> None:
         """Serve until told to go. Raises IdentityError if another process serves from this
         home."""
@@ -230,7 +235,7 @@ class ServingPeer:
             if pilot is not None:
                 await check_health(pilot, runner, self._root)
                 drained = Going("its lifetime is nearly over", drain=True)
-                self._stop_at = at_its_end(pilot, lambda: self._drain(drained))
+                self._stop_at = at_its_end(pilot, lambda: self.drain(drained))
             node = await self._open(adopting, cache, keep)
             async with node:
                 await self._at_work(node, adopting, kept, claim)
@@ -301,10 +306,6 @@ class ServingPeer:
         if pilot is None or pilot.lifetime_s is None:
             return None
         return self._started_at + pilot.stop_after_s
-
-    def _drain(self, going: Going) -> None:
-        if not self._going.done():
-            self.go(going)
 
     def _crashed(self, error: BaseException) -> None:
         if isinstance(error, SurelineError):

@@ -322,6 +322,9 @@ class Host(Protocol):
     def members(self) -> list[Member]:
         """Who is there, this node among them if it is a member."""
 
+    def has(self, node: Node) -> bool:
+        """Whether this node is a member that is not known to be gone."""
+
     def watch(self, hear: Callable[[Member], None]) -> None:
         """Be told whenever something about a member changes."""
 

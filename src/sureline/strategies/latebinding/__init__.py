@@ -42,7 +42,7 @@ def _pilot(host: Host) -> Sequence[Agent]:
     me, queue = at(host.node, PART), at(host.node, QUEUE)
 
     def is_there(agent: AgentId) -> bool:
-        return any(member.node == node_of(agent) for member in host.members())
+        return host.has(node_of(agent))
 
     return (
         kademlia,

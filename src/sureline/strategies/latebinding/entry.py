@@ -335,7 +335,8 @@ class QueueEntry(Agent, Deciding):
 
     def _claim(self, task: int) -> bytes:
         kind = self._engine.graph.tasks[task].kind_name
-        claim = PilotClaim(self._takes_s[task], self._waits_for_files(kind))
+        reports = self._settings.architecture != "event"
+        claim = PilotClaim(self._takes_s[task], self._waits_for_files(kind), reports)
         return msgspec.msgpack.encode(claim)
 
     # -- silence ---------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ class PilotClaim(msgspec.Struct, frozen=True, array_like=True):
 
     takes_s: float
     reads: bool
+    reports: bool = False
+    """The queue hears of its beginning and its end, as in the paper."""
 
 
 class PilotRoom(msgspec.Struct, frozen=True):
@@ -65,6 +67,7 @@ class PilotHalf(Admitting):
         """Of those, the ones that were let begin."""
         self.held: dict[str, None] = {}
         self.on_room: Callable[[], None] = lambda: None
+        self.on_job: Callable[[Bind, bool], None] = lambda bind, ended: None
         self.on_files: Callable[[Sequence[str]], None] = lambda digests: None
 
     def beside(self, agents: Sequence[Agent]) -> None:
@@ -133,6 +136,8 @@ class PilotHalf(Admitting):
         claim = claim_of(bind)
         if claim is not None and claim.reads:
             self._reading[key] = None
+        if claim is not None and claim.reports:
+            self.on_job(bind, False)
         if isinstance(bind.job, CommandJob):
             self._hold([record.digest for record in bind.job.inputs])
 
@@ -152,6 +157,9 @@ class PilotHalf(Admitting):
     def over(self, bind: Bind, ended: JobEnded | None, *, began: bool) -> None:
         key = (bind.run, bind.task, bind.attempt)
         self._here.pop(key, None)
+        claim = claim_of(bind)
+        if claim is not None and claim.reports:
+            self.on_job(bind, True)
         self._reading.pop(key, None)
         self._runs.pop(key, None)
         if ended is not None:

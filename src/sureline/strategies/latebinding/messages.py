@@ -258,6 +258,16 @@ class FileReport(Message, frozen=True, tag="latebinding.file_report"):
     gone: tuple[str, ...]
 
 
+class JobReport(Message, frozen=True, tag="latebinding.job_report"):
+    """A pilot of the paper's architectures has begun a task, or ended it."""
+
+    needs_role: ClassVar[str] = "run"
+
+    run: str
+    task: str
+    ended: bool
+
+
 class Heartbeat(Message, frozen=True, tag="latebinding.heartbeat"):
     needs_role: ClassVar[str] = "run"
 
@@ -323,6 +333,7 @@ MESSAGES = (
     Request,
     RequestAnswer,
     FileReport,
+    JobReport,
     Heartbeat,
     AskShares,
     SetShare,

@@ -18,6 +18,7 @@ import msgspec
 
 from sureline.overlay.kademlia import Kademlia, KademliaSettings, id_of
 from sureline.overlay.membership import Member
+from sureline.peer.messages import Bind
 from sureline.run.port import Host
 from sureline.strategies.latebinding.half import PilotHalf, PilotRoom
 from sureline.strategies.latebinding.judging import best_of, tags_of
@@ -27,6 +28,7 @@ from sureline.strategies.latebinding.messages import (
     FileReport,
     Handout,
     Heartbeat,
+    JobReport,
     ListedTask,
     NotMaster,
     PromisedTasks,
@@ -42,7 +44,7 @@ from sureline.strategies.latebinding.messages import (
 )
 from sureline.strategies.latebinding.queue import PART as QUEUE
 from sureline.strategies.latebinding.settings import ASK_S, BEST, LISTED_MAX
-from sureline.world.address import AgentId, Node, at, name_of, node_of
+from sureline.world.address import AgentId, at, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import World
 
@@ -78,7 +80,7 @@ class PilotAgent(Agent):
         self._known_of: AgentId | None = None
         self._said = PilotRoom(0, 0)
         self._saying = self._looking = False
-        self._seen: dict[Node, str] = {}
+        self._queue_order: tuple[bool, str, int] = NO_QUEUE
         self._registered = False
         self._joined = False
         self._queue: AgentId | None = None
@@ -92,7 +94,7 @@ class PilotAgent(Agent):
     def attend(self, half: PilotHalf) -> None:
         """This node's machine runs tasks."""
         self._half = half
-        half.on_room, half.on_files = self._say_soon, self._tell_files
+        half.on_room, half.on_files, half.on_job = self._say_soon, self._tell_files, self._tell_job
         self.world.after(QUICK_S, self._begin)
 
     # -- the site --------------------------------------------------------------------------------
@@ -105,7 +107,6 @@ class PilotAgent(Agent):
             self.world.after(1.0, self._begin)
             return
         self._site = me.offer.site
-        self._seen = {m.node: m.state for m in members}
         for member in self._host.members():
             self._meet(member)
         self._renew()
@@ -113,17 +114,22 @@ class PilotAgent(Agent):
 
     def _on_member(self, member: Member) -> None:
         """Loads change all the time; who comes and goes matters here."""
-        if self._site is None or self._seen.get(member.node) == member.state:
+        if self._site is None:
             return
-        self._seen[member.node] = member.state
-        self._meet(member)
-        if member.state in ("dead", "left"):
-            self._seen.pop(member.node, None)
-            if self._master is not None and node_of(self._master) == member.node:
-                self._elect()
-        if not self._looking:
+        gone = member.state in ("dead", "left")
+        if not gone:
+            self._meet(member)
+        elif self._master is not None and node_of(self._master) == member.node:
+            self._elect()
+        if not self._looking and (gone or self._hosts_rather(member)):
             self._looking = True
             self.world.after(LOOK_S, self._look_for_queue)
+
+    def _hosts_rather(self, member: Member) -> bool:
+        """Whether the queue may be there rather than where it is."""
+        return self._queue is None or (
+            node_of(self._queue) != member.node and queue_order(member) < self._queue_order
+        )
 
     def _meet(self, member: Member) -> None:
         mine = member.node == self._host.node or member.offer.site != self._site
@@ -170,8 +176,7 @@ class PilotAgent(Agent):
         self._say()
 
     def _lives(self, agent: AgentId) -> bool:
-        node = node_of(agent)
-        return any(m.node == node for m in self._host.members())
+        return self._host.has(node_of(agent))
 
     @handles(Registered)
     def _on_registered(self, sender: AgentId, said: Registered) -> None:
@@ -197,9 +202,12 @@ class PilotAgent(Agent):
     def _look_for_queue(self) -> None:
         """It may be elsewhere: who says so in its offer hosts it, else the lowest id."""
         self._looking = False
-        found = queue_of(self._host.members())
+        members = self._host.members()
+        found = queue_of(members)
         if found == self._queue or found is None:
             return
+        host = next(m for m in members if m.node == node_of(found))
+        self._queue_order = queue_order(host)
         self._queue, self._registered = found, False
         if self._half is not None and self._site is not None:
             self.world.send(found, Register(self._site))
@@ -352,17 +360,29 @@ class PilotAgent(Agent):
         if self._tracked and self._central is not None:
             self.world.send(self._central, FileReport(tuple(digests), ()))
 
+    def _tell_job(self, bind: Bind, ended: bool) -> None:
+        if self._queue is not None:
+            self.world.send(self._queue, JobReport(bind.run, bind.task, ended))
+
     def _beat(self) -> None:
         self.world.after(HEARTBEAT_S, self._beat)
         if self._central is not None and self._half is not None:
             self.world.send(self._central, Heartbeat())
 
 
+NO_QUEUE = (True, "", 1 << 200)
+
+
+def queue_order(member: Member) -> tuple[bool, str, int]:
+    """The lowest hosts the queue: of those that offer to the first by name, else the lowest id."""
+    if member.offer.extras.get("queue"):
+        return (False, member.node, 0)
+    return (True, "", id_of(at(member.node, PART)))
+
+
 def queue_of(members: Sequence[Member]) -> AgentId | None:
-    """The node that hosts the queue: the first that offers to or, if none does, the lowest id."""
-    there = [m for m in members if m.state == "alive"]
-    offering = [m.node for m in there if m.offer.extras.get("queue")]
-    if offering:
-        return at(min(offering), QUEUE)
-    nodes = [m.node for m in there if is_pilot(m)]
-    return at(min(nodes, key=lambda node: id_of(at(node, PART))), QUEUE) if nodes else None
+    """Where the queue is."""
+    able = [
+        m for m in members if m.state == "alive" and (is_pilot(m) or m.offer.extras.get("queue"))
+    ]
+    return at(min(able, key=queue_order).node, QUEUE) if able else None

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from sureline.peer.capacity import Capacity, Ledger
-from sureline.strategies.latebinding.judging import View, held_bytes, rank_of, size_bytes
+from sureline.strategies.latebinding.central import CentralTasks
+from sureline.strategies.latebinding.judging import View, held_bytes, size_bytes
 from sureline.strategies.latebinding.messages import (
     Advice,
     AskShares,
@@ -32,6 +33,7 @@ from sureline.strategies.latebinding.messages import (
     FileReport,
     Handout,
     Heartbeat,
+    JobReport,
     ListedTask,
     NotMaster,
     PlacedTask,
@@ -67,7 +69,7 @@ EXAMINED_S = 0.00004
 TICK_S = 2.0
 PAGES_PER_RUN_MAX = 2000
 RUNS_MAX = 1000
-FILES_MAX = 200_000
+FILES_MAX = 50_000
 
 
 class _Queued(msgspec.Struct):
@@ -125,10 +127,10 @@ class TaskQueue(Agent):
         self._shares = Shares(self._is_waiting)
         self._memory = 0
         self._numbers = 0
-        self._central = 0
-        """Tasks that wait for this queue itself to match them; and whether it is to know files."""
+        self._central = CentralTasks()
         self._tracked = False
-        self._files: dict[str, dict[PeerName, None]] = {}
+        """Whether pilots are to tell this queue of their files."""
+        self._files: dict[PeerName, dict[str, None]] = {}
         self._ticking = False
         self._matching = 0
         self.counts: Counter[str] = Counter()
@@ -234,7 +236,7 @@ class TaskQueue(Agent):
         queued.number, queued.state = self._numbers, "waiting"
         queued.since_s = self.world.elapsed()
         if listed.architecture in CENTRAL:
-            self._central += 1
+            self._central.add(queued.number, listed)
             self._tracked = listed.architecture == "pre-dht"
         else:
             self._shares.push(listed, listed.home, queued.number, queued.since_s)
@@ -252,8 +254,7 @@ class TaskQueue(Agent):
             queued = run.tasks.pop(task, None)
             if queued is None:
                 continue
-            if queued.state == "waiting" and queued.listed.architecture in CENTRAL:
-                self._central -= 1
+            self._central.remove(queued.listed.id)
             if queued.state == "listed":
                 listed.setdefault(queued.site, []).append((name, task))
             left = run.pages.get(queued.page, 0) - 1
@@ -328,7 +329,7 @@ class TaskQueue(Agent):
             while asking:
                 asking = [name for name in asking if self._give(name, chosen[name], at_once)]
         for name, tasks in chosen.items():
-            if tasks or whole or name == answer or self._central:
+            if tasks or whole or name == answer or len(self._central):
                 self._hand_out(self._sites[name].master, tasks, whole=whole)
 
     def _give(self, name: str, chosen: list[ListedTask], at_once: bool) -> bool:
@@ -350,7 +351,7 @@ class TaskQueue(Agent):
     def _hand_out(self, master: AgentId, tasks: list[ListedTask], *, whole: bool) -> None:
         for start in range(0, max(1, len(tasks)), PAGE):
             part, first = tuple(tasks[start : start + PAGE]), whole and start == 0
-            said = Handout(part, whole=first, central=self._central > 0, tracked=self._tracked)
+            said = Handout(part, whole=first, central=len(self._central) > 0, tracked=self._tracked)
             self.world.send(master, said)
 
     def _is_idle(self, site: str) -> bool:
@@ -387,55 +388,39 @@ class TaskQueue(Agent):
         one."""
         self._wake()
         self._count("Request")
-        self.world.busy(EXAMINED_S * self._central)
+        self.world.busy(EXAMINED_S * len(self._central))
         pilot = name_of(sender)
-        held: set[str] | dict[str, None] = set(asked.held)
-        if asked.tracked:
-            held = {digest: None for digest, pilots in self._files.items() if pilot in pilots}
-        view = _view(pilot, asked, held)
-        best: tuple[float, float, int] | None = None
-        chosen: _Queued | None = None
-        for run in self._runs.values():
-            for queued in run.tasks.values():
-                listed = queued.listed
-                if queued.state != "waiting" or listed.architecture not in CENTRAL:
-                    continue
-                if listed.home not in ("", asked.site) and self._asks(listed.home):
-                    continue
-                rank = rank_of(listed, view)
-                if rank is not None and (
-                    best is None or (rank, listed.urgency, -queued.number) > best
-                ):
-                    best, chosen = (rank, listed.urgency, -queued.number), queued
-        if chosen is None or best is None:
-            self.world.send(sender, RequestAnswer(found=False, more=self._central > 0))
+        held = self._files.get(pilot, {}) if asked.tracked else dict.fromkeys(asked.held)
+        found = self._central.best(_view(pilot, asked, held), held, self._asks)
+        if found is None:
+            self.world.send(sender, RequestAnswer(found=False, more=len(self._central) > 0))
             return
-        self._central -= 1
-        chosen.state, chosen.since_s, listed = "placed", self.world.elapsed(), chosen.listed
+        (rank, _, _), listed = found
+        queued = self._runs[listed.run].tasks[listed.task]
+        self._central.remove(listed.id)
+        queued.state, queued.since_s = "placed", self.world.elapsed()
+        self._shares.charge(listed)
         self._matching += 1
-        placement = PlacedTask(
-            listed.task,
-            listed.generation,
-            pilot,
-            best[0],
-            NO_NAME,
-            0.0,
-            ahead=False,
-            held_bytes=held_bytes(listed, held),
-            size_bytes=size_bytes(listed),
+        held_now, size = held_bytes(listed, held), size_bytes(listed)
+        placed = PlacedTask(
+            listed.task, listed.generation, pilot, rank, NO_NAME, 0.0, False, held_now, size
         )
-        self.world.send(listed.writer, Advice(listed.run, "", self._matching, 1, (placement,)))
-        self.world.send(sender, RequestAnswer(found=True, more=self._central > 0))
+        self.world.send(listed.writer, Advice(listed.run, "", self._matching, 1, (placed,)))
+        self.world.send(sender, RequestAnswer(found=True, more=len(self._central) > 0))
 
     @handles(FileReport)
     def on_file_report(self, sender: AgentId, said: FileReport) -> None:
         self._count("FileReport")
-        pilot = name_of(sender)
-        for digest in said.made:
-            if digest in self._files or len(self._files) < FILES_MAX:
-                self._files.setdefault(digest, {})[pilot] = None
+        files = self._files.setdefault(name_of(sender), {})
+        files |= dict.fromkeys(said.made)
         for digest in said.gone:
-            self._files.get(digest, {}).pop(pilot, None)
+            files.pop(digest, None)
+        while len(files) > FILES_MAX:
+            del files[next(iter(files))]
+
+    @handles(JobReport)
+    def on_job_report(self, sender: AgentId, said: JobReport) -> None:
+        self._count("JobReport")
 
     @handles(Heartbeat)
     def on_heartbeat(self, sender: AgentId, said: Heartbeat) -> None:
@@ -507,7 +492,7 @@ class TaskQueue(Agent):
         self.world.send(to, TheShares(number, tuple(runs[:PAGE]), shares, sites, refused))
 
 
-def _view(pilot: PeerName, asked: Request, held: set[str] | dict[str, None]) -> View:
+def _view(pilot: PeerName, asked: Request, held: dict[str, None]) -> View:
     """A pilot as it has described itself."""
     cores, memory, disk, gpus, all_cores, all_memory, lifetime_s, *_ = [
         one if isinstance(one, float | int) else 0.0 for one in (*asked.features, *[0.0] * 10)
