@@ -23,7 +23,7 @@ from sureline.strategies.latebinding.messages import MESSAGES
 from sureline.strategies.latebinding.pilot import PART, SITE, SITE_SETTINGS, PilotAgent
 from sureline.strategies.latebinding.queue import PART as QUEUE
 from sureline.strategies.latebinding.queue import TaskQueue
-from sureline.strategies.latebinding.settings import LateSettings, PilotSettings
+from sureline.strategies.latebinding.settings import LateSettings, PilotHalfSettings
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
 from sureline.world.protocol import AgentId
@@ -51,7 +51,7 @@ def _pilot(host: Host) -> Sequence[Agent]:
     )
 
 
-def _half(machine: Machine, place: Place, settings: PilotSettings) -> PilotHalf:
+def _half(machine: Machine, place: Place, settings: PilotHalfSettings) -> PilotHalf:
     return PilotHalf(machine, place("latebinding.room"), settings)
 
 
@@ -62,7 +62,7 @@ latebinding = Strategy(
     "late-binding overlays (2014)",
     where="grid",
     settings=LateSettings,
-    machine_settings=PilotSettings,
+    machine_settings=PilotHalfSettings,
     messages=MESSAGES,
     deciding=_entry,
     node=_pilot,

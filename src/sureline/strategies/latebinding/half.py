@@ -21,7 +21,7 @@ from sureline.peer.jobs import CommandJob, JobEnded
 from sureline.peer.messages import Bind
 from sureline.strategies.latebinding.judging import FOR_EVER_S, View
 from sureline.strategies.latebinding.messages import TaskId
-from sureline.strategies.latebinding.settings import HOLD_S, PLACES_MAX, PilotSettings
+from sureline.strategies.latebinding.settings import HOLD_S, PLACES_MAX, PilotHalfSettings
 from sureline.workflow.model import Needs
 from sureline.world.address import name_of
 from sureline.world.agent import Agent
@@ -55,7 +55,7 @@ class _Promised(msgspec.Struct):
 
 
 class PilotHalf(Admitting):
-    def __init__(self, machine: Machine, world: World, settings: PilotSettings) -> None:
+    def __init__(self, machine: Machine, world: World, settings: PilotHalfSettings) -> None:
         self._machine = machine
         self._world = world
         self._ends_at = settings.ends_at

@@ -39,7 +39,7 @@ class LateSettings(msgspec.Struct, frozen=True):
     ] = 0
 
 
-class PilotSettings(msgspec.Struct, frozen=True):
+class PilotHalfSettings(msgspec.Struct, frozen=True):
     """What a pilot's owner has set of its half there."""
 
     ends_at: float = 0.0
