@@ -31,6 +31,7 @@ def listed(task="t", run="r", **others):
         "takes_s": 0.0,
         "urgency": 0.0,
         "home": "",
+        "holder": "",
         "reads": False,
         "but": (),
         "architecture": "event",
@@ -207,10 +208,10 @@ def test_equal_ranks_are_answered_in_an_order_of_each_pilots_own():
 # -- whose turn it is ----------------------------------------------------------------------------
 
 
-def turns(shares, count, site="", idle=lambda site: False, now_s=0.0):
+def turns(shares, count, site="", pilot="", is_there=lambda site: True, now_s=0.0, at_once=True):
     found = []
     for _ in range(count):
-        taken = shares.next(site, idle, now_s)
+        taken = shares.next(site, pilot, is_there, now_s, at_once=at_once)
         if taken is None:
             break
         shares.charge(listed(taken[1], taken[0], takes_s=10.0))
@@ -224,7 +225,7 @@ def shares():
     for run, user in (("r1", "ann"), ("r2", "ann"), ("r3", "bob")):
         made.open(run, user, 0)
         for n in range(20):
-            made.push(listed(f"t{n}", run, urgency=float(n)), "", n, 0.0)
+            made.push(listed(f"t{n}", run, urgency=float(n)), n, 0.0)
     return made
 
 
@@ -248,8 +249,18 @@ def test_of_one_run_the_most_urgent_goes_first(shares):
 def test_a_task_waits_for_the_site_of_its_inputs_but_not_for_ever():
     shares = Shares(lambda run, task, number: True)
     shares.open("r", "ann", 0)
-    shares.push(listed("far"), "south", 1, 0.0)
-    assert not turns(shares, 1, "north", idle=lambda site: True, now_s=1.0)
-    assert turns(shares, 1, "north", idle=lambda site: site != "south", now_s=1.0)
-    shares.push(listed("far"), "south", 2, 0.0)
-    assert turns(shares, 1, "north", idle=lambda site: True, now_s=6.0)
+    shares.push(listed("far", home="south"), 1, 0.0)
+    assert not turns(shares, 1, "north", now_s=1.0)
+    assert not turns(shares, 1, "north", now_s=6.0, at_once=False)
+    assert turns(shares, 1, "north", now_s=6.0)
+    shares.push(listed("far", home="south"), 2, 0.0)
+    assert turns(shares, 1, "north", is_there=lambda site: site != "south", now_s=1.0)
+    shares.push(listed("far", home="south", architecture="distributed"), 3, 0.0)
+    assert not turns(shares, 1, "north", now_s=600.0)
+
+
+def test_a_pilot_gets_what_it_holds_before_the_more_urgent_of_the_same_run(shares):
+    shares.push(listed("held", "r3", holder="p7"), 99, 0.0)
+    assert turns(shares, 1, pilot="p8") != [("r3", "held")]
+    taken = turns(shares, 3, pilot="p7")
+    assert ("r3", "held") in taken and taken.index(("r3", "held")) < 2

@@ -45,7 +45,7 @@ from sureline.strategies.latebinding.messages import (
 )
 from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
 from sureline.workflow.model import Needs
-from sureline.world.address import at, node_of
+from sureline.world.address import NO_NAME, at, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message
 
@@ -88,6 +88,8 @@ class QueueEntry(Agent, Deciding):
         self._gone: dict[int, None] = {}
         self._generations: dict[int, int] = {}
         self._but: dict[int, list[PeerName]] = {}
+        self._quiet_s: dict[PeerName, float] = {}
+        """Since when nothing of this run has begun or ended on each target."""
         self._takes_s: list[float] = []
         self._used: dict[str, list[float]] = {}
         """By kind: seconds of calculating, and of all."""
@@ -134,12 +136,14 @@ class QueueEntry(Agent, Deciding):
             self._books.leave(target.name)
         self._books.join(target.name, target.capacity)
         self._targets[target.name] = target
+        self._quiet_s[target.name] = self.world.elapsed()
         if self._queue is None:
             self._look_for_queue()
 
     def gone(self, target: PeerName) -> None:
         self._books.leave(target)
         self._targets.pop(target, None)
+        self._quiet_s.pop(target, None)
 
     def load(self, target: PeerName, cores: float) -> None:
         self._books.report(target, cores)
@@ -162,6 +166,7 @@ class QueueEntry(Agent, Deciding):
         needs = self._engine.graph.tasks[bound.task].needs
         if bound.target in self._books:
             self._books.take(bound.target, needs)
+            self._quiet_s[bound.target] = self.world.elapsed()
 
     def _is_bound(self, task: int) -> None:
         if self._out.pop(task, None) is not None:
@@ -172,6 +177,8 @@ class QueueEntry(Agent, Deciding):
     def over(self, over: Over) -> None:
         bound, task = over.bound, self._engine.graph.tasks[over.bound.task]
         self._books.give_back(bound.target, task.needs)
+        if bound.target in self._books:
+            self._quiet_s[bound.target] = self.world.elapsed()
         if over.ending in ("lost", "refused"):
             avoided = self._but.setdefault(bound.task, [])
             avoided[:] = [*[one for one in avoided if one != bound.target], bound.target][-BUT_MAX:]
@@ -252,12 +259,13 @@ class QueueEntry(Agent, Deciding):
     def _listed(self, task: int) -> ListedTask:
         described = self._engine.graph.tasks[task]
         reads = sorted(self._engine.reads(task), key=lambda file: -file.size)[:INPUTS_MAX]
+        held = {p: n for p, n in self._engine.held(task).items() if p in self._targets}
         sites: dict[str, int] = {}
-        for peer, size in self._engine.held(task).items():
-            if peer in self._targets:
-                site = self._targets[peer].site
-                sites[site] = sites.get(site, 0) + size
+        for peer, size in held.items():
+            site = self._targets[peer].site
+            sites[site] = sites.get(site, 0) + size
         home = max(sorted(sites), key=lambda site: sites[site]) if sites else ""
+        holder = max(sorted(held), key=lambda peer: held[peer]) if held else NO_NAME
         but = [*self._but.get(task, ()), *sorted(self._engine.unfit(task))]
         return ListedTask(
             self._engine.run,
@@ -270,6 +278,7 @@ class QueueEntry(Agent, Deciding):
             self._takes_s[task],
             self._engine.urgency(task),
             home,
+            holder,
             self._waits_for_files(described.kind_name),
             tuple(dict.fromkeys(but[-2 * BUT_MAX :])),
             self._settings.architecture,
@@ -368,7 +377,7 @@ class QueueEntry(Agent, Deciding):
         late = [task for task, out in self._out.items() if now - out.since_s > wait_s]
         late.sort(key=lambda task: (-self._engine.urgency(task), task))
         for task in late[:DEALT_MAX]:
-            target = self._roomy(task) if self._engine.wanted(task) else None
+            target = self._roomy(task, now - wait_s) if self._engine.wanted(task) else None
             if target is not None:
                 attempt = self._engine.bind(task, target, self._claim(task))
                 if attempt:
@@ -382,14 +391,17 @@ class QueueEntry(Agent, Deciding):
         if late:
             self._engine.wake()
 
-    def _roomy(self, task: int) -> PeerName | None:
-        """Of those with room that meet its requirement, one that holds most of its inputs."""
+    def _roomy(self, task: int, since_s: float) -> PeerName | None:
+        """Of those that had room all the time since then and meet its requirement, one that holds
+        most of its inputs."""
         listed, held = self._listed(task), self._engine.held(task)
         best: tuple[int, float, PeerName] | None = None
         for name in self._books.all_fitting(listed.needs):
             load = self._books.fits_on(name, listed.needs)
             view = _view(self._targets[name], self.world.now())
-            if load is None or load >= 1 or rank_of(listed, view) is None:
+            if load is None or load >= 1 or self._quiet_s[name] > since_s:
+                continue
+            if rank_of(listed, view) is None:
                 continue
             order = (-held.get(name, 0), load, name)
             if best is None or order < best:

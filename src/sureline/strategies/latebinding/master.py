@@ -30,9 +30,9 @@ from sureline.strategies.latebinding.messages import (
     PromisedTasks,
     Ranked,
     RankReply,
+    RoomWish,
     TaskId,
     TaskList,
-    Wish,
 )
 from sureline.strategies.latebinding.settings import (
     AHEAD_S,
@@ -52,6 +52,7 @@ TOPIC = "latebinding.tasks"
 REPLIES_S = 2.0
 """So long a round that was told directly waits for answers."""
 QUICK_S = 0.05
+PATIENT_S = 0.5
 """Wishes that come together are answered together."""
 LIST_BYTES_MAX = 400_000
 WISHES_MAX = 20_000
@@ -59,6 +60,8 @@ PLACED_MAX = 5000
 PATIENCE = 5
 """A task that went through so many rounds in vain is dealt out before the others."""
 STALE_S = 3 * ASK_S
+TOLD_CENTRAL_S = 30.0
+"""Pilots are told so often that the queue matches."""
 
 
 class _Pooled(msgspec.Struct):
@@ -74,6 +77,8 @@ class _Wished(msgspec.Struct):
     agent: AgentId
     told: int = 0
     """The last task that it was told of directly."""
+    missed: bool = False
+    """The last broadcast did not reach it, or its answer was late."""
 
 
 class Round(msgspec.Struct):
@@ -116,7 +121,11 @@ class Master:
         self._round: Round | None = None
         self._due: tuple[float, Timer] | None = None
         self._asking = False
-        self._central = self._tracked = False
+        self._asked_s = -FLOOR_S
+        self._told_queue: dict[PeerName, None] = {}
+        """The pilots of whose room the queue knows."""
+        self._told_central_s = -TOLD_CENTRAL_S
+        self._central = self._tracked = self._periodic = False
         self._over = False
         self.broadcasts = 0
         self._renew()
@@ -137,21 +146,41 @@ class Master:
         self._world.after(ASK_S * (0.8 + 0.4 * self._world.random.random()), self._renew)
 
     def _ask_soon(self) -> None:
+        """Not more often than rounds may follow each other."""
         if not self._asking and not self._over:
             self._asking = True
-            self._world.after(QUICK_S, self.ask)
+            self._world.after(self._ask_pause_s(), self.ask)
+
+    def _ask_pause_s(self) -> float:
+        """A pilot that has just ended a task may hold what the next one needs, and its run has to
+        tell the queue of that one first: unless somebody is idle, there is time for it."""
+        now = self._world.elapsed()
+        pause_s = max(QUICK_S, self._asked_s + FLOOR_S - now)
+        if self._periodic:
+            return max(pause_s, self._ended_s + PERIOD_S - FLOOR_S - now)
+        idle = any(wish.places for wish in self._wishes.values())
+        return pause_s if idle else max(pause_s, PATIENT_S)
 
     def ask(self) -> None:
-        """Tell the queue what is wanted."""
+        """Tell the queue who has room."""
         self._asking = False
         queue = self._queue()
         if self._over or queue is None:
             return
+        self._asked_s = self._world.elapsed()
         placed, self._placed = self._placed, []
-        held = len(self._pool)
-        idle = max(0, sum(wish.places for wish in self._wishes.values()) - held)
-        wanted = max(0, self._listed_max() - held)
-        asked = AskTasks(self._site, idle, wanted, tuple(placed[:PLACED_MAX]), held)
+        self._told_queue = dict.fromkeys(self._wishes)
+        idle = [name for name, wish in self._wishes.items() for _ in range(wish.places)]
+        ahead = [name for name, wish in self._wishes.items() for _ in range(wish.ahead)]
+        wanted = max(len(idle) + len(ahead), self._listed_max() - len(self._pool))
+        asked = AskTasks(
+            self._site,
+            tuple(idle[:LISTED_MAX]),
+            tuple(ahead[:LISTED_MAX]),
+            wanted,
+            tuple(placed[:PLACED_MAX]),
+            len(self._pool),
+        )
         self._world.send(queue, asked)
 
     def _listed_max(self) -> int:
@@ -167,12 +196,13 @@ class Master:
             if listed.id not in self._pool and len(self._pool) < 2 * LISTED_MAX:
                 self._numbers += 1
                 self._pool[listed.id] = _Pooled(self._numbers, listed)
+                self._periodic = listed.architecture == "distributed"
         self._central, self._tracked = said.central, said.tracked
         self._schedule()
 
     # -- when ------------------------------------------------------------------------------------
 
-    def on_wish(self, sender: AgentId, said: Wish) -> None:
+    def on_wish(self, sender: AgentId, said: RoomWish) -> None:
         name = name_of(sender)
         if name not in self._wishes and len(self._wishes) >= WISHES_MAX:
             return
@@ -181,7 +211,7 @@ class Master:
         if places or ahead:
             wish = _Wished(places, ahead, self._world.elapsed(), sender, told)
             self._wishes[name] = wish
-        if self._listed_max() > len(self._pool):
+        if name not in self._told_queue:
             self._ask_soon()
         self._schedule()
 
@@ -200,7 +230,9 @@ class Master:
         self._due = at_s, self._world.after(at_s - now, self._begin)
 
     def _pause_s(self) -> float:
-        if self._pool and all(p.listed.architecture == "distributed" for p in self._pool.values()):
+        if not self._pool:  # only to have pilots ask the queue
+            return self._told_central_s + TOLD_CENTRAL_S - self._ended_s
+        if self._periodic:
             return PERIOD_S
         return FLOOR_S if any(wish.places for wish in self._wishes.values()) else AHEAD_S
 
@@ -212,14 +244,17 @@ class Master:
             return
         self._rounds += 1
         self._ended_s = self._world.elapsed()
-        open_ = list(islice((p.number for p in self._pool.values()), max(1, self._listed_max())))
-        current = self._round = Round(self._rounds, open_, set(self._wishes))
+        current = self._round = Round(self._rounds, self._chosen(), set(self._wishes))
         if len(self._wishes) <= TOLD_DIRECTLY_MAX:
             current.timer = self._world.after(REPLIES_S, lambda: self._end(current))
             for wish in list(self._wishes.values()):
                 self._world.send(wish.agent, self._list(current, wish.told))
                 wish.told = self._numbers
             return
+        missed = [wish for wish in self._wishes.values() if wish.missed]
+        for wish in missed[:TOLD_DIRECTLY_MAX]:
+            self._world.send(wish.agent, self._list(current, wish.told))
+            wish.told = self._numbers
         told = self._list(current, self._told)
         self._told = self._numbers
         self.broadcasts += 1
@@ -228,10 +263,20 @@ class Master:
             current.ranked.append(mine)
 
         def replied(found: Aggregate) -> None:
-            current.ranked += decoded(found.value)
+            known = {one.pilot for one in current.ranked}
+            current.ranked += [one for one in decoded(found.value) if one.pilot not in known]
+            for name in {one.pilot for one in current.ranked}:
+                current.waits_for.discard(name)
             self._end(current)
 
         self._kademlia.broadcast(TOPIC, msgspec.msgpack.encode(told), replied)
+
+    def _chosen(self) -> list[int]:
+        """The tasks of a round: first those whose inputs a pilot holds that has room."""
+        held = [p.number for p in self._pool.values() if p.listed.holder in self._wishes]
+        known = set(held)
+        others = (p.number for p in self._pool.values() if p.number not in known)
+        return [*held, *islice(others, max(1, self._listed_max()))][:LISTED_MAX]
 
     def _list(self, current: Round, since: int) -> TaskList:
         """The tasks after `since`, as many as a message holds; the others come with a later one."""
@@ -247,6 +292,7 @@ class Master:
                 fresh = fresh[:place]
                 break
         central = self._queue() if self._central else None
+        self._told_central_s = self._world.elapsed() if central else -TOLD_CENTRAL_S
         return TaskList(
             current.number,
             self.me,
@@ -266,7 +312,7 @@ class Master:
             current.ranked.append(said.ranked)
             if said.ranked.lacks and name in self._wishes:
                 self._wishes[name].told = 0
-        if not current.waits_for:
+        if not current.waits_for and current.timer is not None:
             self._end(current)
 
     # -- dealing out -----------------------------------------------------------------------------
@@ -277,8 +323,16 @@ class Master:
         self._round = None
         if current.timer is not None:
             current.timer.cancel()
-        for name in current.waits_for if current.timer is not None else ():
-            self._wishes.pop(name, None)  # it says so again if it is there
+        idle_missed = 0
+        for name in current.waits_for:
+            wish = self._wishes.get(name)
+            if wish is None:
+                continue
+            if current.timer is not None or wish.missed:
+                del self._wishes[name]  # it says so again if it is there
+            else:
+                wish.missed = True
+                idle_missed += wish.places
         if any(ranked.lacks for ranked in current.ranked):
             self._told = 0
         by_number = {p.number: p for p in self._pool.values()}
@@ -286,12 +340,14 @@ class Master:
         first = {number for number in still if by_number[number].rounds >= PATIENCE}
         left = {one.pilot: [one.places, one.ahead] for one in current.ranked}
         tasks = {number: by_number[number].listed for number in still}
-        dealt = deal(tasks, current.ranked, first, left)
+        dealt = deal(tasks, current.ranked, first, left, idle_missed)
         for number in still:
             by_number[number].rounds += 1
         self._tell(current, dealt)
         self._settle(left)
-        if self._listed_max() > len(self._pool) or self._placed:
+        for one in dealt:
+            self._told_queue.pop(one.placement.pilot, None)
+        if any(name not in self._told_queue for name in self._wishes):
             self._ask_soon()
         self._schedule()
 
@@ -334,10 +390,12 @@ def deal(
     ranked: Sequence[Ranked],
     first: set[int],
     left: dict[PeerName, list[int]],
+    kept: int = 0,
 ) -> list[Dealt]:
     """Which task goes to which pilot: what begins at once before what is fetched ahead, and what
     has waited long (`first`) before the rest. `left` has the places of each pilot, at once and
-    ahead, and is lessened."""
+    ahead, and is lessened. So many as are `kept` are not fetched ahead: others could begin them at
+    once."""
     rivals = _rivals(tasks, ranked)
     open_ = dict(tasks)
     room = {one.pilot: [one.cores, float(one.memory_bytes)] for one in ranked}
@@ -346,7 +404,9 @@ def deal(
         for early in (True, False):
             chosen = {n: t for n, t in open_.items() if (n in first) == early}
             if ahead:
-                chosen = {n: t for n, t in chosen.items() if t.architecture == "event"}
+                most = max(0, len(open_) - kept)
+                able = (n for n, t in chosen.items() if t.architecture == "event")
+                chosen = {n: chosen[n] for n in islice(able, most)}
             for number, pilot, rank in _assigned(chosen, ranked, left, int(ahead)):
                 listed, free = open_[number], room[pilot]
                 needs = listed.needs

@@ -4,7 +4,7 @@ run     -> queue    Enqueue, and gets Enqueued once it is durable
 pilot   -> queue    Register, and gets Registered; Request, FileReport, Heartbeat where the
                     queue matches
 master  -> queue    AskTasks, and gets Handout: at once, and whenever there are more
-pilot   -> master   Wish: so much room
+pilot   -> master   RoomWish: so much room
 master  -> pilots   a TaskList, by broadcast or directly; RankReply comes back, merged
 master  -> pilot    PromisedTasks: these will come
 master  -> run      Advice: the run binds, or does not
@@ -41,7 +41,8 @@ class ListedTask(msgspec.Struct, frozen=True, array_like=True):
     """It will be done within this time, most probably; 0 if nothing is known."""
     urgency: float
     home: str
-    """The site that has most of its inputs; '' if none does."""
+    """The site that has most of its inputs, and the pilot; '' if none does."""
+    holder: PeerName
     reads: bool
     """It is expected to wait for its files more than to calculate."""
     but: tuple[PeerName, ...]
@@ -108,13 +109,15 @@ class Registered(Message, frozen=True, tag="latebinding.registered"):
 
 
 class AskTasks(Message, frozen=True, tag="latebinding.ask_tasks", omit_defaults=True):
-    """A master: so many tasks could begin at once, so many are wanted to choose from; these were
-    placed. Answered by Handout."""
+    """A master: tasks could begin at once on these pilots (named once for each), or be fetched
+    ahead by those; so many are wanted in all, to choose from. Some were placed. Answered by
+    Handout."""
 
     needs_role: ClassVar[str] = "run"
 
     site: str
-    idle: int
+    idle: tuple[PeerName, ...]
+    ahead: tuple[PeerName, ...]
     wanted: int
     placed: tuple[TaskId, ...] = ()
     held: int = 0
@@ -144,7 +147,7 @@ class NotMaster(Message, frozen=True, tag="latebinding.not_master"):
 # -- pilots and their master ---------------------------------------------------------------------
 
 
-class Wish(Message, frozen=True, tag="latebinding.wish"):
+class RoomWish(Message, frozen=True, tag="latebinding.wish"):
     """A pilot: so many tasks could begin at once, so many could be fetched ahead."""
 
     needs_role: ClassVar[str] = "run"
@@ -325,7 +328,7 @@ MESSAGES = (
     AskTasks,
     Handout,
     NotMaster,
-    Wish,
+    RoomWish,
     TaskList,
     RankReply,
     PromisedTasks,

@@ -38,9 +38,9 @@ from sureline.strategies.latebinding.messages import (
     Registered,
     Request,
     RequestAnswer,
+    RoomWish,
     TaskList,
     TheQueue,
-    Wish,
 )
 from sureline.strategies.latebinding.queue import PART as QUEUE
 from sureline.strategies.latebinding.settings import ASK_S, BEST, LISTED_MAX
@@ -52,12 +52,13 @@ PART = "latebinding"
 SITE = "latebinding.site"
 SITE_SETTINGS = KademliaSettings(hop_s=1.0, watch_s=0.5)
 QUICK_S = 0.02
+CONTACTS = 3
 LOOK_S = 0.5
 """Members that come and go within this time are looked at together."""
 KNOWN_MAX = 4 * LISTED_MAX
 CENTRAL_S = 60.0
 """For so long after it was told to, a pilot asks the queue itself."""
-AGAIN_S = 5.0
+AGAIN_S = 20.0
 HEARTBEAT_S = 60.0
 HELD_TOLD_MAX = 2000
 
@@ -82,6 +83,7 @@ class PilotAgent(Agent):
         self._saying = self._looking = False
         self._queue_order: tuple[bool, str, int] = NO_QUEUE
         self._registered = False
+        self._asked_s = 0.0
         self._joined = False
         self._queue: AgentId | None = None
         self._central: AgentId | None = None
@@ -107,8 +109,11 @@ class PilotAgent(Agent):
             self.world.after(1.0, self._begin)
             return
         self._site = me.offer.site
-        for member in self._host.members():
-            self._meet(member)
+        mates = [m for m in members if m.offer.site == self._site and m is not me and is_pilot(m)]
+        if mates and not self._joined:
+            known = self.world.random.sample(mates, min(CONTACTS, len(mates)))
+            self._join([at(member.node, SITE) for member in known])
+        self._look_for_queue()
         self._renew()
         self.world.after(HEARTBEAT_S, self._beat)
 
@@ -135,12 +140,15 @@ class PilotAgent(Agent):
         mine = member.node == self._host.node or member.offer.site != self._site
         if mine or not is_pilot(member) or self._joined:
             return
+        self._join([at(member.node, SITE)])
+
+    def _join(self, contacts: list[AgentId]) -> None:
         self._joined = True
 
         def joined(contacts: int) -> None:
             self._joined = contacts > 0
 
-        self._kademlia.join([at(member.node, SITE)], joined)
+        self._kademlia.join(contacts, joined)
 
     def _elect(self) -> None:
         """The lowest id, as far as this node sees."""
@@ -168,7 +176,8 @@ class PilotAgent(Agent):
         """Say again what is still wished for; whoever has no master that lives looks for one."""
         self.world.after(ASK_S * (0.8 + 0.4 * self.world.random.random()), self._renew)
         queue = self._the_queue()
-        if not self._registered and queue is not None and self._site is not None:
+        unheard = not self._registered and self.world.elapsed() - self._asked_s > ASK_S / 2
+        if unheard and queue is not None and self._site is not None:
             self.world.send(queue, Register(self._site))
         if self._master is None or not self._lives(self._master):
             self._elect()
@@ -209,7 +218,8 @@ class PilotAgent(Agent):
         host = next(m for m in members if m.node == node_of(found))
         self._queue_order = queue_order(host)
         self._queue, self._registered = found, False
-        if self._half is not None and self._site is not None:
+        if self._site is not None:
+            self._asked_s = self.world.elapsed()
             self.world.send(found, Register(self._site))
         if self.speaks is not None:
             self.speaks.ask()
@@ -233,14 +243,16 @@ class PilotAgent(Agent):
         if self._half is None or self._master is None or self._site is None:
             return
         room, said = self._half.room(), self._said
-        if room.places and self._central is not None:
-            self._ask_for_one()
+        if self._central is not None:
+            if room.places:
+                self._ask_for_one()
+            return
         if room.places > said.places or room.ahead > said.ahead:
-            self.world.send(self._master, Wish(self._site, room.places, room.ahead))
+            self.world.send(self._master, RoomWish(self._site, room.places, room.ahead))
         self._said = room
 
-    @handles(Wish)
-    def _on_wish(self, sender: AgentId, said: Wish) -> None:
+    @handles(RoomWish)
+    def _on_wish(self, sender: AgentId, said: RoomWish) -> None:
         if self._site is None or said.site != self._site:
             return
         if self.speaks is None and (self._master is None or not self._lives(self._master)):

@@ -72,6 +72,10 @@ RUNS_MAX = 1000
 FILES_MAX = 50_000
 
 
+_IDLE, _AHEAD, _CHOICE = range(3)
+"""What a task is given out for."""
+
+
 class _Queued(msgspec.Struct):
     listed: ListedTask
     number: int
@@ -95,7 +99,8 @@ class _Run(msgspec.Struct):
 class _Site(msgspec.Struct):
     master: AgentId
     asked_s: float
-    idle: int = 0
+    idle: list[PeerName] = []
+    ahead: list[PeerName] = []
     wanted: int = 0
 
 
@@ -236,10 +241,12 @@ class TaskQueue(Agent):
         queued.number, queued.state = self._numbers, "waiting"
         queued.since_s = self.world.elapsed()
         if listed.architecture in CENTRAL:
+            if not len(self._central):
+                self.world.after(0.0, self._tell_central)
             self._central.add(queued.number, listed)
             self._tracked = listed.architecture == "pre-dht"
         else:
-            self._shares.push(listed, listed.home, queued.number, queued.since_s)
+            self._shares.push(listed, queued.number, queued.since_s)
 
     def _is_waiting(self, run: str, task: str, number: int) -> bool:
         found = self._runs.get(run)
@@ -311,7 +318,7 @@ class TaskQueue(Agent):
         if not asked.held:
             self._take_back(asked.site)
         site.wanted = min(max(0, asked.wanted), LISTED_MAX)
-        site.idle = min(max(0, asked.idle), site.wanted)
+        site.idle, site.ahead = list(asked.idle[:LISTED_MAX]), list(asked.ahead[:LISTED_MAX])
         self._serve(answer=asked.site)
 
     def _take_back(self, site: str) -> None:
@@ -322,29 +329,31 @@ class TaskQueue(Agent):
 
     def _serve(self, answer: str | None = None, *, whole: bool = False) -> None:
         """Give out what waits: first what could begin at once, to the sites in turns, then what
-        they want to choose from, or to fetch ahead."""
+        is to be fetched ahead, then what they want to choose from."""
         chosen: dict[str, list[ListedTask]] = {name: [] for name in self._sites}
-        for at_once in (True, False):
+        for kind in (_IDLE, _AHEAD, _CHOICE):
             asking = list(self._sites)
             while asking:
-                asking = [name for name in asking if self._give(name, chosen[name], at_once)]
+                asking = [name for name in asking if self._give(name, chosen[name], kind)]
         for name, tasks in chosen.items():
-            if tasks or whole or name == answer or len(self._central):
+            if tasks or whole or name == answer:
                 self._hand_out(self._sites[name].master, tasks, whole=whole)
 
-    def _give(self, name: str, chosen: list[ListedTask], at_once: bool) -> bool:
+    def _give(self, name: str, chosen: list[ListedTask], kind: int) -> bool:
         """One task for this site; False if it wants no more of this kind, or there is none."""
         site, now = self._sites[name], self.world.elapsed()
-        if not (site.idle if at_once else site.wanted):
+        pilots = (site.idle, site.ahead, [NO_NAME])[kind]
+        if not pilots or site.wanted <= 0:
             return False
-        found = self._shares.next(name, self._is_idle if at_once else self._asks, now)
+        at_once = kind == _IDLE
+        found = self._shares.next(name, pilots[-1], self._asks, now, at_once=at_once)
         if found is None:
             return False
+        pilots.pop()
         queued = self._runs[found[0]].tasks[found[1]]
         queued.state, queued.site, queued.since_s = "listed", name, now
         self._shares.charge(queued.listed)
         chosen.append(queued.listed)
-        site.idle = max(0, site.idle - 1)
         site.wanted -= 1
         return True
 
@@ -353,9 +362,6 @@ class TaskQueue(Agent):
             part, first = tuple(tasks[start : start + PAGE]), whole and start == 0
             said = Handout(part, whole=first, central=len(self._central) > 0, tracked=self._tracked)
             self.world.send(master, said)
-
-    def _is_idle(self, site: str) -> bool:
-        return self._asks(site) and self._sites[site].idle > 0
 
     def _asks(self, site: str) -> bool:
         return site in self._sites and self._is_there(self._sites[site].master)
@@ -379,6 +385,10 @@ class TaskQueue(Agent):
                 if lost or (queued.state == "listed" and queued.site in silent):
                     self._wait(queued)
         self._serve()
+
+    def _tell_central(self) -> None:
+        for site in self._sites.values():
+            self._hand_out(site.master, [], whole=False)
 
     # -- where this queue matches ----------------------------------------------------------------
 
@@ -469,7 +479,6 @@ class TaskQueue(Agent):
             for queued in mine:
                 self._wait(queued)
             site.wanted += len(mine)
-            site.idle = site.wanted
         self._serve(whole=True)
 
     def _tell_shares(self, to: AgentId, number: int, refused: str = "") -> None:

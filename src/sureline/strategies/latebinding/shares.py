@@ -5,7 +5,8 @@ user who has used least, for the share it has, goes next; of its runs the one wi
 priority, and among equals the one that has used least. In a run, the task with the longest chain
 behind it.
 
-A task whose inputs lie at one site waits for that site, and may go elsewhere only after a while.
+A task whose inputs lie at one site waits for that site, and may go elsewhere only after a while. A
+pilot that holds the inputs of some is given one of those before others of the same run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from sureline.strategies.latebinding.messages import ListedTask
+from sureline.world.address import PeerName
 
 HALVED_S = 3600.0
 GUESSED_S = 60.0
@@ -25,14 +27,21 @@ ELSEWHERE_S = 5.0
 """So long a task waits for the site that has its inputs."""
 
 
+Entry = tuple[float, int, float, str]
+"""(-urgency, number, since, task)."""
+
+
 class WaitingRun(msgspec.Struct):
-    """A run's tasks that nobody has, by the site that has most of their inputs."""
+    """A run's tasks that nobody has, by the site that has most of their inputs, and by the pilot
+    that does."""
 
     user: str
     priority: int
     used_s: float = 0.0
-    heaps: dict[str, list[tuple[float, int, float, str]]] = {}
-    """(-urgency, number, since, task)."""
+    heaps: dict[str, list[Entry]] = {}
+    of_pilot: dict[PeerName, list[Entry]] = {}
+    stays: bool = False
+    """Its tasks go to no other site than the one that has their inputs, as in the paper."""
 
 
 class Shares:
@@ -53,9 +62,13 @@ class Shares:
     def close(self, run: str) -> None:
         self.runs.pop(run, None)
 
-    def push(self, listed: ListedTask, home: str, number: int, now_s: float) -> None:
-        heap = self.runs[listed.run].heaps.setdefault(home, [])
-        heappush(heap, (-listed.urgency, number, now_s, listed.task))
+    def push(self, listed: ListedTask, number: int, now_s: float) -> None:
+        run = self.runs[listed.run]
+        entry = (-listed.urgency, number, now_s, listed.task)
+        heappush(run.heaps.setdefault(listed.home, []), entry)
+        if listed.holder:
+            heappush(run.of_pilot.setdefault(listed.holder, []), entry)
+        run.stays = listed.architecture == "distributed"
 
     def charge(self, listed: ListedTask) -> None:
         """It was given out."""
@@ -72,54 +85,72 @@ class Shares:
         for waiting in self.runs.values():
             waiting.used_s *= factor
 
-    def next(self, site: str, idle: Callable[[str], bool], now_s: float) -> tuple[str, str] | None:
-        """(run, task) that goes to a pilot of this site; it is taken out. `idle` tells of a site
-        whether a task could begin there at once: then its own wait for it, for a while."""
+    def next(
+        self,
+        site: str,
+        pilot: PeerName,
+        is_there: Callable[[str], bool],
+        now_s: float,
+        *,
+        at_once: bool,
+    ) -> tuple[str, str] | None:
+        """(run, task) that goes to a pilot of this site, rather one whose inputs it holds; it is
+        taken out. `is_there` tells of a site whether anybody there asks for tasks: then its own
+        wait for it, though not for ever if they could begin here `at_once`."""
         for near in (True, False):
-            found: tuple[tuple[float, int, float, str], WaitingRun, str] | None = None
+            found: tuple[tuple[float, int, float, str], WaitingRun, list[Entry]] | None = None
             for run, waiting in self.runs.items():
-                home = self._home(run, waiting, site, idle, now_s, near=near)
-                if home is None:
+                if near:
+                    heap = self._near(run, waiting, site, pilot)
+                else:
+                    heap = self._far(run, waiting, is_there, now_s, at_once=at_once)
+                if heap is None:
                     continue
                 share = max(1e-6, self.shares.get(waiting.user, 1.0))
                 used_s = self.used_s.get(waiting.user, 0.0)
                 order = (used_s / share, -waiting.priority, waiting.used_s, run)
                 if found is None or order < found[0]:
-                    found = order, waiting, home
+                    found = order, waiting, heap
             if found is not None:
-                (*_, run), waiting, home = found
-                return run, heappop(waiting.heaps[home])[3]
+                return found[0][3], heappop(found[2])[3]
         return None
 
-    def _home(
+    def _near(
+        self, run: str, waiting: WaitingRun, site: str, pilot: PeerName
+    ) -> list[Entry] | None:
+        """Where a run's next task for this pilot lies."""
+        own = waiting.of_pilot.get(pilot)
+        if own is not None:
+            if self._clean(run, own):
+                return own
+            del waiting.of_pilot[pilot]
+        heaps = [h for home in (site, ANYWHERE) if (h := waiting.heaps.get(home)) is not None]
+        heaps = [heap for heap in heaps if self._clean(run, heap)]
+        return min(heaps, key=lambda heap: heap[0], default=None)
+
+    def _far(
         self,
         run: str,
         waiting: WaitingRun,
-        site: str,
-        idle: Callable[[str], bool],
+        is_there: Callable[[str], bool],
         now_s: float,
         *,
-        near: bool,
-    ) -> str | None:
-        """The heap of which a run's next task for this site comes."""
-        if near:
-            homes = [home for home in (site, ANYWHERE) if self._top(run, waiting, home)]
-        else:
-            homes = [
-                home
-                for home in list(waiting.heaps)
-                if (top := self._top(run, waiting, home))
-                and (now_s - top[2] > ELSEWHERE_S or not idle(home))
-            ]
-        return min(homes, key=lambda home: waiting.heaps[home][0]) if homes else None
+        at_once: bool,
+    ) -> list[Entry] | None:
+        """Tasks of other sites: where nobody asks, or nobody was found for a while."""
+        found = [
+            heap
+            for home, heap in waiting.heaps.items()
+            if self._clean(run, heap)
+            and (
+                not is_there(home)
+                or (at_once and not waiting.stays and now_s - heap[0][2] > ELSEWHERE_S)
+            )
+        ]
+        return min(found, key=lambda heap: heap[0], default=None)
 
-    def _top(
-        self, run: str, waiting: WaitingRun, home: str
-    ) -> tuple[float, int, float, str] | None:
-        heap = waiting.heaps.get(home, [])
+    def _clean(self, run: str, heap: list[Entry]) -> bool:
+        """Whether anything is left of it that still counts."""
         while heap and not self._is_waiting(run, heap[0][3], heap[0][1]):
             heappop(heap)
-        if not heap:
-            waiting.heaps.pop(home, None)
-            return None
-        return heap[0]
+        return bool(heap)
