@@ -62,6 +62,9 @@ class PilotOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     base_listen: str = ""
 
 
+PRIVATE = "own-"
+
+
 def private_grid() -> str:
     """A name for the grid of a new run that has pilots of its own."""
-    return f"own-{secrets.token_hex(5)}"
+    return f"{PRIVATE}{secrets.token_hex(5)}"

@@ -75,7 +75,7 @@ def plan_pilots(
     """The fewest pilots, up to the order's number, that meet the deadline as surely as is wanted;
     without a deadline, the fewest that end the run about as early as all of them would. The
     order's lifetime, if it has one, stays."""
-    forecasts = _Forecasts(graph, known, order)
+    forecasts = PilotForecasts(graph, known, order)
     choice, shape = order.choices[0], order.shape
     deadline_s = None if terms.deadline_at is None else terms.deadline_at - now
 
@@ -103,8 +103,8 @@ def plan_pilots(
         number,
         shape.cores,
         _lifetime(number),
-        _done_s(found, wait, 0.5),
-        _done_s(found, wait, 0.9),
+        done_s(found, wait, 0.5),
+        done_s(found, wait, 0.9),
         sure,
         not _is_known(choice, wait),
         wait.quantile_s(0.5) if wait.is_known else None,
@@ -119,7 +119,7 @@ def plan_pilots(
         f"{percent(terms.surety)} is wanted"
     )
     return msgspec.structs.replace(
-        made, refused=why, within_s=math.ceil(_done_s(found, wait, terms.surety))
+        made, refused=why, within_s=math.ceil(done_s(found, wait, terms.surety))
     )
 
 
@@ -153,7 +153,7 @@ def share_by(forecast: Forecast, seconds: float) -> float:
     return 1.0
 
 
-def _done_s(forecast: Forecast, wait: ExpectedWait, share: float) -> float:
+def done_s(forecast: Forecast, wait: ExpectedWait, share: float) -> float:
     """By when wait and run are over with this chance, to a second."""
     low, high = 0.0, COMING_UP_S + forecast.latest_s + max(wait.waits_s, default=0.0)
     while high - low > 1.0:
@@ -183,7 +183,7 @@ def _fewest(most: int, is_enough: Callable[[int], bool]) -> int:
     return high
 
 
-class _Forecasts:
+class PilotForecasts:
     """The run on so many pilots, each forecast once."""
 
     def __init__(self, graph: Graph, known: Before, order: PilotOrder) -> None:

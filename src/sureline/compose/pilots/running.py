@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from sureline.compose.grid_run import GridRun
-from sureline.compose.pilots.base import ensure_base, pilots_directory
+from sureline.compose.pilots.base import ensure_base, private_home
 from sureline.compose.pilots.keeping import PilotKeeper
 from sureline.compose.pilots.starting import Pilots
 from sureline.compose.session import Outcome, Watcher
@@ -142,7 +142,7 @@ class PilotedRun:
 
 def open_private(grid: str) -> GridHome:
     """The grid of a run, which is made if it is not there."""
-    home = pilots_directory(home_directory()) / "private"
+    home = private_home()
     if grid not in (grid_names(home) if home.exists() else ()):
         Authority.create(home, grid, default_name())
     return GridHome.open(grid, home)
