@@ -82,6 +82,11 @@ def usual(*, grid: bool, terms: Terms) -> str:
     return "spread" if terms.budget is None else "surety"
 
 
+def usual_on_pilots(budget: float | None) -> str:
+    """The same, of a run that has pilots of its own; '' for what any grid would have."""
+    return "latebinding" if budget is None and "latebinding" in known() else ""
+
+
 def resolved(options: Options) -> Options:
     """The options with the strategy that they mean, and its settings checked. Raises UserError."""
     name = options.strategy or usual(grid=bool(options.grid), terms=options.terms)
