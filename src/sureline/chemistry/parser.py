@@ -85,19 +85,19 @@ def parse_placed(text: str) -> list[tuple[TextPlace, Molecule]]:
 
 
 def _guarded(
-    text: str, read: Callable[[_Parser], T], names: Mapping[str, Molecule] | None = None
+    text: str, read: Callable[[MoleculeParser], T], names: Mapping[str, Molecule] | None = None
 ) -> T:
-    parser = _Parser(Tokens(text), dict(names or {}))
+    parser = MoleculeParser(Tokens(text), dict(names or {}))
     try:
         return read(parser)
     except NoSenseError as error:
         raise ChemistryError(error.what, "write another value", error.place) from None
 
 
-class _Scope:
+class NameScope:
     """What the variables of a rule, and of the rules around it, are: 'one' or 'rest'."""
 
-    def __init__(self, outer: _Scope | None) -> None:
+    def __init__(self, outer: NameScope | None) -> None:
         self.outer: dict[str, str] = {**outer.outer, **outer.own} if outer is not None else {}
         self.own: dict[str, str] = {}
         self.parts = 0
@@ -106,13 +106,13 @@ class _Scope:
         return self.own.get(name) or self.outer.get(name)
 
 
-class _Parser:
+class MoleculeParser:
     def __init__(self, tokens: Tokens, names: dict[str, Molecule]) -> None:
         self._source = tokens
         self._tokens = tokens.tokens
         self._at = 0
         self._names = names
-        self._scope: _Scope | None = None
+        self._scope: NameScope | None = None
         self._depth = 0
         self._operations = 0
 
@@ -220,7 +220,7 @@ class _Parser:
     def _rule(self, name: str = "") -> Rule:
         once = self._next().kind == "replace-one"
         self._operations = 0
-        outer, self._scope = self._scope, _Scope(self._scope)
+        outer, self._scope = self._scope, NameScope(self._scope)
         try:
             takes = self._several(self._pattern)
             self._expect("by", "write: replace PATTERNS by MOLECULES if CONDITION")
@@ -279,7 +279,7 @@ class _Parser:
         self._expect(")", "close the parenthesis")
         return found
 
-    def _pattern_name(self, scope: _Scope) -> Pattern:
+    def _pattern_name(self, scope: NameScope) -> Pattern:
         token = self._next()
         name = token.text
         if self._take("::"):
@@ -298,7 +298,7 @@ class _Parser:
             self._bind(name, "one", token, scope)
         return Variable(name)
 
-    def _bind(self, name: str, kind: str, token: Token, scope: _Scope) -> None:
+    def _bind(self, name: str, kind: str, token: Token, scope: NameScope) -> None:
         if name in self._names or name in scope.outer:
             hint = "give the variable another name"
             raise self._mistake(f"'{name}' has a value already", hint, token)
@@ -307,7 +307,7 @@ class _Parser:
             raise self._mistake(f"'{name}' is bound twice, to a rest and else", hint, token)
         scope.own[name] = kind
 
-    def _solution_pattern(self, scope: _Scope) -> Pattern:
+    def _solution_pattern(self, scope: NameScope) -> Pattern:
         parts: list[Pattern] = []
         rest: str | None = None
         while not self._take(">"):

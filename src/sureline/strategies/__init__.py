@@ -33,6 +33,7 @@ OURS = (
     "opportunistic",
     "peercomp",
     "chemical",
+    "latebinding",
 )
 """Modules of this package, each with a `Strategy` of its own name."""
 
@@ -79,6 +80,11 @@ def usual(*, grid: bool, terms: Terms) -> str:
     if not grid:
         return "embedded"
     return "spread" if terms.budget is None else "surety"
+
+
+def usual_on_pilots(budget: float | None) -> str:
+    """The same, of a run that has pilots of its own; '' for what any grid would have."""
+    return "latebinding" if budget is None and "latebinding" in known() else ""
 
 
 def resolved(options: Options) -> Options:
