@@ -143,6 +143,14 @@ def test_a_mistake_in_a_setting_is_told_before_anything_runs(given, said):
         resolved(Options(grid="lab", strategy="chemical", settings=given))
 
 
+@pytest.mark.parametrize("setting", ["rules", "order"])
+def test_a_mistake_in_a_file_says_which_file_and_where(tmp_path, setting):
+    file = tmp_path / "my.chem"
+    file.write_text("let order = replace x by\n  y + 1\n")
+    with pytest.raises(UserError, match=rf"my.chem: .*{setting}, line 2, column 3: 'y' is not"):
+        resolved(Options(grid="g", strategy="chemical", settings={setting: str(file)}))
+
+
 def test_a_file_of_rules_travels_with_the_run(tmp_path):
     file = tmp_path / "my.chem"
     file.write_text(usual_text("rules"))

@@ -23,7 +23,6 @@ from sureline.chemistry.mistakes import ChemistryError, TextPlace
 from sureline.chemistry.molecules import (
     DEPTH_MAX,
     NAMELESS,
-    BoundName,
     Expression,
     Literal,
     Molecule,
@@ -35,11 +34,8 @@ from sureline.chemistry.molecules import (
     RuleOf,
     Solution,
     SolutionOf,
-    SolutionPattern,
     Symbol,
     TupleOf,
-    TuplePattern,
-    Variable,
     size_of,
 )
 
@@ -251,7 +247,7 @@ class MoleculeParser:
         parts = [self._pattern_part()]
         while self._take(":"):
             parts.append(self._pattern_part())
-        return parts[0] if len(parts) == 1 else TuplePattern(tuple(parts))
+        return parts[0] if len(parts) == 1 else TupleOf(tuple(parts))
 
     def _pattern_part(self) -> Pattern:
         scope = self._scope
@@ -289,14 +285,12 @@ class MoleculeParser:
                 raise self._mistake(f"'{sort.text}' is no sort of molecule", hint, sort)
             if name != NAMELESS:
                 self._bind(name, "one", token, scope)
-            return Variable(name, sort.text)
+            return Name(name, sort.text)
         if name in self._names:
             return Literal(self._names[name])
-        if name in scope.outer and scope.outer[name] == "one":
-            return BoundName(name)
-        if name != NAMELESS:
+        if name != NAMELESS and scope.outer.get(name) != "one":
             self._bind(name, "one", token, scope)
-        return Variable(name)
+        return Name(name)
 
     def _bind(self, name: str, kind: str, token: Token, scope: NameScope) -> None:
         if name in self._names or name in scope.outer:
@@ -309,21 +303,20 @@ class MoleculeParser:
 
     def _solution_pattern(self, scope: NameScope) -> Pattern:
         parts: list[Pattern] = []
-        rest: str | None = None
         while not self._take(">"):
-            if parts or rest is not None:
+            if parts:
                 self._expect(",", "write commas between patterns, and > at the end")
-            if not self._take("?"):
-                parts.append(self._pattern())
-                continue
-            token = self._next()
-            if token.kind != "name" or rest is not None:
-                hint = "one such as ?rest holds all other molecules"
-                raise self._mistake("this is no name for the rest of a solution", hint, token)
-            rest = token.text
-            if rest != NAMELESS:
-                self._bind(rest, "rest", token, scope)
-        return SolutionPattern(tuple(parts), rest)
+            parts.append(self._rest(parts, scope) if self._take("?") else self._pattern())
+        return SolutionOf(tuple(parts))
+
+    def _rest(self, before: list[Pattern], scope: _Scope) -> Rest:
+        token = self._next()
+        if token.kind != "name" or any(isinstance(part, Rest) for part in before):
+            hint = "one such as ?rest holds all other molecules"
+            raise self._mistake("this is no name for the rest of a solution", hint, token)
+        if token.text != NAMELESS:
+            self._bind(token.text, "rest", token, scope)
+        return Rest(token.text)
 
     # Expressions.
 
@@ -430,7 +423,7 @@ class MoleculeParser:
     def _name(self) -> Expression:
         token = self._next()
         if self._scope is not None and self._scope.kind(token.text) == "one":
-            return Name(token.text, self._source.place(token.at))
+            return Name(token.text, place=self._source.place(token.at))
         if token.text in self._names:
             return Literal(self._names[token.text])
         known = [*self._names]

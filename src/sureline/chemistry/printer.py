@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sureline.chemistry.molecules import (
-    BoundName,
     Expression,
     Literal,
     Molecule,
     Name,
     Operation,
-    Pattern,
     Rest,
     Rule,
     RuleOf,
@@ -21,8 +19,6 @@ from sureline.chemistry.molecules import (
     SolutionOf,
     Symbol,
     TupleOf,
-    TuplePattern,
-    Variable,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +83,7 @@ def _place(molecule: Molecule) -> tuple[int, float]:
 
 
 def show_rule(rule: Rule) -> str:
-    takes = ", ".join(map(_pattern, rule.takes))
+    takes = ", ".join(_expression(part, _TUPLE) for part in rule.takes)
     gives = ", ".join(_expression(part, _TUPLE) for part in rule.gives) or "nothing"
     text = f"{'replace-one' if rule.once else 'replace'} {takes} by {gives}"
     return f"{text} if {_expression(rule.condition, _OR)}" if rule.condition is not None else text
@@ -102,27 +98,6 @@ def show_program(program: Program) -> str:
     return "\n".join([*lines, show(program.solution)]) + "\n"
 
 
-def _pattern(pattern: Pattern) -> str:
-    if isinstance(pattern, Literal):
-        return show(pattern.value)
-    if isinstance(pattern, Variable):
-        return f"{pattern.name}::{pattern.sort}" if pattern.sort else pattern.name
-    if isinstance(pattern, BoundName):
-        return pattern.name
-    if isinstance(pattern, TuplePattern):
-        nested = (TuplePattern, tuple)
-        return ":".join(
-            f"({_pattern(part)})"
-            if isinstance(part.value if isinstance(part, Literal) else part, nested)
-            else _pattern(part)
-            for part in pattern.parts
-        )
-    parts = [*map(_pattern, pattern.parts)]
-    if pattern.rest is not None:
-        parts.append(f"?{pattern.rest}")
-    return f"<{', '.join(parts)}>"
-
-
 def _expression(of: Expression, least: int) -> str:
     """In parentheses if its sign holds less tightly than `least`."""
     text, strength = _with_strength(of)
@@ -133,7 +108,7 @@ def _with_strength(of: Expression) -> tuple[str, int]:
     if isinstance(of, Literal):
         return show(of.value), _TUPLE if isinstance(of.value, tuple) else _WHOLE
     if isinstance(of, Name):
-        return of.name, _WHOLE
+        return f"{of.name}::{of.sort}" if of.sort else of.name, _WHOLE
     if isinstance(of, Rest):
         return f"?{of.name}", _WHOLE
     if isinstance(of, SolutionOf):

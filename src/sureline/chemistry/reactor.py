@@ -33,11 +33,12 @@ from sureline.chemistry.matching import (
 )
 from sureline.chemistry.mistakes import ChemistryError
 from sureline.chemistry.molecules import (
+    NAMELESS,
     Molecule,
+    Rest,
     Rule,
     Solution,
-    SolutionPattern,
-    TuplePattern,
+    everything_in,
     is_inert,
     key,
     size_of,
@@ -188,6 +189,8 @@ class _Watch:
         cells = tried.cells
         if stage.join is not None:
             cells = tried.having(stage.join[0], held[stage.join[1]])
+        if not cells:
+            return False
         plain, test, bounds = stage.search is None, stage.test, self._bounds
         for cell in _living(cells, self._random):
             if cell in used:
@@ -227,15 +230,8 @@ def _living(cells: list[Cell], random: Random) -> Iterator[Cell]:
 
 
 def _rests(rule: Rule) -> frozenset[str]:
-    found: set[str] = set()
-    left: list[object] = list(rule.takes)
-    while left:
-        pattern = left.pop()
-        if isinstance(pattern, TuplePattern | SolutionPattern):
-            left += pattern.parts
-            if isinstance(pattern, SolutionPattern) and pattern.rest is not None:
-                found.add(pattern.rest)
-    return frozenset(found - {"_"})
+    """What it binds to the rests of solutions."""
+    return frozenset(of.name for of in everything_in(rule) if isinstance(of, Rest)) - {NAMELESS}
 
 
 class Boiling:
