@@ -309,7 +309,7 @@ class MoleculeParser:
             parts.append(self._rest(parts, scope) if self._take("?") else self._pattern())
         return SolutionOf(tuple(parts))
 
-    def _rest(self, before: list[Pattern], scope: _Scope) -> Rest:
+    def _rest(self, before: list[Pattern], scope: NameScope) -> Rest:
         token = self._next()
         if token.kind != "name" or any(isinstance(part, Rest) for part in before):
             hint = "one such as ?rest holds all other molecules"

@@ -189,8 +189,6 @@ class _Watch:
         cells = tried.cells
         if stage.join is not None:
             cells = tried.having(stage.join[0], held[stage.join[1]])
-        if not cells:
-            return False
         plain, test, bounds = stage.search is None, stage.test, self._bounds
         for cell in _living(cells, self._random):
             if cell in used:
