@@ -32,6 +32,7 @@ from sureline.compose.node import Listen, LiveNode, open_cache, peer_directory
 from sureline.compose.peer_memory import Keep
 from sureline.compose.piloting import Pilot, at_its_end, check_health
 from sureline.compose.relieving import driven_directory, forget_old
+from sureline.compose.returning import Returning
 from sureline.compose.run_copies import KeptJournals, in_a_thread
 from sureline.overlay.membership import Offer
 from sureline.peer import orphans
@@ -57,7 +58,7 @@ from sureline.world.identity.home import GridHome, HomeClaim
 from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.identity.run_keys import GridTrust
-from sureline.world.identity.signing import DRIVE
+from sureline.world.identity.signing import DRIVE, SUBMIT
 from sureline.world.live import Runner
 from sureline.world.net.interfaces import Berth
 from sureline.world.net.moorings import Dialled
@@ -363,11 +364,14 @@ class ServingPeer:
         remember_port(self._home, node.id)
         self._on_ready(node)
         forget_old(self._home, node.cache, time.time())
-        scrubbing = asyncio.ensure_future(Scrub(node.cache).run())
+        aside = [asyncio.ensure_future(Scrub(node.cache).run())]
+        if SUBMIT in node.credentials.identity.roles:
+            aside.append(asyncio.ensure_future(Returning(self._home, node, self._tell).run()))
         try:
             going = await self._look_after(node)
         finally:
-            scrubbing.cancel()
+            for one in aside:
+                one.cancel()
             for driving in self._drivings:
                 driving.cancel()
         await self._leave(node, peer.agent, going)
