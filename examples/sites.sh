@@ -24,6 +24,8 @@ up() {
   ip netns add "$net"
   ip -n "$net" link set lo up
   ip netns exec "$net" sysctl -qw net.ipv4.ip_forward=1
+  # the firewall is between the sites, not within one
+  ip netns exec "$net" sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true
   for site in 1 2 3; do
     ip -n "$net" link add "site$site" type bridge
     ip -n "$net" addr add "10.81.$site.1/24" dev "site$site"
