@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ import uvloop
 from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
 from sureline.assembly.words import messages
+from sureline.compose.pilots.base import open_home
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member, Membership, Offer
 from sureline.peer.files.cache import FileCache
@@ -380,7 +382,7 @@ async def open_node(
 ) -> AsyncIterator[LiveNode]:
     """A guest of the grid that has met it, for a command; what it fetches goes into the `cache`, by
     default the home's. Raises NobodyAnswersError."""
-    home = GridHome.open(grid)
+    home = open_home(grid)
     crashes: list[BaseException] = []
     cache = open_cache(home) if cache is None else cache
     try:
@@ -395,8 +397,9 @@ async def open_node(
 
 
 def guest_suffix() -> str:
-    """A suffix that no other living process of this machine has."""
-    return str(os.getpid())
+    """A suffix that no other guest of this home has, of this process or another, here or elsewhere:
+    two with one would answer for each other."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def grid_loop() -> asyncio.Runner:
