@@ -58,7 +58,12 @@ SAID: Mapping[str, str] = {
     "OUT_OF_MEMORY": "it used more memory than it was given",
     "TIMEOUT": "its time was over",
 }
-HELD_FOR = ("JobHeldAdmin", "JobHeldUser", "launch failed requeued held")
+HELD_FOR = (
+    "JobHeldAdmin",
+    "JobHeldUser",
+    "launch failed requeued held",
+    "job requeued in held state",
+)
 """Reasons of PENDING for which nothing will happen by itself."""
 NEVER = (
     "PartitionTimeLimit",
@@ -93,7 +98,9 @@ def translated(state: str, reason: str = "", *, began: bool = False) -> Translat
     word, said = STATES[name], SAID.get(name, "")
     engine = "" if reason in ("None", "", "(null)", "N/A") else reason
     if name == "PENDING":
-        if engine in HELD_FOR or engine in NEVER:
+        if engine in NEVER:
+            word = "unfit"
+        elif engine in HELD_FOR:
             word = "held"
         elif began:
             word = "requeued"
