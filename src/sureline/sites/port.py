@@ -8,7 +8,7 @@ with the same settings, answers the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NewType, Protocol
 
@@ -187,6 +187,11 @@ class Site(Protocol):
 
     def forget(self, tag: str) -> None:
         """Remove what the site's spool keeps of a submission that is over: output, states."""
+        ...
+
+    def ahead(self, options: Sequence[str] = ()) -> int | None:
+        """The cores that jobs wait for where work with these options of the engine would wait; None
+        if the site has no queue."""
         ...
 
     def put(self, source: Path, target: str) -> None:

@@ -82,6 +82,9 @@ NEVER = (
 )
 """Reasons of PENDING that no waiting ends: what was asked for does not fit."""
 
+NOT_AHEAD = frozenset({*HELD_FOR, *NEVER, "BeginTime", "Dependency"})
+"""Reasons of PENDING of jobs that nobody waits behind."""
+
 
 class Translated(NamedTuple):
     word: Word

@@ -153,6 +153,7 @@ class PilotKeeper(threading.Thread):
                 cores=batch.shape.cores * batch.count,
                 limit_s=batch.shape.lifetime_s or 0.0,
                 wait_s=max(0.0, status.started_at - status.submitted_at),
+                ahead=batch.ahead,
             )
         )
 
