@@ -121,7 +121,7 @@ def test_deadline_budget_and_repair_go_on_under_a_new_writer():
 
 def test_in_its_first_moments_a_run_is_gone_on_with_where_it_was_submitted():
     """Nobody else could know whether it is still written: no peer votes on it yet."""
-    crash = Fault("crash", ("submitter",), at_s=10.3, lasts_s=constant(100.0))
+    crash = Fault("crash", ("submitter",), at_s=10.1, lasts_s=constant(100.0))
     outcome = run_scenario(small(crash), 1)
     assert outcome.good
     assert hosts(outcome) == ["submitter", "submitter"]
