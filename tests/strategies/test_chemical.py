@@ -224,6 +224,7 @@ def test_of_those_who_wait_the_first_by_their_order_is_served_and_hears_who_else
     net.pass_time(60.0)
     assert [said.number for said in taker.taken] == [1, 3, 4, 2]
     assert set(taker.taken[1].others) >= {"late of run", "second of run"}
+    assert all(f"{wanted[said.number][0]} of run" not in said.others for said in taker.taken)
     assert [(said.number, said.why) for said in taker.refused] == [(5, "it is too small")]
 
 
