@@ -49,7 +49,7 @@ from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
-from sureline.world.address import Node, endpoint_of
+from sureline.world.address import Node, endpoint_of, name_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
@@ -59,6 +59,8 @@ from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.identity.run_keys import GridTrust
 from sureline.world.identity.signing import DRIVE
 from sureline.world.live import Runner
+from sureline.world.net.interfaces import Berth
+from sureline.world.net.moorings import Dialled
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -84,6 +86,14 @@ class PeerSettings(NamedTuple):
     rules: Rules = Rules()
     """What the tasks of others may do here."""
     pilot: Pilot | None = None
+    queue: bool = False
+    """Whether it offers to host the task queue of `latebinding`."""
+    readers: int = 8
+    """How many may read files from here at a time."""
+    dialled: Dialled = "auto"
+    """Whether others can dial this machine; by default it finds out."""
+    carries: bool = True
+    """Whether connections between others are carried."""
 
 
 class Going(NamedTuple):
@@ -191,6 +201,8 @@ class ServingPeer:
         """By the loop's clock: when what still runs is stopped."""
         self._going: asyncio.Future[Going]
         self._drivings: set[asyncio.Task[None]] = set()
+        self._berth = Berth()
+        """How it is reached, as far as was told."""
 
     def go(self, going: Going) -> None:
         """Ask it to go; the second time, at once."""
@@ -269,6 +281,8 @@ class ServingPeer:
             on_stranger=desk.answer if desk is not None else None,
             on_crash=self._crashed,
             on_refused=self._refused,
+            dialled=self._settings.dialled,
+            carries=self._settings.carries,
         )
         return node
 
@@ -287,18 +301,41 @@ class ServingPeer:
         )
 
     def _said_of_itself(self) -> dict[str, float | str]:
+        said: dict[str, float | str] = {}
+        if self._settings.queue:
+            said["queue"] = 1.0
+        if self._settings.pilot is not None:
+            said["pilot"] = 1.0
+        if self._ends_at is not None:
+            said["ends_at"] = self._ends_at
+        return said
+
+    @property
+    def _ends_at(self) -> float | None:
         pilot = self._settings.pilot
-        if pilot is None:
-            return {}
-        if pilot.lifetime_s is None:
-            return {"pilot": 1.0}
-        return {"pilot": 1.0, "ends_at": self._started_at + pilot.stop_after_s}
+        if pilot is None or pilot.lifetime_s is None:
+            return None
+        return self._started_at + pilot.stop_after_s
 
     def _crashed(self, error: BaseException) -> None:
         if isinstance(error, SurelineError):
             self.go(Going(str(error), error=error))
         elif not self._going.done():
             self._going.set_exception(error)  # a mistake in the program: the process ends by it
+
+    def _tell_berth(self, berth: Berth) -> None:
+        """If how others reach this machine has changed, its user should know."""
+        if berth == self._berth or berth.can_be_dialled is None:
+            return
+        was, self._berth = self._berth, berth
+        why = f" ({berth.why_not})" if berth.why_not else ""
+        if berth.relays != was.relays and berth.relays:
+            names = ", ".join(name_of(relay) for relay in berth.relays)
+            self._tell(f"others cannot dial this machine{why}; it is reached through {names}")
+        elif not berth.can_be_dialled and not berth.relays:
+            self._tell(f"others cannot dial this machine{why}, and nobody carries to it")
+        elif berth.can_be_dialled and was.relays:
+            self._tell("others can dial this machine again")
 
     def _superseded(self) -> None:
         reason = "another process serves under the name of this peer"
@@ -315,8 +352,9 @@ class ServingPeer:
         runner.files = node.files
         peer = self._make_peer(node, kept)
         node.world.guard(peer.start)
-        node.files.serve()
+        node.files.serve(self._settings.readers)
         node.membership.on_superseded = self._superseded
+        await node.settle()
         node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)
@@ -339,7 +377,8 @@ class ServingPeer:
         if "run" in credentials.identity.roles and settings.capacity.cores:
             marks = CacheMarks(node.cache)
             strategies = list(known().values())
-            workplace = Workplace(settings.capacity, marks, strategies, settings.dealing)
+            dealing = {**settings.dealing, "ends_at": self._ends_at or 0.0}
+            workplace = Workplace(settings.capacity, marks, strategies, dealing)
         certificates = Certificates(
             home.issuer().name,
             credentials.renewal_request,
@@ -394,6 +433,7 @@ class ServingPeer:
             if done:
                 return self._going.result()
             node.publish_revocations()
+            self._tell_berth(node.transport.berth)
             if loop.time() >= next_contacts_at or node.contacts_are_old():
                 node.remember_contacts()
                 next_contacts_at = loop.time() + CONTACTS_EVERY_S

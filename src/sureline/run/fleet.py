@@ -24,6 +24,11 @@ ASK_MAX_S = 30.0
 ASK_AGAIN_S = 3.0
 """Between two questions to one that does."""
 ASK_ANYWAY_S = 15.0
+QUIET_S = 25.0
+QUIET_SHARE = 0.8
+"""Of the time after which a run is taken over: so long targets keep to a writer that is silent."""
+ASK_SHARE = 0.6
+"""Of that time, at most, passes before a target hears something."""
 UNANSWERED_MAX = 5
 """Questions in a row without a word, before a target is believed out of reach."""
 PAGES_MAX = 100
@@ -61,11 +66,25 @@ class WholeAnswer(msgspec.Struct):
 
 
 class Fleet:
-    def __init__(self, world: World, run: str, epoch: int, standing: PeerStanding) -> None:
+    """`papers` say that this writer may write the run; see `world.identity.signing`. If it is
+    silent for `takeover_after_s` (0 for ever), another one may come."""
+
+    def __init__(
+        self,
+        world: World,
+        run: str,
+        epoch: int,
+        standing: PeerStanding,
+        papers: bytes = b"",
+        takeover_after_s: float = 0.0,
+    ) -> None:
         self._world = world
         self._run = run
         self._epoch = epoch
         self._standing = standing
+        self._papers = papers
+        self._quiet_s = QUIET_SHARE * takeover_after_s or QUIET_S
+        self._ask_anyway_s = min(ASK_ANYWAY_S, ASK_SHARE * self._quiet_s)
         self._all: dict[PeerName, Enlisted] = {}
 
     def get(self, name: PeerName) -> Enlisted | None:
@@ -122,7 +141,9 @@ class Fleet:
         wait_s = ASK_AGAIN_S if enlisted.attached else enlisted.interval_s
         enlisted.ask_at = self._world.elapsed() + wait_s
         enlisted.interval_s = min(ASK_MAX_S, 2 * enlisted.interval_s)
-        self._world.send(enlisted.target.agent, Attach(self._run, self._epoch, enlisted.serial))
+        papers = b"" if enlisted.attached else self._papers
+        attach = Attach(self._run, self._epoch, enlisted.serial, papers, self._quiet_s)
+        self._world.send(enlisted.target.agent, attach)
 
     def ask_later(self, enlisted: Enlisted) -> None:
         """Something was bound there, and it may take a moment to tell of it."""
@@ -137,13 +158,13 @@ class Fleet:
         many = enlisted.attached and enlisted.unanswered >= UNANSWERED_MAX
         return many and self._world.elapsed() >= enlisted.ask_at
 
-    def is_due(self, enlisted: Enlisted, *, bound: bool, unheard: bool) -> bool:
-        """Whether to ask now: `bound` if anything is under way there, `unheard` if some of it has
-        not been told of."""
+    def is_due(self, enlisted: Enlisted, *, unheard: bool) -> bool:
+        """Whether to ask now: `unheard` if something is under way there that has not been told of.
+        Who hears nothing of this writer for long would believe another one (`peer.writers`)."""
         now = self._world.elapsed()
         if not enlisted.attached or unheard:
             return now >= enlisted.ask_at
-        return bound and now >= max(enlisted.ask_at, enlisted.heard_at + ASK_ANYWAY_S)
+        return now >= max(enlisted.ask_at, enlisted.heard_at + self._ask_anyway_s)
 
     def collect(self, enlisted: Enlisted, page: Attached) -> WholeAnswer | None:
         """The whole answer, once its last missing page is here."""
