@@ -39,7 +39,11 @@ def installed(tmp_path_factory):
 
 @pytest.mark.limit_s(SUITE_S + 20)
 @pytest.mark.parametrize(
-    "chosen", [pytest.param("not " + LONG, id="quick"), pytest.param(LONG, marks=pytest.mark.soak, id="long")]
+    "chosen",
+    [
+        pytest.param("not " + LONG, id="quick"),
+        pytest.param(LONG, marks=pytest.mark.soak, id="long"),
+    ],
 )
 def test_it_passes_the_suite(installed, chosen):
     where, env = installed
