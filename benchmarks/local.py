@@ -97,7 +97,9 @@ def one_round(
             environment = found[name]
             if environment.reason or not judge.entered(name, workload):
                 continue
-            sample = stage.play(name, environment.python, workload, given.scale, repeat)
+            sample = stage.play(
+                name, environment.python, workload, stage.Setting(given.scale), repeat
+            )
             samples.append(sample)
             say(f"  {workload:9}{name:11}{sample.reason or told(sample)}")
     return samples
