@@ -104,7 +104,7 @@ def main() -> int:
     given = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     stage.become_subreaper()
-    found = {name: environment(name, given.rivals) for name in given.only}
+    found = {name: environment(name, given.rivals.resolve()) for name in given.only}
     samples: list[stage.Sample] = []
     result: dict[str, Any] = {}
     for repeat in range(given.repeat):

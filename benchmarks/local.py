@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended by a signal, we still end what we started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     stage.become_subreaper()
-    found = environments(given.only, given.rivals)
+    found = environments(given.only, given.rivals.resolve())
     samples: list[stage.Sample] = []
     spins: list[dict[str, float]] = []
     sources = [source_digest()]
