@@ -65,7 +65,8 @@ class BroughtHome(NamedTuple):
 
 
 class GridRun:
-    """`relief` is for a peer that takes over what nobody writes; `alone` asks nobody."""
+    """`relief_s` is for a peer that takes over what nobody writes: when it may ask; `alone` asks
+    nobody."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class GridRun:
         watcher: Watcher | None,
         *,
         alone: bool = False,
-        relief: bool = False,
+        relief_s: float | None = None,
     ) -> None:
         self._journal = journal
         self._run = run
@@ -84,7 +85,8 @@ class GridRun:
         self._home = home
         self._watcher = watcher or Watcher()
         self._alone = alone
-        self._relief = relief
+        self._relief = relief_s is not None
+        self._relief_s = relief_s or 0.0
         self._is_shown = False
         self._give_up_s = math.inf
 
@@ -207,6 +209,7 @@ class GridRun:
             )
             claimant.start()
 
+        await asyncio.sleep(max(0.0, self._relief_s - time.monotonic()))
         claim = await answer_of(ask)
         if refused:
             raise refused[0]

@@ -71,6 +71,9 @@ SLOTS_MAX = 1024
 LOOK_EVERY_S = 1.0
 CONTACTS_EVERY_S = 30.0
 BUSY_POLL_S = 0.05
+READY_S = 3.0
+"""So long before its time a process is started that is to take a run over: it loads its programs
+and meets the grid meanwhile."""
 LEAVING_S = 10.0
 """How long saying goodbye may take, after the tasks are over."""
 
@@ -392,15 +395,15 @@ class ServingPeer:
         )
         take_over = self._take_over if DRIVE in credentials.identity.roles else None
         trust = GridTrust(credentials)
-        return GridPeer(node.grid, kept, trust, workplace, certificates, take_over)
+        return GridPeer(node.grid, kept, trust, workplace, certificates, take_over, READY_S)
 
-    def _take_over(self, run: str, over: Callable[[], None]) -> None:
-        """Have a process of its own take over a run that nobody writes."""
-        task = asyncio.ensure_future(self._relieve(run, over))
+    def _take_over(self, run: str, in_s: float, over: Callable[[], None]) -> None:
+        """Have a process of its own take over a run that nobody writes, in a moment."""
+        task = asyncio.ensure_future(self._relieve(run, time.monotonic() + in_s, over))
         self._drivings.add(task)  # a task that nobody holds may vanish
         task.add_done_callback(self._drivings.discard)
 
-    async def _relieve(self, run: str, over: Callable[[], None]) -> None:
+    async def _relieve(self, run: str, at_s: float, over: Callable[[], None]) -> None:
         self._tell(f"run {run} has no writer any more; takes it over")
         place = driven_directory(self._home)
         place.mkdir(mode=0o700, exist_ok=True)
@@ -412,6 +415,7 @@ class ServingPeer:
                 "sureline.compose.relieving",
                 self._home.grid,
                 run,
+                str(at_s),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
