@@ -26,7 +26,7 @@ from sureline.run.presence import part as presence_part
 from sureline.run.sealing import Recorded
 from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Needs
-from sureline.world.address import at, name_of
+from sureline.world.address import at, name_of, peer_of
 from sureline.world.identity.signing import DRIVE, RunSigner
 
 LAST_WORDS_S = 5.0
@@ -121,6 +121,7 @@ class RunDriver:
         )
         gate.committed = self.office.when_committed
         gate.believes = lambda number: False
+        self.writer.successors = self._successors
         created, signer = charge.graph.created, charge.signer
         self.mirror = Mirror(
             me, place(me), run, charge.epoch, created, recorded, signer, self.office
@@ -155,7 +156,7 @@ class RunDriver:
     def _tell(self, member: Member) -> None:
         """Pass on what the membership says of a peer."""
         gone = member.state not in PRESENT
-        if "run" in member.offer.roles:
+        if _may_keep(member):
             if gone:
                 self.mirror.peer_left(member.node)
             else:
@@ -177,6 +178,10 @@ class RunDriver:
             self._left_out[name_of(member.node)] = None
             return False
         return True
+
+    def _successors(self) -> Sequence[str]:
+        others = [m for m in self._node.present() if peer_of(m.node) != peer_of(self._node.id)]
+        return sorted(name_of(m.node) for m in others if DRIVE in m.offer.roles)[:NAMED_MAX]
 
     # -- for people ----------------------------------------------------------------------------
 
@@ -202,6 +207,13 @@ class RunDriver:
                 f"{', '.join(names)}{others} {asks} a price and will not be used; give --budget to "
                 "use peers that do"
             )
+
+
+def _may_keep(member: Member) -> bool:
+    """Whether it is asked to keep a copy, and to vote. Not a pilot that will soon be gone and could
+    not go on with the run: an engine may end all of those at once, and with them a majority."""
+    roles = member.offer.roles
+    return "run" in roles and (DRIVE in roles or member.offer.ends_at is None)
 
 
 def _unfit(graph: Graph, machines: Sequence[Capacity]) -> list[str]:

@@ -79,7 +79,7 @@ class _FormulaParser(MoleculeParser):
             texts.append(self._string(word) if word.kind == "string" else word.text)
         call = (token.text, tuple(texts))
         self.calls[call] = None
-        return Name(_called(call), self._source.place(token.at))
+        return Name(_called(call), place=self._source.place(token.at))
 
     def _literal(self) -> Molecule:
         number, after = self._token, self._tokens[min(self._at + 1, len(self._tokens) - 1)]

@@ -18,6 +18,7 @@ from typing import ClassVar
 import msgspec
 
 from sureline.peer.jobs import CallJob, CommandJob, JobEnded, PauseJob
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 from sureline.world.address import Node
 from sureline.world.protocol import WRITES, Message
@@ -77,6 +78,8 @@ class Attach(Message, frozen=True, tag="run.attach"):
     """Told again in the answer, so that the writer knows which of its words it covers."""
     papers: bytes = b""
     """That the sender may write the run in this epoch; b'' to who has seen them."""
+    quiet_s: float = 25.0
+    """Another one is to be believed only when this one has been silent for so long."""
 
 
 class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
@@ -101,6 +104,18 @@ class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
     epoch: int
     digests: tuple[str, ...] = ()
     over: bool = False
+
+
+class Entrust(Message, frozen=True, tag="run.entrust"):
+    """Hold these files of the user's until the run is over. Answered by Holds, for each."""
+
+    needs_role: ClassVar[str] = WRITES
+
+    run: str
+    epoch: int
+    files: tuple[FileRecord, ...]
+    source: Node
+    """Who has them."""
 
 
 # -- the machine tells -------------------------------------------------------------------------
@@ -171,6 +186,17 @@ class Attached(Message, frozen=True, tag="peer.attached"):
     """(task, attempt, its warrant) of the unacknowledged reports; they follow."""
 
 
+class Holds(Message, frozen=True, tag="peer.holds"):
+    """This machine holds a file that it was entrusted with, durably."""
+
+    needs_role: ClassVar[str] = "run"
+
+    run: str
+    digest: str
+    refused: str = ""
+    """Why it does not; one sentence."""
+
+
 class Fenced(Message, frozen=True, tag="peer.fenced"):
     """A newer writer has been here: whoever hears this must stop writing the run."""
 
@@ -186,6 +212,8 @@ class Fenced(Message, frozen=True, tag="peer.fenced"):
 MESSAGES = (
     Bind,
     Withdraw,
+    Entrust,
+    Holds,
     Attach,
     Acknowledge,
     Release,

@@ -125,6 +125,10 @@ def _with_files(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
             told = f"{field.encode_name}={value} of {strategy.name} cannot be read: {why}{one_of}"
             raise UserError(told) from None
         settings[field.encode_name] = text.rstrip("\n") + "\n"
+        try:
+            settings_of(strategy, {field.encode_name: settings[field.encode_name]})
+        except UserError as error:
+            raise UserError(f"{value}: {error}") from None
     return settings
 
 
