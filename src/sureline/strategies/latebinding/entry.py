@@ -171,10 +171,11 @@ class QueueEntry(Agent, Deciding):
             self._quiet_s[bound.target] = self.world.elapsed()
 
     def _is_bound(self, task: int) -> None:
-        if self._out.pop(task, None) is not None:
-            if self._fresh.pop(task, 0) == 0:
-                self._gone[task] = None
-                self._tell_soon(GONE_TOLD_S)
+        if self._out.pop(task, None) is None:
+            return
+        if self._fresh.pop(task, 0) == 0:
+            self._gone[task] = None
+            self._tell_soon(GONE_TOLD_S)
 
     def over(self, over: Over) -> None:
         bound, task = over.bound, self._engine.graph.tasks[over.bound.task]
