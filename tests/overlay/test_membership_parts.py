@@ -144,6 +144,16 @@ def test_a_change_of_relays_is_told_with_a_new_incarnation_and_kept_by_what_othe
     assert node.own.incarnation == 1, "what has not changed is not told again"
 
 
+def test_relays_that_are_known_before_the_offer_is_complete_stay_known():
+    node = Knowledge("n1@h:1", Clock(), OFFER, MembershipSettings())
+    node.reached_through(("r1@h:1",))
+    node.offer("n1@h:1", OFFER)
+    node.joined = True
+    node.introduce()
+    teller = knowing(*node.take_rumours(10_000))
+    assert teller.members()["n1"].relays == ("r1@h:1",)
+
+
 def test_relays_that_somebody_made_up_for_this_node_are_contradicted():
     node = knowing()
     node.reached_through(("r1@h:1",))
