@@ -139,7 +139,7 @@ def test_all_that_befalls_pilots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         chaos.befalls("walltime of two ends", chaos.shorten)
         chaos.befalls("the submitter killed", chaos.kill_driver)
         chaos.start("resume")
-        chaos.until_done(6 * step)
+        chaos.until_done(5 * step)
         chaos.befalls("slurmctld killed, and back after 20 s", chaos.restart_controller)
         assert chaos.driver is not None
         code = chaos.driver.wait(900)

@@ -108,3 +108,29 @@ def test_ssh_brings_sureline_along(home: Path, sshd: SshdLab):
     names = {name for batch in batches for name in batch["pilots"]}
     assert_soon(lambda: alive() == names)
     assert len(list((sshd.home / ".sureline-site").glob("brought-*/sureline"))) == 1
+
+
+def test_a_site_that_is_silent_is_asked_again(home: Path, tmp_path: Path, monkeypatch):
+    """What could not be ended at first is ended when the engine answers again."""
+    from sureline.compose.pilots import starting
+    from sureline.sites.book import PilotBatch
+    from sureline.sites.local import LocalSite
+    from sureline.sites.order import SiteChoice
+    from sureline.sites.port import SiteError, SiteWork
+
+    pilots = starting.Pilots(home)
+    batch = PilotBatch("t", "lab", SiteChoice("local"), asked_at=0.0)
+    batch = pilots.book.submit(batch, SiteWork(tag="t", argv=("sleep", "600")))
+    failures = ["down", "down", "still down"]
+    cancel = LocalSite.cancel
+
+    def silent(site: LocalSite, jobs: Any) -> None:
+        if failures:
+            raise SiteError(failures.pop(0), again=True)
+        cancel(site, jobs)
+
+    monkeypatch.setattr(LocalSite, "cancel", silent)
+    monkeypatch.setattr(starting, "LOOK_EVERY_S", 0.01)
+    told: list[str] = []
+    assert pilots.stop([batch], told.append) == []
+    assert len(told) == 2 and not pilots.book.batches()

@@ -135,7 +135,7 @@ class PilotKeeper(threading.Thread):
         if status.is_over and job not in self._over:
             self._over.add(job)
             self._judge(pilot, status)
-        elif status.word == "running" and job not in self._over:
+        elif status.word == "running" and self._factory.is_in_doubt and self._serves(pilot):
             self._factory.began()
 
     def _learn(self, pilot: PilotSeen, status: JobStatus) -> None:
@@ -157,12 +157,13 @@ class PilotKeeper(threading.Thread):
             )
         )
 
+    def _serves(self, pilot: PilotSeen) -> bool:
+        return SERVES in self._pilots.output(pilot.batch, pilot.number)
+
     def _judge(self, pilot: PilotSeen, status: JobStatus) -> None:
-        if status.word not in ITS_OWN:
+        if status.word not in ITS_OWN or self._serves(pilot):
             return
         said = self._pilots.output(pilot.batch, pilot.number)
-        if SERVES in said:
-            return
         line = said.strip().rpartition("\n")[2]
         why = ": ".join(filter(None, (status.word, status.reason, line)))
         self._factory.start_failed(time.monotonic(), why)
