@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -56,6 +57,13 @@ class Chaos:
             self.driver = subprocess.Popen(
                 command(*argv, "--progress=lines"), cwd=self.place, stdout=log, stderr=log
             )
+
+    def close(self) -> None:
+        """Whatever happened, leave nothing to the machine that runs the tests."""
+        if not self.driver_is_gone():
+            self.kill_driver()
+        own = {"SURELINE_HOME": str(self.place / "home"), "SLURM_CONF": str(self.lab.conf)}
+        subprocess.run(command("pilots", "stop", "--all"), check=False, env={**os.environ, **own})
 
     def batches(self) -> list[PilotBatch]:
         found = PilotBook(self.place / "home" / "pilots").batches()
@@ -124,9 +132,11 @@ def test_all_that_befalls_pilots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pytest.skip(why)
     monkeypatch.setenv("SURELINE_HOME", str(tmp_path / "home"))
     (tmp_path / "flow.yaml").write_text(FLOW)
-    with SlurmLab(tmp_path / "slurm", nodes=2, cores=4) as lab:
+    with (
+        SlurmLab(tmp_path / "slurm", nodes=2, cores=4) as lab,
+        contextlib.closing(Chaos(tmp_path, lab)) as chaos,
+    ):
         monkeypatch.setenv("SLURM_CONF", str(lab.conf))
-        chaos = Chaos(tmp_path, lab)
         on = ("--on", "slurm", "--pilots", "6", "--partition", "scavenge", "--lifetime", "4min")
         chaos.start("run", "flow.yaml", *on, "--strategy", strategy, *LOOPBACK)
         step = PARTS // 6
