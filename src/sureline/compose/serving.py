@@ -58,6 +58,7 @@ from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.identity.run_keys import GridTrust
 from sureline.world.identity.signing import DRIVE
+from sureline.world.identity.whereabouts import hosts_of_interfaces
 from sureline.world.live import Runner
 from sureline.world.net.interfaces import Berth
 from sureline.world.net.moorings import Dialled
@@ -67,6 +68,7 @@ RUN = "peer"
 """What the runner calls itself: its directory under `work/`, and the token of its processes."""
 SLOTS_PER_CORE = 10
 SLOTS_MAX = 1024
+EVERYWHERE = "0.0.0.0"
 LOOK_EVERY_S = 1.0
 CONTACTS_EVERY_S = 30.0
 BUSY_POLL_S = 0.05
@@ -245,12 +247,34 @@ class ServingPeer:
                 drained = Going("its lifetime is nearly over", drain=True)
                 self._stop_at = at_its_end(pilot, lambda: self.drain(drained))
             node = await self._open(adopting, cache, keep)
+            if await self._move_to_better_host(node):
+                node = await self._open(adopting, cache, keep)
             async with node:
                 await self._at_work(node, adopting, kept, claim)
         finally:
             await runner.close()
             keep.close()
             cache.close()
+
+    async def _move_to_better_host(self, node: LiveNode) -> bool:
+        """Find out how others reach this node. If they cannot dial it where it says, but at another
+        address of this machine, and nobody chose the first: take that one, with another node."""
+        await node.settle()
+        listen = self._settings.listen
+        chosen = listen is None or listen.advertise or listen.host != EVERYWHERE
+        chosen = chosen or self._settings.dialled != "auto"
+        if chosen or node.transport.berth.can_be_dialled is not False:
+            return False
+        told = endpoint_of(node.id).host
+        others = [host for host in hosts_of_interfaces() if host != told]
+        better = await node.transport.dialled_at(others)
+        if not better:
+            return False
+        self._tell(f"others cannot dial this machine at {told}, but at {better}: serves there")
+        port = endpoint_of(node.id).port
+        self._settings = self._settings._replace(listen=Listen(EVERYWHERE, port, better))
+        await node.close()
+        return True
 
     def _slots(self, loop: asyncio.AbstractEventLoop) -> SlotRunner:
         return SlotRunner(
@@ -354,7 +378,7 @@ class ServingPeer:
         node.world.guard(peer.start)
         node.files.serve(self._settings.readers)
         node.membership.on_superseded = self._superseded
-        await node.settle()
+        await node.settle()  # which it has, unless it has just moved
         node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)
