@@ -1,6 +1,6 @@
 """One machine: what it offers, the files it holds, and the jobs it runs.
 
-Lives here: job types (`jobs`), the content-addressed store (`store`), the slot process that runs
+Lives here: job types (`jobs`), the content-addressed store (`store`; `ingest` takes the user's files in), the slot process that runs
 one job at a time in a fresh directory (`slot`), the runner that drives slot processes from an
 event loop (`runner`), leftovers of dead processes (`orphans`), Python calls (`calls`), the
 machine's capacity (`capacity`) and the agent that admits tasks (`agent`). On a grid: the agent that
