@@ -23,6 +23,7 @@ from sureline.cli.terms import Anyway, Budget, By, RepairToo, Surety, Within, re
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
+    from sureline.catalog.entries import SiteEntry
     from sureline.peer.capacity import Capacity
     from sureline.run.options import Options
     from sureline.workflow.model import Graph
@@ -64,6 +65,13 @@ class RunSettings:
 
     set_: Settings = None
     grid: Grid = None
+    sites: Annotated[
+        str | None,
+        Parameter(
+            help="Run the tasks at sites of your catalog: names, as lab,meggie, or all. See: "
+            "sureline catalog sites."
+        ),
+    ] = None
     strategy: Annotated[
         str | None,
         Parameter(help="Which strategy says where tasks run; see: sureline strategies."),
@@ -127,21 +135,28 @@ class RunSettings:
         asked = terms(self.within, self.by, self.budget, self.surety)
         given = limits(self.grid, self.cores, self.memory, self.gpus, self.tag)
         capacity = machine(where, self.cores, self.memory, self.gpus, self.tag)
-        options = self._options(asked.deadline_at, asked.surety, delay_s)
+        entries = _sites(self.sites, self.grid)
+        names = ",".join(entry.name for entry in entries)
+        options = self._options(asked.deadline_at, asked.surety, delay_s, names)
         reading = read_flow(
             flow,
             where,
             self.set_,
-            None if self.grid else capacity,
+            None if self.grid or entries else capacity,
             pretend=pretend,
             speed=speed,
         )
         if self.grid:
             check_grid(self.grid, reading.graph)
+        graph = reading.graph
+        if entries:
+            from sureline.compose.site_run import for_sites
+
+            graph = for_sites(graph, entries)
         for warning in reading.warnings:
             console.note(f"note: {warning}")
-        is_refused = not self.grid and refused(
-            reading.graph,
+        is_refused = not (self.grid or entries) and refused(
+            graph,
             capacity,
             where / HOME,
             asked,
@@ -149,9 +164,11 @@ class RunSettings:
             anyway=self.anyway,
             as_json=as_json,
         )
-        return _Ready(reading.graph, capacity, options, given, is_refused)
+        return _Ready(graph, capacity, options, given, is_refused)
 
-    def _options(self, deadline_at: float | None, surety: float, delay_s: float) -> Options:
+    def _options(
+        self, deadline_at: float | None, surety: float, delay_s: float, sites: str
+    ) -> Options:
         from sureline.run.options import Options
         from sureline.strategies import resolved
 
@@ -161,6 +178,7 @@ class RunSettings:
                 stop_on_failure=self.stop_on_failure,
                 retry_delay_s=delay_s,
                 grid=self.grid or "",
+                sites=sites,
                 strategy=self.strategy or "",
                 settings=dict(overrides(self.with_, "--with")),
                 deadline_at=deadline_at,
@@ -172,6 +190,17 @@ class RunSettings:
                 takeover_after_s=_takeover_after_s(self.takeover_after),
             )
         )
+
+
+def _sites(text: str | None, grid: str | None) -> list[SiteEntry]:
+    """The sites that the user named; none if she named none."""
+    if text is None:
+        return []
+    if grid:
+        raise UserError("--grid and --sites are two places for the same tasks; leave one out")
+    from sureline.compose.catalogued import catalogued
+
+    return catalogued(() if text == "all" else tuple(text.split(",")))
 
 
 def _takeover_after_s(text: str) -> float:

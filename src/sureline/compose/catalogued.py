@@ -42,6 +42,11 @@ def open_site(entry: SiteEntry) -> Site:
     raise UserError(f"{entry.name} has the engine {entry.engine}, which is not there")
 
 
+def options_of(entry: SiteEntry) -> tuple[str, ...]:
+    """The entry's settings, as the engine's command takes them."""
+    return tuple(f"--{name}={value}" for name, value in entry.settings.items())
+
+
 def check_site(entry: SiteEntry) -> str:
     """What is wrong with it, found by using it: a file there and back, and a job; '' if nothing."""
     try:
@@ -53,14 +58,14 @@ def check_site(entry: SiteEntry) -> str:
             site.get("check/there", back)
             if back.read_text() != "as it was":
                 return "a file came back as another one"
-        return _try_job(site)
+        return _try_job(site, options_of(entry))
     except (SiteError, UserError) as error:
         return str(error)
 
 
-def _try_job(site: Site) -> str:
+def _try_job(site: Site, options: tuple[str, ...]) -> str:
     tag = f"check-{secrets.token_hex(4)}"
-    (job,) = site.submit(SiteWork(tag=tag, argv=("true",)))
+    (job,) = site.submit(SiteWork(tag=tag, argv=("true",), options=options))
     give_up_at = time.monotonic() + CHECK_WAIT_S
     while True:
         status = site.look([job]).get(job)

@@ -245,11 +245,9 @@ class Session:
             loop, self._directory, self._journal, writer, store, runner, foresight
         )
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
-        name = platform.node() or "here"
-        here = AgentId(name)
-        self._world.join(PeerAgent(here, self._world.place(here), self._machine))
+        targets = self._join_targets(loop)
         engine, agents = make_writer(
-            Node(name),
+            Node(platform.node() or "here"),
             WRITER,
             self._world.place,
             self._run,
@@ -264,7 +262,7 @@ class Session:
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
-            self._world.guard(engine.start, [Target(PeerName(name), here, self._machine)])
+            self._world.guard(engine.start, targets)
             await self._over
             if self._error is None:
                 recorder.close()
@@ -272,7 +270,18 @@ class Session:
             restore()
             if self._poll is not None:
                 self._poll.cancel()
+            await self._leave_targets()
             await runner.close()
+
+    def _join_targets(self, loop: asyncio.AbstractEventLoop) -> list[Target]:
+        """Who takes the tasks; their agents join the world."""
+        name = platform.node() or "here"
+        here = AgentId(name)
+        self._world.join(PeerAgent(here, self._world.place(here), self._machine))
+        return [Target(PeerName(name), here, self._machine)]
+
+    async def _leave_targets(self) -> None:
+        """The world is over for them."""
 
     def _hearers(self, writer: RunWriter) -> Hearers:
         refusable = writer.epoch == 1 and not self._options.anyway
