@@ -19,6 +19,8 @@ from sureline.journal.export import exported_events
 from sureline.peer.capacity import Capacity
 from sureline.run.port import Bound, Over, Target
 from sureline.strategies.opportunistic.client import BLACK_HOLE, PAUSE_S, SiteClient
+from sureline.run.asking import ProgramSaid
+from sureline.strategies.opportunistic.outside import FAILURES_MAX, OutsideSelector, solution
 from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.testing import laws
@@ -94,6 +96,42 @@ states = st.builds(
 )
 def test_only_one_of_those_that_were_given_is_chosen(sites, selector, turn):
     assert chosen(selector, asked(*sites, turn=turn)) in {one["name"] for one in sites}
+
+
+# -- a program of the user's -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SOLUTION:a\n", (A, "")),
+        ("I think\nSOLUTION: b \nSOLUTION:a", (B, "")),
+        ("SOLUTION:x", (None, "it named 'x', which is no choice")),
+        ("solution:a", (None, "it did not print a line SOLUTION:SITE")),
+    ],
+)
+def test_what_a_program_may_answer(text, expected):
+    assert solution(text, [A, B]) == expected
+
+
+def test_an_answer_is_asked_for_once_and_a_program_that_fails_is_given_up():
+    asked_of, told = [], []
+    world = SimpleNamespace(fetch=lambda wanted, _, done: asked_of.append((wanted, done)))
+    selector = OutsideSelector("/mine", 2.0, world, told.append)
+    question = asked(site(A), site(B))
+    woken = []
+    for _ in range(2):
+        assert selector.answer(0, {"task": "t"}, question, lambda: woken.append(1)) is None
+    ((wanted, done),) = asked_of
+    assert wanted.text.startswith("task=t\n") and wanted.limit_s == 2.0
+    done(ProgramSaid("SOLUTION:b"))
+    assert woken and selector.answer(0, {}, question, lambda: None) == B
+    for task in range(1, 1 + FAILURES_MAX):
+        assert not selector.given_up
+        selector.answer(task, {}, question, lambda: None)
+        asked_of[-1][1](ProgramSaid(trouble="exit code 3"))
+        assert selector.answer(task, {}, question, lambda: None) == ""
+    assert selector.given_up and len(told) == 2, "told once, and once that it is given up"
 
 
 # -- the control database ----------------------------------------------------------------------

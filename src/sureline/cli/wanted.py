@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,6 +76,13 @@ class RunSettings:
     strategy: Annotated[
         str | None,
         Parameter(help="Which strategy says where tasks run; see: sureline strategies."),
+    ] = None
+    selector: Annotated[
+        str | None,
+        Parameter(
+            help="Who chooses the site, of the strategy 'opportunistic': one of its selectors, or "
+            "a program of yours, as ./mine. See: sureline strategies opportunistic."
+        ),
     ] = None
     with_: Annotated[
         list[str] | None,
@@ -166,6 +174,15 @@ class RunSettings:
         )
         return _Ready(graph, capacity, options, given, is_refused)
 
+    def _settings(self) -> dict[str, bool | float | str]:
+        settings: dict[str, bool | float | str] = dict(overrides(self.with_, "--with"))
+        if self.selector is not None:
+            settings["selector"] = self.selector
+        chosen = settings.get("selector", "")
+        if isinstance(chosen, str) and "/" in chosen:
+            settings["selector"] = _program(chosen)
+        return settings
+
     def _options(
         self, deadline_at: float | None, surety: float, delay_s: float, sites: str
     ) -> Options:
@@ -180,7 +197,7 @@ class RunSettings:
                 grid=self.grid or "",
                 sites=sites,
                 strategy=self.strategy or "",
-                settings=dict(overrides(self.with_, "--with")),
+                settings=self._settings(),
                 deadline_at=deadline_at,
                 budget=self.budget,
                 surety=surety,
@@ -190,6 +207,14 @@ class RunSettings:
                 takeover_after_s=_takeover_after_s(self.takeover_after),
             )
         )
+
+
+def _program(text: str) -> str:
+    """A program of the user's by its whole path, since the run may be resumed from elsewhere."""
+    path = Path(text).absolute()
+    if not os.access(path, os.X_OK) or not path.is_file():
+        raise UserError(f"--selector {text} is no program that can be run; make it executable")
+    return str(path)
 
 
 def _sites(text: str | None, grid: str | None) -> list[SiteEntry]:

@@ -51,7 +51,7 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.world.address import Node, PeerName
 from sureline.world.live import LiveWorld
-from sureline.world.protocol import AgentId
+from sureline.world.protocol import AgentId, Fetched
 
 WRITER = AgentId("writer")
 REQUEST_POLL_S = 0.5
@@ -242,7 +242,8 @@ class Session:
         store = BlobStore(self._journal.directory, self._directory)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
         fetcher = EmbeddedFetcher(
-            loop, self._directory, self._journal, writer, store, runner, foresight
+            *(loop, self._directory, self._journal, writer, store, runner, foresight),
+            self._elsewhere(),
         )
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
         targets = self._join_targets(loop)
@@ -272,6 +273,10 @@ class Session:
                 self._poll.cancel()
             await self._leave_targets()
             await runner.close()
+
+    def _elsewhere(self) -> Callable[[str], Fetched] | None:
+        """Where results of other directories are looked for, if anywhere."""
+        return None
 
     def _join_targets(self, loop: asyncio.AbstractEventLoop) -> list[Target]:
         """Who takes the tasks; their agents join the world."""

@@ -8,8 +8,10 @@ that another run, wherever, finds them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,11 +30,14 @@ from sureline.compose.site_runner import SiteRunner
 from sureline.journal.events import COMMITS, Event, TaskEnded
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity, Ledger
+from sureline.peer.store import BlobStore
+from sureline.peer.tree import StoreError
+from sureline.run.past import PastFound, PastUnknown
 from sureline.run.port import Target
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call, Command, Graph, Needs, Task
 from sureline.world.address import PeerName
-from sureline.world.protocol import AgentId
+from sureline.world.protocol import AgentId, Fetched
 
 UNCOUNTED = 1 << 62
 """What a site offers of what its entry does not count."""
@@ -67,6 +72,15 @@ class SiteRun(Session):
             targets.append(Target(PeerName(entry.name), me, capacity, site=entry.name))
         return targets
 
+    def _elsewhere(self) -> Callable[[str], Fetched]:
+        replicas = Replicas()
+        store = BlobStore(self._journal.directory, self._directory)
+
+        def found(key: str) -> Fetched:
+            return result_of(replicas.with_key(key), store)
+
+        return found
+
     async def _leave_targets(self) -> None:
         clear = self._error is None
         await asyncio.gather(*(runner.close(clear=clear) for runner in self._runners))
@@ -89,6 +103,30 @@ class SiteRun(Session):
         Replicas().add(_rows(self._run, self._directory, self._made))
 
 
+def result_of(rows: Sequence[Replica], store: BlobStore) -> Fetched:
+    """A registered result, its files copied into the store; only if all of them are on this machine
+    and are what they were. Called in a thread."""
+    here = {row.logical: row for row in rows if row.site == HERE}
+    if not here or any(row.parts != len(here) for row in here.values()):
+        return PastUnknown()
+    outputs = []
+    for row in here.values():
+        copy = store.temporary()
+        try:
+            shutil.copyfile(row.path, copy)
+            os.chmod(copy, 0o755 if row.executable else 0o644)
+            record = store.take(copy, row.logical, within=os.path.dirname(copy), move=True)
+        except (OSError, StoreError):
+            return PastUnknown()
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(copy)
+        if record.digest != row.digest:
+            return PastUnknown()
+        outputs.append(record)
+    return PastFound(next(iter(here.values())).run, tuple(outputs))
+
+
 def _rows(run: str, directory: Path, made: Iterable[TaskEnded]) -> Iterable[Replica]:
     for ended in made:
         for file in ended.outputs:
@@ -96,7 +134,7 @@ def _rows(run: str, directory: Path, made: Iterable[TaskEnded]) -> Iterable[Repl
             if not file.directory and os.path.exists(path):
                 yield Replica(
                     *(file.path, HERE, str(path), file.digest, file.size, file.executable),
-                    *(ended.key, ended.from_run or run, ended.task, ended.at),
+                    *(ended.key, len(ended.outputs), ended.from_run or run, ended.task, ended.at),
                 )
 
 

@@ -56,6 +56,10 @@ class SiteRecord:
         self.failed = 0
         self.withdrawn = 0
         self.failed_in_a_row = 0
+        self.present_files = 0
+        self.staged_files = 0
+        self.staged_bytes = 0
+        """Inputs that were there when a task came, and such as were brought there for it."""
         self.waits_s: deque[float] = deque(maxlen=WAITS_KEPT)
         self.takes_s: dict[str, tuple[float, int]] = {}
         """By kind of task: seconds in all, and of how many."""
@@ -159,4 +163,8 @@ def control_of(events: Iterable[Event]) -> Control:
                 ending = "succeeded" if event.outcome == "reused" else event.outcome
                 site = PeerName(event.peer)
                 control.over(site, event.task, event.attempt, ending, event.kind, event.at)
+                record = control.site(site)
+                record.present_files += event.here_files
+                record.staged_files += event.peer_files
+                record.staged_bytes += event.peer_bytes
     return control

@@ -14,6 +14,7 @@ import msgspec
 from sureline.journal.control import Control, SiteRecord
 from sureline.peer.capacity import Ledger
 from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Target, Unknown
+from sureline.strategies.opportunistic.outside import OutsideSelector
 from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.workflow.model import Needs
@@ -43,7 +44,8 @@ class SiteClient(Deciding):
         assert isinstance(settings, OpportunisticSettings), "the registry makes them"
         self._world = seat.world
         self._settings = settings
-        self._selector = SELECTORS[settings.selector]()
+        self._selector = SELECTORS["opportunistic" if settings.program else settings.selector]()
+        self._outside: OutsideSelector | None = None
         self._control = Control(settings.window)
         self._targets: dict[PeerName, Target] = {}
         self._ready: dict[int, None] = {}
@@ -54,12 +56,15 @@ class SiteClient(Deciding):
         self._turn = 0
         self._is_over = False
         self._earlier: dict[str, PeerName] = {}
-        """Where each task was sent by an earlier process."""
+        """Where each task was sent by an earlier process: it may still be there."""
 
     # -- hearing -------------------------------------------------------------------------------
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
+        if self._settings.program:
+            given = (self._settings.program, self._settings.selector_s)
+            self._outside = OutsideSelector(*given, self._world, engine.tell)
         for noted in past:
             if isinstance(noted, Noted) and noted.kind == CHOSEN:
                 self._earlier[noted.task] = PeerName(noted.peer)
@@ -152,23 +157,51 @@ class SiteClient(Deciding):
                 if task not in self._left and not self._engine.unfit(task):
                     full.add(needs)
                 continue
-            site = self._selector.choose(asked, self._world)
+            chosen = self._chosen(task, asked)
+            if chosen is None:
+                continue
+            site, by = chosen
             self._turn += 1
             attempt = self._engine.bind(task, site)
             if attempt:
                 self._left.pop(task, None)
-                self._note(task, attempt, site, asked)
+                self._note(task, attempt, site, by, asked)
             else:
                 self._ready.pop(task, None)  # told again when it can be
 
-    def _note(self, task: int, attempt: int, site: PeerName, asked: SiteQuestion) -> None:
+    def _chosen(self, task: int, asked: SiteQuestion) -> tuple[PeerName, str] | None:
+        """A site, and by whom it was chosen; None while a program of the user's is asked."""
+        described = self._engine.graph.tasks[task]
+        names = {state.name for state in asked.sites}
+        earlier = self._earlier.pop(described.name, None)
+        if earlier in names and earlier is not None:
+            return earlier, "an earlier process"
+        by = self._settings.selector
+        if self._outside is not None and not self._outside.given_up:
+            head = {
+                "run": self._engine.run,
+                "task": described.name,
+                "kind": described.kind_name,
+                "attempt": str(self._engine.next_attempt(task)),
+                "cores": f"{described.needs.cores:g}",
+            }
+            said = self._outside.answer(task, head, asked, self._engine.wake)
+            if said is None:
+                return None
+            if said in names:
+                return said, by
+        if self._outside is not None:
+            by = f"the ratio, in place of {by}"
+        return self._selector.choose(asked, self._world), by
+
+    def _note(self, task: int, attempt: int, site: PeerName, by: str, asked: SiteQuestion) -> None:
         states = {state.name: state for state in asked.sites}
         mine = states.pop(site)
-        said = f"sent to {site} by {self._settings.selector}: {_told(mine)}"
+        said = f"sent to {site} by {by}: {_told(mine)}"
         if states:
             rival = max(states.values(), key=lambda one: (one.ended + 1) / (one.submitted + 1))
             said += f"; at {rival.name} {_told(rival)}"
-        choice = _Choice(site, self._settings.selector, mine.submitted, mine.ended)
+        choice = _Choice(site, by, mine.submitted, mine.ended)
         body = msgspec.msgpack.encode(choice)
         self._engine.note(CHOSEN, said, body, task=task, attempt=attempt, peer=site)
 
