@@ -27,7 +27,7 @@ def test_what_is_promised_by_the_deadline_keeps_it_whatever_was_asked_for(end_s,
 
     def book(by_s, on_done):
         found = by_s - begin_s > 100.5
-        booked = Booked("" if found else "full", 0.0, begin_s + end_s, 1, 0, 1, 1, 1)
+        booked = Booked("" if found else "full", 0.0, begin_s + end_s, end_s, 1, 0, 1, 1, 1)
         on_done(Booking(by_s), booked)
 
     search = NearestDeadline(

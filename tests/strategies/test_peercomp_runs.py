@@ -9,7 +9,7 @@ from sureline.experiments.drive import run_scenario
 from sureline.experiments.scenario_reader import read_scenario
 from sureline.journal.events import Noted, TaskEnded
 from sureline.journal.export import exported_events
-from sureline.strategies.peercomp.nearest import aheads_of
+from sureline.strategies.peercomp.nearest import aheads_of, early_tries
 from sureline.strategies.peercomp.notes import reservations_of
 
 CHAIN = """
@@ -31,16 +31,18 @@ def test_a_run_here_has_its_time_reserved_and_explain_tells_where(tmp_path):
     assert "holes)" in told.out
 
 
-def test_refused_with_the_nearest_deadline_that_would_do(tmp_path):
-    """By the forecasts it could be done; but more time than that is to be reserved."""
+@pytest.mark.parametrize("within", ["20min", "1s"])
+def test_refused_with_the_nearest_deadline_that_would_do(tmp_path, within):
+    """Whether forecasts allow it or not, the deadline that is named is one for reservations."""
     write(tmp_path, "flow.yaml", CHAIN)
     line = ("flow.yaml", "--strategy", "peercomp", "--with", "margin_s=600", "--json")
-    said = sureline(tmp_path, "run", *line, "--within", "20min")
-    assert said.code == 3, said
-    within_s = int(said.err.split("--within ")[1].split("s would do")[0])
-    assert 1980 <= within_s <= 2200
-    assert not (tmp_path / ".sureline").exists() and not (tmp_path / "a.txt").exists()
-    said = sureline(tmp_path, "run", *line, "--within", f"{within_s + 10}s")
+    for verb in ("run", "submit"):
+        said = sureline(tmp_path, verb, *line, "--within", within)
+        assert said.code == 3, said
+        within_s = int(said.err.split("--within ")[1].split("s would do")[0])
+        assert 1980 <= within_s <= 2200
+        assert not (tmp_path / ".sureline").exists() and not (tmp_path / "a.txt").exists()
+    said = sureline(tmp_path, "run", *line, "--within", f"{within_s}s")
     assert said.code == 0, said
 
 
@@ -129,3 +131,10 @@ def test_many_runs_share_the_machines_and_all_is_given_back():
 )
 def test_first_little_time_then_more_up_to_the_deadline(least_s, last_s, expected):
     assert aheads_of(least_s, last_s) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("last_s", "pause_s", "tries"), [(20.0, 1.5, 0), (60.0, 1.5, 2), (900.0, 1.5, 3), (1.0, 0, 3)]
+)
+def test_little_time_is_not_spent_on_trying_for_less(last_s, pause_s, tries):
+    assert early_tries(last_s, pause_s) == tries

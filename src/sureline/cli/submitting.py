@@ -67,8 +67,12 @@ def submit(
 
 
 def _is_judged(options: Options) -> bool:
-    """Whether the grid's peers say, before anything begins, if the terms can be met."""
-    return bool(options.grid) and not options.anyway and options.deadline_at is not None
+    """Whether the grid's peers or the strategy say, before anything begins, if the terms can be
+    met."""
+    from sureline.strategies import strategy
+
+    asked = options.deadline_at is not None and not options.anyway
+    return asked and (bool(options.grid) or strategy(options.strategy).judges)
 
 
 def _drive(where: Path, run: str, limits: list[str], *, judged: bool) -> int:

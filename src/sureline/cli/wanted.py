@@ -138,6 +138,7 @@ class RunSettings:
     ) -> _Ready:
         """Read the workflow and check that it can be run as is wanted. Raises UserError."""
         from sureline.compose import HOME
+        from sureline.strategies import strategy
 
         delay_s = retry_delay_s(self.retry_delay)
         asked = terms(self.within, self.by, self.budget, self.surety)
@@ -163,7 +164,8 @@ class RunSettings:
             graph = for_sites(graph, entries)
         for warning in reading.warnings:
             console.note(f"note: {warning}")
-        is_refused = not (self.grid or entries) and refused(
+        is_forecast = not (self.grid or entries) and not strategy(options.strategy).judges
+        is_refused = is_forecast and refused(
             graph,
             capacity,
             where / HOME,

@@ -35,6 +35,7 @@ from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
 from sureline.peer.travelling import store_calls
 from sureline.run.engine import Hearers
+from sureline.strategies import strategy
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 from sureline.workflow.model import Graph
@@ -267,9 +268,9 @@ class GridSession(Session):
 
     async def _why_refused(self, present: Present) -> str:
         """Why the free peers that are there cannot keep the deadline; '' if they can, or if nobody
-        can tell. With a budget, the strategy finds out with the bids."""
+        can tell, or if the strategy finds out, such as with bids."""
         options = self._options
-        judged = options.deadline_at is not None and options.budget is None
+        judged = options.deadline_at is not None and not strategy(options.strategy).judges
         if not judged or options.anyway or self._view.epoch > 1 or not present:
             return ""
         machine = together(

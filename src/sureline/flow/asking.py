@@ -12,7 +12,7 @@ from sureline.compose.overwriting import refuse_to_overwrite
 from sureline.compose.terms import TermsRefusedError, before, verdict
 from sureline.peer.capacity import Capacity, this_machine
 from sureline.run.options import Options
-from sureline.strategies import resolved
+from sureline.strategies import resolved, strategy
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.workflow.quantities import parse_duration, parse_size
@@ -92,7 +92,7 @@ def refuse_if_hopeless(graph: Graph, where: Path, asked: Asked) -> None:
 
         check_grid(options.grid, graph)
         return
-    if options.deadline_at is None or options.anyway:
+    if options.deadline_at is None or options.anyway or strategy(options.strategy).judges:
         return
     known = before(graph, where / HOME, fresh=options.fresh)
     _, refusal = verdict(graph, asked.machine, known, options.terms)

@@ -172,7 +172,7 @@ class Syncer:
             os.close(lock)
 
     def _copy_back(self) -> None:
-        connection = sqlite3.connect(self._database, BUSY_TIMEOUT_S, isolation_level=None)
+        connection = sqlite3.connect(self._database, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             connection.execute("PRAGMA wal_autocheckpoint=0")
             connection.execute("PRAGMA synchronous=NORMAL")

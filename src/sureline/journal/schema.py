@@ -231,7 +231,10 @@ def _make_directory(directory: Path, fsync: Fsync) -> None:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}", BUSY_TIMEOUT_S, isolation_level=None, uri=True
+        f"file:{quote(str(path))}?mode={mode}",
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        uri=True,
     )
     connection.execute("PRAGMA cache_size=-16384")
     return connection

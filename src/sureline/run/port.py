@@ -345,6 +345,9 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it places tasks on this machine, on a grid, or on either."""
     spends: bool = False
     """Whether it deals with targets that ask a price."""
+    judges: bool = False
+    """Whether it finds out by itself if a deadline can be kept, and refuses the run if not. Else
+    forecasts decide that."""
     settings: type[msgspec.Struct] = NoSettings
     """What `--with key=value` sets; every field has a default."""
     machine_settings: type[msgspec.Struct] = NoSettings

@@ -32,6 +32,8 @@ GRACE_S = 10.0
 BEGINS_WITHIN_S = 60.0
 """A job that was submitted and has not said a word for so long was never started."""
 SLOT_LOOK_S = 0.2
+SIGN_OF_LIFE_S = 30.0
+"""A job that is there touches its state so often."""
 State = dict[str, Any]
 
 
@@ -172,8 +174,10 @@ class SiteJob:
                 self.late = True
                 self.ends.append([now + GRACE_S, signal.SIGKILL])
             self.signal_child(int(end[1]))
-        if self.ends:
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, min(self.ends)[0] - now))
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
+        next_s = min([SIGN_OF_LIFE_S, *(end[0] - now for end in self.ends)])
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, next_s))
 
     def passed_on(self, number: int, frame: Any) -> None:
         if number in (signal.SIGTERM, signal.SIGINT) and not self.told:

@@ -22,7 +22,7 @@ JobId = NewType("JobId", str)
 Word = Literal[
     "queued",  # it waits, and has never begun
     "requeued",  # it began, was taken back by the engine, and waits to begin anew
-    "held",  # it waits for a person: nothing will happen by itself
+    "held",  # it waits for a person, or does not fit: nothing will happen by itself
     "starting",  # it has a machine that is being made ready
     "running",
     "suspended",

@@ -41,6 +41,7 @@ peercomp = Strategy(
     summary="time is reserved for all tasks by the deadline, or the run is refused",
     paper="Celaya and Arronategui: Distributed Scheduler of Workflows with Deadlines in a P2P "
     "Desktop Grid (2010)",
+    judges=True,
     settings=ReservingSettings,
     machine_settings=MachineSettings,
     messages=MESSAGES,

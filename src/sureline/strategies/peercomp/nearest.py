@@ -15,7 +15,9 @@ from sureline.world.protocol import World
 
 GROWTH = 1.5
 EARLY_MAX = 3
-"""Times that are tried before the deadline."""
+"""Times that are tried before the deadline..."""
+EARLY_SHARE = 0.05
+"""...as long as the pauses between them take no more than this share of the time that is left."""
 LATE_MAX = 12
 """And after it: the last is about a hundred times as far away."""
 PAUSE_S = 1.5
@@ -34,7 +36,7 @@ class NearestDeadline:
     """`book` tries to reserve by a time: by each of `aheads_s` from now, the last of which is the
     deadline if there is one. `found` hears of the booking, and whether it keeps the deadline;
     if not, why the deadline did not do (in `Booked.reason`). `late` is how many later times are
-    tried."""
+    tried, none before `least_s` from now."""
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class NearestDeadline:
         found: Found,
         *,
         late: int = LATE_MAX,
+        least_s: float = 1.0,
         pause_s: float = PAUSE_S,
     ) -> None:
         self._world = world
@@ -52,6 +55,7 @@ class NearestDeadline:
         self._book = book
         self._found = found
         self._late = late
+        self._least_s = least_s
         self._begin_s = world.now()
         self._deadline_s = deadline_s
         self._aheads_s = aheads_s
@@ -85,7 +89,7 @@ class NearestDeadline:
     def _further(self, booked: Booked) -> None:
         if not self._aheads_s and self._late > 0:
             self._late -= 1
-            self._aheads_s.append(GROWTH * max(1.0, self._ahead_s))
+            self._aheads_s.append(max(self._least_s, GROWTH * self._ahead_s))
         if self._aheads_s:
             self._world.after(self._pause_s, self.begin)
         else:
@@ -101,6 +105,11 @@ class NearestDeadline:
         assert self._best is not None
         booking, booked = self._best
         self._found(booking, booked._replace(reason=self._why), False)
+
+
+def early_tries(last_s: float, pause_s: float) -> int:
+    """How many times before a deadline are worth trying."""
+    return min(EARLY_MAX, int(EARLY_SHARE * last_s / pause_s)) if pause_s else EARLY_MAX
 
 
 def aheads_of(least_s: float, last_s: float | None, steps: int = EARLY_MAX) -> list[float]:

@@ -57,7 +57,9 @@ class Booked(NamedTuple):
     took_s: float
     """From the first request to the last commitment, or to the refusal."""
     end_s: float
-    """When the last task is due."""
+    """When the last task is due..."""
+    ahead_s: float
+    """...and how far that was away when the first request was made."""
     sequences: int
     split: int
     """Sequences that were reserved in more than one piece."""
@@ -373,8 +375,8 @@ class Booking:
         self._on_done(
             self,
             Booked(
-                reason, self._took_s, end_s, len(self.plan.tasks), split, len(self._stages),
-                self._requests, self._hops,
+                reason, self._took_s, end_s, end_s - self._began_s, len(self.plan.tasks), split,
+                len(self._stages), self._requests, self._hops,
             ),
         )  # fmt: skip
 

@@ -42,13 +42,13 @@ from sureline.run.port import (
 )
 from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Lanes, limits_of
 from sureline.strategies.peercomp.nearest import (
-    EARLY_MAX,
     GRAIN_S,
     LATE_MAX,
     PAUSE_S,
     NearestDeadline,
     OnDone,
     aheads_of,
+    early_tries,
 )
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
@@ -61,6 +61,8 @@ ATTACH_WAIT_S = 3.0
 TICK_S = 1.0
 LATE_S = 3.0
 """What has not begun so long after it had to is tried elsewhere, if the run has a deadline."""
+START_S = 2.0
+"""From a command until its run begins, about."""
 AGAIN_S = 5.0
 """When no machine has the time at all, they are asked again after this."""
 OWNER = OwnerSettings(timeout_s=4.0, stage_s=0.2)
@@ -103,6 +105,8 @@ class Reserving(Deciding):
         self._limits: list[Amounts] = []
         self._by_s: float | None = None
         """By when all is reserved."""
+        self._lead_s = 0.0
+        """From a command until it looks for time."""
         self._is_late = self._waits = self._is_over = self._afresh = False
 
     @property
@@ -114,6 +118,7 @@ class Reserving(Deciding):
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine, self._go = engine, go
         self._by_s = engine.terms.deadline_at
+        self._begun_s = self._world.now()
         self._past = reservations_of(past)
         self._world.after(TICK_S, self._tick)
         # The targets are told of after this: look for them a moment later.
@@ -136,6 +141,7 @@ class Reserving(Deciding):
                 self._refuse(f"{task.name} needs a GPU or a tag, which peercomp does not reserve")
                 return
         if self._go is not None:
+            self._lead_s = START_S + self._world.now() - self._begun_s
             self._reserve()
 
     def _refuse(self, reason: str) -> None:
@@ -170,6 +176,10 @@ class Reserving(Deciding):
         else:
             self._begin()
 
+    @property
+    def _pause_s(self) -> float:
+        return PAUSE_S if self._lanes is None else 0.0
+
     def _least_s(self) -> float:
         """How long the rest takes at least."""
         graph, length_s = self._engine.graph, [0.0] * len(self._engine.graph)
@@ -183,18 +193,19 @@ class Reserving(Deciding):
     def _search(self, *, afresh: bool) -> None:
         """Between those that stay; or, `afresh`, together with all that has not begun, by a later
         deadline if need be."""
-        deadline_s, early, late = self._by_s, EARLY_MAX, LATE_MAX
+        deadline_s, late = self._by_s, LATE_MAX
         if afresh:
             self._give_back(list(self._held))
         else:
             ends_s = max(one.due_s for one in self._held.values())
-            deadline_s, early, late = max(ends_s, self._by_s or 0.0), 1, 0
+            deadline_s, late = max(ends_s, self._by_s or 0.0), 0
         self._afresh = afresh
-        pause_s = PAUSE_S if self._lanes is None else 0.0
         last_s = None if deadline_s is None else deadline_s - self._world.now()
+        early = early_tries(last_s or 0.0, self._pause_s) if afresh else 1
+        aheads_s = aheads_of(self._least_s(), last_s, early)
         self._nearest = NearestDeadline(
-            self._world, self._book, aheads_of(self._least_s(), last_s, early), deadline_s,
-            self._found, late=late, pause_s=pause_s,
+            self._world, self._book, aheads_s, deadline_s, self._found, late=late,
+            least_s=max(1.0, self._least_s()), pause_s=self._pause_s,
         )  # fmt: skip
         self._nearest.begin()
 
@@ -251,10 +262,9 @@ class Reserving(Deciding):
         self._wait()
 
     def _accept_late(self, booking: Booking, booked: Booked) -> None:
-        within_s = math.ceil(booked.end_s - self._world.now())
         late = (
             f"time for all tasks cannot be reserved by the deadline: {booked.reason}; "
-            f"--within {within_s}s would do"
+            f"--within {self._would_do_s(booked)}s would do"
         )
         if self._go is not None and not self._guessed:
             go, self._go = self._go, None
@@ -267,6 +277,12 @@ class Reserving(Deciding):
             self._engine.tell(late + (", partly by guess" if self._guessed else ""))
         self._is_late = True
         self._accept(booking)
+
+    def _would_do_s(self, booked: Booked) -> int:
+        """For a new command: what it takes until it reserves by its deadline comes on top."""
+        within_s = booked.ahead_s + self._lead_s
+        tries = early_tries(within_s, self._pause_s)
+        return math.ceil(within_s + tries * (self._pause_s + booked.took_s))
 
     def _accept(self, booking: Booking) -> None:
         graph = self._engine.graph

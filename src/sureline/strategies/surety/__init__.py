@@ -61,6 +61,7 @@ surety = Strategy(
     "Ubiquitous Grid (2002)",
     where="grid",
     spends=True,
+    judges=True,
     machine_settings=Tariff,
     messages=MESSAGES,
     deciding=_client,
