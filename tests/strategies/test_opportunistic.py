@@ -17,9 +17,9 @@ from sureline.journal.control import Control, control_of
 from sureline.journal.events import Noted, TaskBound, TaskEnded
 from sureline.journal.export import exported_events
 from sureline.peer.capacity import Capacity
+from sureline.run.asking import ProgramSaid
 from sureline.run.port import Bound, Over, Target
 from sureline.strategies.opportunistic.client import BLACK_HOLE, PAUSE_S, SiteClient
-from sureline.run.asking import ProgramSaid
 from sureline.strategies.opportunistic.outside import FAILURES_MAX, OutsideSelector, solution
 from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings

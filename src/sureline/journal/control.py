@@ -124,11 +124,14 @@ class Control:
         row = self._open[site, task, attempt] = Sending(task, attempt, site, at_s)
         self.site(site).submit(row)
 
-    def started(self, site: PeerName, task: str, attempt: int, at_s: float) -> None:
+    def started(self, site: PeerName, task: str, attempt: int, at_s: float) -> Sending | None:
+        """Its row; None if it is not news."""
         row = self._open.get((site, task, attempt))
-        if row is not None and row.started_s is None:
-            row.standing, row.started_s = "running", at_s
-            self.site(site).start(row)
+        if row is None or row.started_s is not None:
+            return None
+        row.standing, row.started_s = "running", at_s
+        self.site(site).start(row)
+        return row
 
     def over(
         self, site: PeerName, task: str, attempt: int, ending: str, kind: str, at_s: float

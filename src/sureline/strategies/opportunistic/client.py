@@ -17,7 +17,8 @@ from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat
 from sureline.strategies.opportunistic.outside import OutsideSelector
 from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
-from sureline.workflow.model import Needs
+from sureline.strategies.opportunistic.whereabouts import Whereabouts
+from sureline.workflow.model import Needs, Task
 from sureline.world.address import PeerName
 
 CHOSEN = "chosen"
@@ -47,6 +48,7 @@ class SiteClient(Deciding):
         self._selector = SELECTORS["opportunistic" if settings.program else settings.selector]()
         self._outside: OutsideSelector | None = None
         self._control = Control(settings.window)
+        self._whereabouts = Whereabouts()
         self._targets: dict[PeerName, Target] = {}
         self._ready: dict[int, None] = {}
         self._left: dict[int, PeerName] = {}
@@ -99,13 +101,19 @@ class SiteClient(Deciding):
 
     def started(self, bound: Bound) -> None:
         task = self._engine.graph.tasks[bound.task]
-        self._control.started(bound.target, task.name, bound.attempt, self._world.elapsed())
+        row = self._control.started(bound.target, task.name, bound.attempt, self._world.elapsed())
+        if row is not None and row.started_s is not None:
+            missing = self._whereabouts.missing_bytes(self._engine.graph, task, bound.target)
+            self._whereabouts.brought(missing, row.started_s - row.at_s)
+        self._whereabouts.has(bound.target, task.inputs)
 
     def over(self, over: Over) -> None:
         bound, now_s = over.bound, self._world.elapsed()
         task = self._engine.graph.tasks[bound.task]
         args = (bound.target, task.name, bound.attempt, over.ending, task.kind_name, now_s)
         self._control.over(*args)
+        if over.ending == "succeeded":
+            self._whereabouts.has(bound.target, task.outputs)
         record = self._control.site(bound.target)
         failed = over.ending not in ("succeeded", "withdrawn", "cancelled")
         is_hole = failed and record.failed_in_a_row >= BLACK_HOLE
@@ -214,7 +222,7 @@ class SiteClient(Deciding):
         fresh = [t for t in able if self._paused.get(t.name, 0.0) <= now_s and t.name != left]
         usual_s = self._usual_s(described.kind_name)
         states = [
-            self._state(target, described.kind_name, held.get(target.name, 0), usual_s)
+            self._state(target, described, held.get(target.name, 0), usual_s)
             for target in fresh or able
             if self._has_room(target)
         ]
@@ -228,14 +236,18 @@ class SiteClient(Deciding):
         deep, waiting = self._settings.deep, self._control.site(target.name).waiting
         return deep <= 0 or waiting < max(1.0, deep * target.capacity.cores)
 
-    def _state(self, target: Target, kind: str, held: int, usual_s: float) -> SiteState:
+    def _state(self, target: Target, task: Task, held: int, usual_s: float) -> SiteState:
         record = self._control.site(target.name)
+        whole = self._whereabouts.bytes_of(self._engine.graph, task)
+        missing = self._whereabouts.missing_bytes(self._engine.graph, task, target.name)
+        if held:  # somebody knows it better
+            missing = max(0, whole - held)
         submitted, ended = record.counts(
             failures_end=self._settings.as_printed,
             withdrawals_count=self._settings.withdrawals == "count",
         )
         waits = record.waits_s
-        total_s, number = record.takes_s.get(kind, (usual_s, 1))
+        total_s, number = record.takes_s.get(task.kind_name, (usual_s, 1))
         return SiteState(
             target.name,
             target.capacity.cores,
@@ -243,8 +255,9 @@ class SiteClient(Deciding):
             ended,
             record.waiting,
             record.running,
-            held,
+            whole - missing,
             sum(waits) / len(waits) if waits else 0.0,
+            missing * self._whereabouts.s_per_byte,
             total_s / number,
         )
 

@@ -1,0 +1,78 @@
+"""Dask and Ray behind the port: real clusters of this machine."""
+
+from __future__ import annotations
+
+import pytest
+from clusters import DaskLab, ray_head
+
+from sureline.sites.dask import DaskSite
+from sureline.sites.port import SiteError, SiteWork
+from sureline.sites.ray import RaySite
+from sureline.testing.sites import SiteConformance, ended, until
+
+
+@pytest.fixture(scope="module")
+def dask_lab(tmp_path_factory):
+    pytest.importorskip("distributed", reason="dask is an extra")
+    with DaskLab(tmp_path_factory.mktemp("dask-lab")) as lab:
+        yield lab
+
+
+class TestDask(SiteConformance):
+    @pytest.fixture(autouse=True)
+    def place(self, dask_lab, tmp_path_factory):
+        self.address = dask_lab.address
+        self.spool = tmp_path_factory.mktemp("dask")
+
+    def make(self):
+        return DaskSite(self.spool, self.address)
+
+
+def sleeper(tag, count=1):
+    return SiteWork(tag=tag, argv=("sleep", "300"), count=count)
+
+
+def test_a_lost_dask_worker_and_a_lost_scheduler_are_the_engines_fault(tmp_path):
+    pytest.importorskip("distributed", reason="dask is an extra")
+    with DaskLab(tmp_path, threads=1) as lab:
+        site = DaskSite(tmp_path / "spool", lab.address)
+        jobs = site.submit(sleeper("t", 2))
+        until(site, jobs[:1], lambda status: status.word == "running")
+        assert site.look(jobs)[jobs[1]].word == "queued"
+        lab.kill("worker")
+        found = until(site, jobs, lambda status: status.word in ("requeued", "queued", "running"))
+        site.cancel(jobs)
+        lab.kill("scheduler")
+        with pytest.raises(SiteError) as down:
+            site.look(jobs)
+        assert down.value.again
+        lab.start_scheduler()
+        lab.start_worker("second")
+        found = ended(site, jobs)
+        assert {status.word for status in found.values()} <= {"cancelled", "lost"}
+        (other,) = site.submit(SiteWork(tag="u", argv=("true",)))
+        assert ended(site, [other])[other].word == "ended"
+
+
+@pytest.fixture(scope="module")
+def ray_address(tmp_path_factory):
+    pytest.importorskip("ray", reason="ray is an extra")
+    with ray_head(tmp_path_factory.mktemp("ray-lab")) as address:
+        yield address
+
+
+class TestRay(SiteConformance):
+    @pytest.fixture(autouse=True)
+    def place(self, ray_address, tmp_path_factory):
+        self.address = ray_address
+        self.spool = tmp_path_factory.mktemp("ray")
+
+    @pytest.fixture(autouse=True, scope="class")
+    def leave(self):
+        yield
+        import ray
+
+        ray.shutdown()
+
+    def make(self):
+        return RaySite(self.spool, self.address)
