@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from clusters import DaskLab, ray_head
+from clusters import RAY_ENVIRONMENT, DaskLab, ray_head
 
 from sureline.sites.dask import DaskSite
 from sureline.sites.port import SiteError, SiteWork
@@ -56,9 +56,12 @@ def test_a_lost_dask_worker_and_a_lost_scheduler_are_the_engines_fault(tmp_path)
 
 @pytest.fixture(scope="module")
 def ray_address(tmp_path_factory):
-    pytest.importorskip("ray", reason="ray is an extra")
-    with ray_head(tmp_path_factory.mktemp("ray-lab")) as address:
+    ray = pytest.importorskip("ray", reason="ray is an extra")
+    with pytest.MonkeyPatch.context() as patch, ray_head(tmp_path_factory.mktemp("r")) as address:
+        for name, value in RAY_ENVIRONMENT.items():
+            patch.setenv(name, value)
         yield address
+        ray.shutdown()
 
 
 class TestRay(SiteConformance):
@@ -66,13 +69,6 @@ class TestRay(SiteConformance):
     def place(self, ray_address, tmp_path_factory):
         self.address = ray_address
         self.spool = tmp_path_factory.mktemp("ray")
-
-    @pytest.fixture(autouse=True, scope="class")
-    def leave(self):
-        yield
-        import ray
-
-        ray.shutdown()
 
     def make(self):
         return RaySite(self.spool, self.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PATIENCE_S = 90.0
+RAY_ENVIRONMENT = {"RAY_AUTH_MODE": "disabled"}
+"""Of the head and of whoever speaks to it: else each home has a token of its own."""
 
 
 def free_port() -> int:
@@ -97,6 +100,7 @@ def ray_head(directory: Path, cpus: int = 4) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env={**os.environ, **RAY_ENVIRONMENT},
             start_new_session=True,
         )
     try:
@@ -109,11 +113,20 @@ def ray_head(directory: Path, cpus: int = 4) -> Iterator[str]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(head.pid, signal.SIGTERM)
-        try:
-            head.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(head.pid, signal.SIGKILL)
-            head.wait()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(head.pid, signal.SIGKILL)
-        subprocess.run(["rm", "-rf", str(temporary)], check=False)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            head.wait(3)
+        for pid in (head.pid, *_named_with(str(temporary))):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        head.wait()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _named_with(text: str) -> list[int]:
+    """The processes whose command line names this."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found

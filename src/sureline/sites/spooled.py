@@ -125,7 +125,8 @@ class SpooledSite(LocalSite):
             if told["word"] == "lost" and word in ("waits", "runs"):  # its engine starts it again
                 return {"word": "requeued", "starts": state.get("starts", 1)}
             return told
-        is_new = time.time() - submitted_at < at_site.BEGINS_WITHIN_S
+        wanted = not os.path.exists(os.path.join(self._spool, tag, f"cancel.{index}"))
+        is_new = wanted and time.time() - submitted_at < at_site.BEGINS_WITHIN_S
         if state is None and (word in ("waits", "runs") or (word is None and is_new)):
             return {"word": "queued", "submitted_at": submitted_at}
         if word in ("waits", "runs"):
