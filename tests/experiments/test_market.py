@@ -29,6 +29,7 @@ from sureline.workflow.model import Command, Graph, Needs, Takes, Task
 from sureline.workflow.terms import Terms
 from sureline.world.address import at
 from sureline.world.agent import Agent
+from sureline.world.identity.signing import begun, charter
 
 WORK_S = 100.0
 
@@ -62,10 +63,13 @@ class Buyer(Agent):
         super().__init__(me, grid.sim.place(me))
         grid.sim.join(self)
         self.sim, self.started, self.ended, self.numbers = grid.sim, {}, {}, {}
+        by, key = grid.roll.certified("submitter"), grid.roll.new_key()
+        papers = charter(by, key, "r", b"a graph", b"an event", 0.0)
+        self.papers = begun(papers, by, key, "r", 1, 0.0, grid.roll).papers
         self.offers = {}
 
     def attach(self):
-        self.world.send("m1/peer", Attach("r", 1, 1))
+        self.world.send("m1/peer", Attach("r", 1, 1, self.papers))
 
     def buy(self, *tasks: str, takes_s: float = WORK_S):
         """The first letter of a task is its kind; all of a kind are bought at once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from sureline.experiments.peercomp_lane import Lane, SimulatedQueues
 from sureline.experiments.peercomp_rivals import RivalGrid
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.experiments.peercomp_warm import Warm, alike, drawn, settled, state_of
-from sureline.overlay.tree.leaf import HoleSought
+from sureline.overlay.tree.leaf import ANYWHERE, HoleSought
+from sureline.overlay.tree.messages import Nowhere
 from sureline.overlay.tree.points import FIRST
 from sureline.overlay.tree.shelf import OwnShelf
 from sureline.overlay.tree.summary import Amounts, Summary, renewed
@@ -86,6 +88,23 @@ def test_what_is_promised_is_kept_and_what_is_refused_is_given_back(swept: bool)
     assert q.busy[:, 2].sum() == sum(tasks[f.model, f.size] for f in accepted)
 
 
+def test_a_request_goes_no_higher_than_it_may() -> None:
+    """A search in vain, from a leaf far below the root."""
+    grid = Grid(64, 3)
+    grid.begin(0.0, 10.0)
+    rows = [row for row in range(64) if grid.shape.depth[grid.shape.leaf_parent[row]] > 4]
+    tree, told = grid.agents[rows[0]], []
+    tree.client = SimpleNamespace(told=lambda sender, message: told.append(message))
+    due = grid.now_s + 9000
+    ask = HoleSought(1, 0, (1e12,), (due,), 1, grid.now_s, due)
+    for number, reach in enumerate((0, 3, ANYWHERE)):
+        tree.request(ask._replace(number=number, reach=reach))
+        grid.run(10.0)
+    to_the_root = int(grid.shape.depth[grid.shape.leaf_parent[rows[0]]])
+    assert [type(message) for message in told] == [Nowhere] * 3
+    assert [message.hops for message in told] == [0, 3, to_the_root]
+
+
 def test_the_oracle_cuts_what_no_machine_has_time_for() -> None:
     """One lane is free for 1,000 s from now, the other from 1,500 s on."""
     queues = SimulatedQueues(np.ones(2), 8)
@@ -99,9 +118,10 @@ def test_the_oracle_cuts_what_no_machine_has_time_for() -> None:
     assert grid._smallest(whole) == -1
     (first, row), (rest, other) = grid._known(whole)
     assert (first.works, rest.works, rest.first) == ((800.0,), (800.0,), 1)
-    assert (row, other) == (0, 1) and first.deadline_s == rest.startline_s == now + 1800
+    assert (row, other) == (0, 1) and first.deadline_s == rest.startline_s == now + 1200
     assert grid._known(whole._replace(number=2, works=(1200.0, 800.0))) == []
-    assert queues.sizes.tolist() == [2, 1], "what was tried in vain is given back"
+    # The second lane's work has begun, and waits no more.
+    assert queues.sizes.tolist() == [2, 0], "what was tried in vain is given back"
 
 
 def test_a_warm_start_is_like_a_simulated_one() -> None:

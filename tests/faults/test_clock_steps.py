@@ -16,7 +16,7 @@ from sureline.peer.outbox import RESEND_S, Outbox
 from sureline.run.grant import OWN, Epoch
 from sureline.run.holders import Holders
 from sureline.run.homing import GRACE_S, Homing
-from sureline.run.keeper import page
+from sureline.run.kept import page
 from sureline.run.mirror import ANSWER_S, TICK_S, TRIES_MAX, Mirror
 from sureline.run.office import Office
 from sureline.workflow.files import FileRecord

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from grid_lab import GRID, GridLab
+from signed import papers_of_home
 
 from sureline.compose.node import grid_loop, open_node
 from sureline.peer.jobs import CommandJob
@@ -81,7 +82,8 @@ async def deal_with(provider):
         me = at(node.id, "run.r")
         client = Client(me, node.world.place(me), provider)
         node.world.join(client)
-        client.world.send(at(provider, "peer"), Attach("r", 1, 1))
+        papers = papers_of_home(node.credentials, "r")
+        client.world.send(at(provider, "peer"), Attach("r", 1, 1, papers))
         await client.hear(Attached)
 
         refused = await client.bind("t", "true")

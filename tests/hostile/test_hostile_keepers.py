@@ -21,7 +21,7 @@ from sureline.overlay.kademlia import Kademlia
 from sureline.peer.messages import Fenced
 from sureline.run.copies import Copy, CopyReader, RunCopy, merge_copies
 from sureline.run.grant import OWN, Epoch
-from sureline.run.keeper import Keeper, KeptInMemory, Sealed, Term
+from sureline.run.keeper import Keeper
 from sureline.run.keeping import (
     KeeperAsk,
     KeeperPart,
@@ -31,6 +31,7 @@ from sureline.run.keeping import (
     NumberedEvent,
     RunKnown,
 )
+from sureline.run.kept import KeptInMemory, Sealed, Term
 from sureline.run.mirror import Mirror
 from sureline.run.office import Office
 from sureline.workflow.mistakes import UserError

@@ -14,11 +14,10 @@ import pytest
 from test_tree_shape import check
 
 from sureline.overlay.membership import Membership, Offer
-from sureline.overlay.tree.agent import Tree
+from sureline.overlay.tree.agent import Tree, TreeSettings
 from sureline.overlay.tree.following import follow
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.points import slot_of
-from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.summary import Amounts, Summary, summary_of
 from sureline.world.address import at
 from sureline.world.simulated import Exponential, Link, Network, Simulation

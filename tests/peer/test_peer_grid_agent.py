@@ -593,8 +593,8 @@ def test_a_run_that_nobody_spoke_of_for_long_is_forgotten(grid, monkeypatch):
     wait(grid, 3000.0)
     attach_runs(grid, ["y"])
     wait(grid, 2000.0)
-    assert not agent._writers.is_known("x")
-    assert agent._writers.is_known("y")
+    assert not agent._writers.epoch("x")
+    assert agent._writers.epoch("y")
     left = [value for key, value in grid.machine("p").puts.items() if key.startswith("writers.")]
     assert len([value for value in left if value]) == 1
 

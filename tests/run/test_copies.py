@@ -15,7 +15,8 @@ from sureline.run.copies import (
     answer_with,
     merge_copies,
 )
-from sureline.run.keeper import Keeper, KeptInMemory, Term
+from sureline.run.keeper import Keeper
+from sureline.run.kept import KeptInMemory, Term
 from sureline.run.presence import Presence
 from sureline.run.presence import part as driver_part
 

@@ -25,7 +25,8 @@ from sureline.journal.store import Journal
 from sureline.peer.messages import Fenced
 from sureline.run import keeping
 from sureline.run.grant import OWN, Epoch
-from sureline.run.keeper import Keeper, KeptInMemory, Sealed, Term, page
+from sureline.run.hearing import QUIET_S
+from sureline.run.keeper import Keeper
 from sureline.run.keeping import (
     KeeperAsk,
     KeepEvents,
@@ -35,6 +36,7 @@ from sureline.run.keeping import (
     last_common,
     line_on,
 )
+from sureline.run.kept import KeptInMemory, Sealed, Term, page
 from sureline.run.mirror import BEAT_S, Mirror
 from sureline.run.office import Office
 from sureline.world.address import peer_of
@@ -203,13 +205,36 @@ def test_a_newer_writer_fences_the_older_and_what_it_never_had_is_dropped():
     scene.until(lambda: len(scene.whole(log)) == 2)
     newer = Log(2, log.events[:6])  # it took over from a copy that ended there
     newer.record(Opened(7.0, 2, "w2", 1))
+    scene.grid.freeze("w")
     scene.mirror(newer, "w2", epoch=2)
     scene.until(lambda: len(scene.whole(newer)) == 2)
+    scene.grid.thaw("w")
     log.record(TaskReady(8.0, "late"))
     old.recorded()
     scene.until(lambda: scene.lost)
     assert len(scene.lost) == 1 and "taken over by another process (epoch 2" in scene.lost[0]
     assert len(scene.whole(newer)) == 2
+
+
+def test_nobody_takes_a_run_from_a_writer_that_is_heard():
+    """A peer that may drive it went on at once, without a grant, and its keepers fenced the
+    writer."""
+    scene, log = Scene(2), Log()
+    old = scene.mirror(log, voters=("k0", "k1"))
+    fill(log, 10)
+    old.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    newer = Log(7, log.events[:6])
+    newer.record(Opened(7.0, 7, "w2", 1))
+    scene.mirror(newer, "w2", epoch=7)
+    began = scene.grid.time
+    scene.until(lambda: scene.grid.time > began + 5 * QUIET_S)
+    log.record(TaskReady(8.0, "late"))
+    old.recorded()
+    scene.until(lambda: len(scene.whole(log)) == 2)
+    assert not scene.lost and not scene.whole(newer)
+    scene.grid.freeze("w")
+    scene.until(lambda: len(scene.whole(newer)) == 2, limit_s=400.0)
 
 
 def test_a_copy_of_a_line_that_was_given_up_is_cut_back_to_what_the_writer_builds_on():
@@ -223,8 +248,10 @@ def test_a_copy_of_a_line_that_was_given_up_is_cut_back_to_what_the_writer_build
     lost = Log(5, log.events[:6])
     lost.record(Opened(7.0, 5, "w2", 1))
     lost.record(TaskEnded(7.5, "t0", "succeeded", 1))
-    scene.mirror(lost, "w2", epoch=5)
+    scene.grid.freeze("w")
+    second = scene.mirror(lost, "w2", epoch=5)
     scene.until(lambda: len(scene.whole(lost)) == 1)
+    second.stop()
     winner = Log(6, log.events[:8])
     winner.record(Opened(8.0, 6, "w3", 1))
     next_one = Log(9, winner.events)

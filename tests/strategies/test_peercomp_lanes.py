@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from sureline.compiled import hasten
 from sureline.overlay.tree.leaf import HoleSought
+from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.shelf import cut
-from sureline.overlay.tree.summary import EMPTY, Amounts, Summary
+from sureline.overlay.tree.summary import EMPTY, Amounts, Summary, usable
 from sureline.peer.capacity import Capacity
 from sureline.strategies.peercomp.lanes import LEASE_S, SKEW_S, STALE_S, Lanes, limits_of
 from sureline.strategies.peercomp.queues import DUE, LATEST, LENGTH, UNIT, latest_starts
@@ -96,8 +97,9 @@ def test_lanes_that_others_use_are_not_promised() -> None:
 
 
 needs = st.builds(
-    Needs, st.sampled_from([0.5, 1, 2, 3, 4]), st.sampled_from([0, GIB, 3 * GIB, 8 * GIB])
-)
+    Needs, st.sampled_from([0.5, 1, 2, 3, 4]), st.sampled_from([0, GIB, 3 * GIB, 8 * GIB]),
+    st.sampled_from([0, 10 * GIB, 40 * GIB]),
+)  # fmt: skip
 steps = st.lists(
     st.tuples(
         st.floats(0, 50), st.lists(st.floats(1, 40), min_size=1, max_size=3), needs,
@@ -129,8 +131,29 @@ def test_nothing_is_over_committed_and_all_that_is_not_kept_returns(history) -> 
             together = [needs_of[n] for a, b, n in windows.values() if a <= begin + 1e-6 < b]
             assert sum(need.cores for need in together) <= MACHINE.cores
             assert sum(need.memory_bytes for need in together) <= MACHINE.memory_bytes
+            assert sum(need.disk_bytes for need in together) <= MACHINE.disk_bytes
     lanes.summary(now + LEASE_S + 1000.0)
     assert not lanes.promised, "leases and promises that nobody uses end by themselves"
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps, st.floats(0, 300), st.floats(1, 2000))
+def test_a_hole_that_lanes_report_can_be_used(history, start, window) -> None:
+    """By whoever needs what its cell says, in one lane or in several."""
+    lanes, now = Lanes(MACHINE), 0.0
+    for number, (passed, works, need, begin, length, _) in enumerate(history, 1):
+        now += passed
+        due = now + begin + length
+        if lanes.reserve(ask(number, tuple(works), need, now + begin, due), now):
+            lanes.commit(number, 0, (now + begin,) * len(works), now)
+    from_s, to_s = now + start, now + start + window
+    for key in lanes.summary(now).keys.tolist():
+        work = usable(np.uint32(key), bounds_of(slot_of(now)), now, from_s, to_s)
+        if work > 0:
+            limits = Amounts((key >> 10) & 31, (key >> 5) & 31, key & 31)
+            wish = ask(99, (work,), start=from_s, due=to_s)._replace(limits=limits)
+            assert lanes.reserve(wish, now)
+            lanes.release(99, 0, 99, now)
 
 
 def promised(lanes: Lanes) -> dict[tuple[int, int], tuple[float, float, int]]:

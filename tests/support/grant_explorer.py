@@ -3,6 +3,11 @@
 What was ever sent stays deliverable for ever: to be lost is never to be delivered, and anything may
 come twice, late, and in any order. A process that crashes keeps its journal; a keeper keeps what it
 held when it answered. The steps call the functions that keepers and writers run.
+
+Two things keep their number small, and lose none that matters. What was sent and can have no effect
+any more, on anybody, is forgotten (`Explorer.alive`). And processes, and keepers while the voters
+do not change, are alike: of states that differ only in who is who, one is walked on from
+(`Explorer.canonical`). So names may change between two steps of a story.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.run import grant
@@ -68,6 +73,13 @@ def voters(log: Log) -> tuple[str, ...]:
 
 def line(log: Log) -> tuple[int, ...]:
     return line_on((), (position for position, _ in log))
+
+
+def _may_take(keeper: Keeper, epoch: tuple[int, str], log: Log) -> bool:
+    """Whether this journal of a writer can still change what the keeper holds."""
+    if epoch != keeper.promised:
+        return epoch[0] > keeper.promised[0]
+    return keeper.in_line != epoch[0] or last(log) > last(keeper.log)
 
 
 class Explorer:
@@ -240,6 +252,94 @@ class Explorer:
         some[at] = keeper
         return state._replace(keepers=tuple(some))
 
+    # -- states that are the same for all that follows ---------------------------------------------
+
+    def alive(self, state: State) -> State:
+        """Without what can have no effect any more: promises that nobody waits for, questions that
+        no keeper would hear, and journals that every keeper has, or is past."""
+        waiting = {
+            (process.number, person)
+            for person, process in zip(self.people, state.processes, strict=True)
+            if process.phase == "asking"
+        }
+        lowest = min(keeper.promised[0] for keeper in state.keepers)
+        promised = {keeper.promised for keeper in state.keepers}
+        asked = frozenset(
+            one for one in state.asked if one[0] > lowest or (one in waiting and one in promised)
+        )
+        sent = frozenset(
+            one for one in state.sent if any(_may_take(keeper, *one) for keeper in state.keepers)
+        )
+        counts = {epoch for epoch, _ in sent} | {
+            (process.number, person)
+            for person, process in zip(self.people, state.processes, strict=True)
+            if process.phase == "writing"
+        }
+        acked: dict[tuple[tuple[int, str], str], int] = {}
+        for epoch, name, position in state.acked:
+            if epoch in counts:
+                acked[epoch, name] = max(position, acked.get((epoch, name), 0))
+        return state._replace(
+            asked=asked,
+            promises=frozenset(one for one in state.promises if one[0] in waiting),
+            sent=sent,
+            acked=frozenset((epoch, name, position) for (epoch, name), position in acked.items()),
+        )
+
+    def canonical(self, state: State) -> State:
+        """One for all that differ only in the names of processes and keepers. Where two look alike
+        it may still be several: that costs time, and is no mistake."""
+        state = self.alive(state)
+        state = self._renamed_people(state)
+        return state if self.sets else self._renamed_keepers(state)
+
+    def _renamed_people(self, state: State) -> State:
+        def looks(person: str) -> Any:
+            return (
+                state.processes[self.people.index(person)],
+                sorted(number for number, who in state.asked if who == person),
+                sorted(number for number, who in state.granted if who == person),
+                sorted(log for (_, who), log in state.sent if who == person),
+                sorted((e[0], at) for e, _, at in state.promises if e[1] == person),
+                sorted(keeper for keeper in state.keepers if keeper.promised[1] == person),
+            )
+
+        order = sorted(self.people, key=looks)
+        if tuple(order) == self.people:
+            return state
+        to = {old: new for new, old in zip(self.people, order, strict=True)} | {"": ""}
+        return State(
+            tuple(
+                keeper._replace(promised=(keeper.promised[0], to[keeper.promised[1]]))
+                for keeper in state.keepers
+            ),
+            tuple(state.processes[self.people.index(old)] for old in order),
+            frozenset((number, to[who]) for number, who in state.asked),
+            frozenset(((n, to[who]), name, at) for (n, who), name, at in state.promises),
+            frozenset(((n, to[who]), log) for (n, who), log in state.sent),
+            frozenset(((n, to[who]), name, at) for (n, who), name, at in state.acked),
+            frozenset((number, to[who]) for number, who in state.granted),
+            state.committed,
+        )
+
+    def _renamed_keepers(self, state: State) -> State:
+        def looks(name: str) -> Any:
+            return (
+                state.keepers[self.names.index(name)],
+                sorted((epoch, at) for epoch, who, at in state.promises if who == name),
+                sorted((epoch, at) for epoch, who, at in state.acked if who == name),
+            )
+
+        order = sorted(self.names, key=looks)
+        if tuple(order) == self.names:
+            return state
+        to = {old: new for new, old in zip(self.names, order, strict=True)}
+        return state._replace(
+            keepers=tuple(state.keepers[self.names.index(old)] for old in order),
+            promises=frozenset((epoch, to[name], at) for epoch, name, at in state.promises),
+            acked=frozenset((epoch, to[name], at) for epoch, name, at in state.acked),
+        )
+
     # -- what must hold -------------------------------------------------------------------------
 
     def check(self, before: State, after: State) -> str:
@@ -282,20 +382,22 @@ class Explorer:
 
     def walk(self, states_max: int) -> int:
         """Look at every state that can be reached; how many. Raises BrokenError."""
-        start = self.start()
+        start = self.canonical(self.start())
         came: dict[State, tuple[State, str] | None] = {start: None}
+        self.came = came
         todo = deque([start])
         while todo:
             state = todo.popleft()
             if not self.can_go_on(state):
                 raise BrokenError(f"nobody can go on after {self._told(came, state)}")
-            for what, after in self.steps(state):
+            for what, raw in self.steps(state):
+                broken = self.check(state, raw)
+                if broken:
+                    raise BrokenError(f"{broken}: {self._told(came, state)}; {what}")
+                after = self.canonical(raw)
                 if after in came:
                     continue
-                broken = self.check(state, after)
                 came[after] = (state, what)
-                if broken:
-                    raise BrokenError(f"{broken}: {self._told(came, after)}")
                 if len(came) > states_max:
                     raise AssertionError(f"more than {states_max} states")
                 todo.append(after)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from sureline.run.keeper import Sealed
 from sureline.run.keeping import NumberedEvent
+from sureline.run.kept import Sealed
+from sureline.world.identity.credentials import Credentials
+from sureline.world.identity.run_keys import CertifiedHome, Ed25519Key, GridTrust
 from sureline.world.identity.signing import RunSigner, begun, charter, delegated, fold
 from sureline.world.simulated.signing import Roll
 
@@ -25,6 +27,13 @@ class Chartered:
     def begin(self, who: str = "w", epoch: int = 1) -> RunSigner:
         by, key = ROLL.certified(who), ROLL.new_key()
         return begun(self.papers, by, key, self.run, epoch, 0.0, ROLL)
+
+
+def papers_of_home(credentials: Credentials, run: str, epoch: int = 1) -> bytes:
+    """Of a run that a real home submits and writes."""
+    by, key = CertifiedHome(credentials), Ed25519Key()
+    papers = charter(by, key, run, b"a graph", b"an event", 0.0)
+    return begun(papers, by, key, run, epoch, 0.0, GridTrust(credentials)).papers
 
 
 def sealed(

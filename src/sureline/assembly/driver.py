@@ -105,6 +105,7 @@ class RunDriver:
             hearers,
             epoch=charge.epoch,
             gate=gate,
+            papers=charge.signer.papers,
             deciding=charge.deciding,
         )
         me = at(node.id, f"mirror.{run}")

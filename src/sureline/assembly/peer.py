@@ -12,12 +12,13 @@ from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent, Marks
 from sureline.run.copies import TOPIC, answer_with, merge_copies, plainly_asked
-from sureline.run.keeper import Keeper, KeptRuns
+from sureline.run.keeper import Keeper
+from sureline.run.kept import KeptRuns
 from sureline.run.port import Strategy
 from sureline.strategies import machine_settings_of
 from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
-from sureline.world.identity.signing import DRIVE, Trust
+from sureline.world.identity.signing import DRIVE, Trust, verify
 from sureline.world.protocol import AgentId, World
 
 
@@ -57,6 +58,7 @@ class GridPeer:
         take_over: TakeOver | None = None,
     ) -> None:
         self._node = node
+        self._trust = trust
         self._starts: list[Callable[[], None]] = []
         me, world = self._place("keeper")
         self.keeper = Keeper(me, world, kept, trust)
@@ -99,7 +101,14 @@ class GridPeer:
     def _work_at(self, workplace: Workplace) -> GridPeerAgent:
         me, world = self._place("peer")
         report = self._node.membership.report
-        agent = GridPeerAgent(me, world, workplace.capacity, workplace.marks, report)
+        agent = GridPeerAgent(
+            me,
+            world,
+            workplace.capacity,
+            workplace.marks,
+            report,
+            check=lambda run, epoch, papers: verify(papers, run, epoch, self._trust, world.now()),
+        )
         self._joined(agent, agent.start)
         extras: dict[str, float | str] = {}
         for strategy in workplace.strategies:

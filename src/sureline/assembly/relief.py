@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sureline.run.keeper import Keeper, KeptRuns
+from sureline.run.keeper import Keeper
 from sureline.run.keeping import RunKnown
+from sureline.run.kept import KeptRuns
 from sureline.run.keys import digest_of
 from sureline.world.address import AgentId, peer_of
 from sureline.world.protocol import World

@@ -32,6 +32,7 @@ def make_writer(
     *,
     epoch: int = 0,
     gate: Gate | None = None,
+    papers: bytes = b"",
     deciding: Callable[[Seat], Deciding] | None = None,
 ) -> tuple[RunEngine, list[Agent]]:
     """The engine, and all agents that are to be joined: it, and the strategy's own. `options` name
@@ -48,6 +49,16 @@ def make_writer(
     )
     half = (deciding or found.deciding)(seat)
     engine = RunEngine(
-        me, place(me), run, graph, options, half, hearers, past=past, epoch=epoch, gate=gate
+        me,
+        place(me),
+        run,
+        graph,
+        options,
+        half,
+        hearers,
+        past=past,
+        epoch=epoch,
+        gate=gate,
+        papers=papers,
     )
     return engine, [engine] if half.agent is None else [engine, half.agent]

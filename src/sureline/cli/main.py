@@ -34,6 +34,7 @@ def _register() -> None:
         inspecting,
         looking,
         peering,
+        pilots,
         planning,
         reacting,
         remembering,
@@ -72,6 +73,7 @@ def _register() -> None:
     app.command(peering.peer)
     app.command(peering.peers)
     app.command(peering.leave)
+    app.command(pilots.pilots)
     app.command(filing.files)
     app.command(simulating.simulate)
     app.command(reproducing.reproduce)

@@ -21,6 +21,7 @@ from sureline.workflow.mistakes import SurelineError, UserError
 if TYPE_CHECKING:
     from sureline.compose.node import Listen, LiveNode
     from sureline.compose.piloting import Pilot
+    from sureline.compose.ways_there import WayThere
     from sureline.overlay.membership import Member
     from sureline.peer.capacity import Capacity
     from sureline.peer.confine.rules import Rules
@@ -31,13 +32,17 @@ if TYPE_CHECKING:
 GONE_WITHIN_S = 600.0
 LOOK_EVERY_S = 0.1
 MONEY_MAX = 1e12
+INVITATION_BYTES_MAX = 10_000
 
 
 def peer(
     *,
     join: Annotated[
         str | None,
-        Parameter(help="An invitation, as 'sureline invite' printed it: enrol with it first."),
+        Parameter(
+            help="An invitation, as 'sureline invite' printed it, or @FILE with it: enrol with it "
+            "first."
+        ),
     ] = None,
     grid: OfGrid = None,
     name: Annotated[
@@ -124,6 +129,28 @@ def peer(
         str | None,
         Parameter(help="The host name or address at which others reach this machine."),
     ] = None,
+    interface: Annotated[
+        str | None,
+        Parameter(
+            help="The network interface to serve on, such as eth0: its address is listened on and "
+            "told to others. Default: the one by which other peers are reached."
+        ),
+    ] = None,
+    outbound_only: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Others cannot dial this machine: it is reached through peers that can be "
+            "dialled. Without this it asks them, and finds out.",
+        ),
+    ] = False,
+    relay: Annotated[
+        bool,
+        Parameter(
+            negative="--no-relay",
+            help="Carry connections between peers of the grid that cannot dial each other.",
+        ),
+    ] = True,
     quiet: Annotated[
         bool, Parameter(name=["--quiet", "-q"], negative="", help="Tell of trouble only.")
     ] = False,
@@ -163,10 +190,12 @@ def peer(
         capacity,
         site,
         dealing,
-        _listen(listen, advertise, home),
+        _listen(listen, advertise, interface, home),
         max(1, cache_bytes),
         rules,
         piloting,
+        "never" if outbound_only else "auto",
+        relay,
     )
     serving = ServingPeer(home, settings, lambda node: _ready(node, settings, json, quiet), tell)
     _log_to_stderr()
@@ -279,7 +308,7 @@ def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool)
         if name is not None:
             raise UserError("--name goes with --join: an enrolled peer keeps the name it has")
         return GridHome.open(grid)
-    invitation = Invitation.parse(join)
+    invitation = Invitation.parse(_text_of(join))
     if grid is not None and grid != invitation.grid:
         raise UserError(
             f"the invitation is to grid {invitation.grid}, not {grid}; leave out --grid"
@@ -297,16 +326,36 @@ def _enrolled(join: str | None, grid: str | None, name: str | None, quiet: bool)
     return credentials.home
 
 
-def _listen(listen: str | None, advertise: str | None, home: GridHome) -> Listen | None:
+def _text_of(join: str) -> str:
+    """What was given, or is in the file that was: a command line can be read by others."""
+    if not join.startswith("@"):
+        return join
+    try:
+        with open(join[1:], encoding="ascii", errors="replace") as file:
+            return file.read(INVITATION_BYTES_MAX).strip()
+    except OSError as error:
+        raise UserError(f"--join {join}: {error.strerror}") from None
+
+
+def _listen(
+    listen: str | None, advertise: str | None, interface: str | None, home: GridHome
+) -> Listen:
     """Where to listen, as the options say; without, the port of the last time if it is free."""
     from sureline.compose.node import Listen
     from sureline.compose.serving import last_port
     from sureline.world.address import endpoint_of
     from sureline.world.identity.home import PORT_DEFAULT
+    from sureline.world.identity.whereabouts import host_of_interface
 
+    if interface is not None and (listen is not None or advertise is not None):
+        raise UserError("--interface says where to listen; give it without --listen, --advertise")
     if listen is None:
+        try:
+            host = "0.0.0.0" if interface is None else host_of_interface(interface)
+        except ValueError as error:
+            raise UserError(f"--interface {interface}: {error}") from None
         port = _first_free([last_port(home) or PORT_DEFAULT, PORT_DEFAULT])
-        return Listen("0.0.0.0", port, advertise or "")
+        return Listen(host, port, advertise or "")
     try:
         where = endpoint_of(f"peer@{listen}")
     except ValueError:
@@ -329,6 +378,8 @@ def _first_free(ports: list[int]) -> int:
 
 
 def _ready(node: LiveNode, settings: Any, as_json: bool, quiet: bool) -> None:
+    from sureline.world.address import name_of
+
     capacity = settings.capacity
     if as_json:
         console.print_json_line(
@@ -336,6 +387,7 @@ def _ready(node: LiveNode, settings: Any, as_json: bool, quiet: bool) -> None:
                 "grid": node.home.grid,
                 "peer": node.credentials.name,
                 "node": node.id,
+                "relays": [name_of(relay) for relay in node.transport.berth.relays],
                 "slots": capacity.cores,
                 "memory_bytes": capacity.memory_bytes,
                 "site": settings.site,
@@ -365,7 +417,7 @@ async def _serve(serving: Any) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: serving.go(Going("interrupted", drain=True)))
     loop.add_signal_handler(signal.SIGTERM, lambda: serving.go(Going("told to leave")))
-    loop.add_signal_handler(signal.SIGUSR1, lambda: serving.go(Going("drained", drain=True)))
+    loop.add_signal_handler(signal.SIGUSR1, lambda: serving.drain(Going("drained", drain=True)))
     await serving.serve()
 
 
@@ -387,30 +439,38 @@ def peers(
         bool,
         Parameter(name="--all", negative="", help="Also those that have left or do not answer."),
     ] = False,
+    reach: Annotated[
+        bool,
+        Parameter(negative="--no-reach", help="Try each, to say how it is reached from here."),
+    ] = True,
     forgive: Annotated[
         str | None, Parameter(help="Forget what this home holds against a peer, and list nothing.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """List the peers of a grid: state, slots, site, load, and who was found out lying.
+    """List the peers of a grid: state, slots, load, site, and how each is reached from here.
 
-    Asks a peer that is there, so it works from any home of the grid.
+    Asks a peer that is there, so it works from any home of the grid; then each is tried, for a few
+    seconds. Who was found out lying is named below.
 
     Example: sureline peers --grid lab
     """
     from sureline.compose.elsewhere import visiting
     from sureline.compose.node import is_node
     from sureline.compose.strikes import remembered
+    from sureline.compose.ways_there import ways_to
 
     if forgive is not None:
         return _forgive(grid, forgive, json)
-    with visiting(grid) as (node, _):
+    with visiting(grid) as (node, loop):
         node.remember_contacts()
         known = [m for m in node.membership.members().values() if is_node(m.node)]
         members = sorted(known, key=lambda m: m.node)
+        there = [m.node for m in members if m.state in ("alive", "suspect")]
+        ways = loop.run(ways_to(node, there if reach else []))
         name = node.home.grid
         strikes = remembered(node.home)
-    shown = [_peer_data(m, strikes) for m in members if all_ or m.state in ("alive", "suspect")]
+    shown = [_peer_data(m, strikes, ways.get(m.node)) for m in members if all_ or m.node in there]
     if json:
         console.print_json({"grid": name, "peers": shown})
     else:
@@ -418,6 +478,8 @@ def peers(
         for one in shown:
             if one["strikes"]:
                 console.say(_held_against(one))
+            if one["reached"] == "not at all":
+                console.say(f"{one['peer']} cannot be reached from here: {one['unreached']}")
     return 0
 
 
@@ -442,8 +504,10 @@ def _held_against(one: dict[str, Any]) -> str:
     return f"{one['peer']} was refuted {times}: {one['refuted']}{aside}"
 
 
-def _peer_data(member: Member, strikes: Mapping[PeerName, Strikes]) -> dict[str, Any]:
-    from sureline.world.address import PeerName, endpoint_of
+def _peer_data(
+    member: Member, strikes: Mapping[PeerName, Strikes], way: WayThere | None
+) -> dict[str, Any]:
+    from sureline.world.address import PeerName, endpoint_of, name_of
 
     where, offer = endpoint_of(member.node), member.offer
     now, held = time.time(), strikes.get(PeerName(where.name))
@@ -451,6 +515,10 @@ def _peer_data(member: Member, strikes: Mapping[PeerName, Strikes]) -> dict[str,
         "peer": where.name,
         "address": member.node.partition("@")[2],
         "state": member.state,
+        "reached": "not tried" if way is None else way.reached,
+        "through": "" if way is None else way.through,
+        "unreached": "" if way is None else way.why_not,
+        "relays": [name_of(relay) for relay in member.relays],
         "slots": offer.cores,
         "memory_bytes": offer.memory_bytes,
         "gpus": offer.gpus,
@@ -472,7 +540,7 @@ def _peer_data(member: Member, strikes: Mapping[PeerName, Strikes]) -> dict[str,
 def _table(shown: list[dict[str, Any]]) -> None:
     priced = any(one["price"] for one in shown)  # where all is free, nobody looks for a price
     head = ["PEER", "STATE", "SLOTS", "LOAD", "WAITING", *(["PRICE"] if priced else [])]
-    lines = [[*head, "SITE", "ADDRESS"]] + [
+    lines = [[*head, "SITE", "REACHED", "ADDRESS"]] + [
         [
             one["peer"],
             one["state"],
@@ -481,6 +549,7 @@ def _table(shown: list[dict[str, Any]]) -> None:
             str(one["waiting"]),
             *([f"{one['price']:g}"] if priced else []),
             one["site"] or "-",
+            f"through {one['through']}" if one["through"] else one["reached"],
             one["address"],
         ]
         for one in shown

@@ -45,6 +45,7 @@ from sureline.workflow.model import Graph
 
 if TYPE_CHECKING:
     from sureline.compose.grid_run import GridRun
+    from sureline.compose.pilots.running import PilotedRun
 
 __all__ = [
     "HOME",
@@ -133,8 +134,9 @@ def _session(
     watcher: Watcher | None,
     *,
     alone: bool = False,
-) -> Session | GridRun:
-    """What drives the run: on this machine, or on the grid that it was submitted to."""
+) -> Session | GridRun | PilotedRun:
+    """What drives the run: on this machine, on the grid that it was submitted to, or on pilots of
+    its own."""
     grid = grid_of(journal, run)
     if on_sites(journal, run):
         from sureline.compose.site_run import SiteRun
@@ -144,8 +146,12 @@ def _session(
         check_needs(graph, machine)
         return Session(journal, run, graph, directory, machine, watcher)
     from sureline.compose.grid_run import GridRun  # the network takes a while to load
+    from sureline.compose.pilots.running import PilotedRun, order_of
     from sureline.world.identity.home import GridHome
 
+    order = order_of(journal, run)
+    if order is not None:
+        return PilotedRun(journal, run, directory, grid, order, watcher, alone=alone)
     return GridRun(journal, run, directory, GridHome.open(grid), watcher, alone=alone)
 
 
@@ -265,6 +271,11 @@ def _close_abandoned(journal: Journal, run: str) -> None:
         writer = journal.take(run, opened)
         writer.record(RunEnded(time.time(), "cancelled", "cancelled after its process had died"))
         writer.close()
+        if grid_of(journal, run):
+            from sureline.compose.pilots.running import end_pilots, order_of
+
+            if order_of(journal, run) is not None:
+                end_pilots(run)
     finally:
         lock.release()
 

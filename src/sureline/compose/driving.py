@@ -197,6 +197,7 @@ class GridSession(Session):
                 guest=guest_suffix(),
                 on_crash=self._crashed,
                 on_refused=lambda reason: self._crashed(SurelineError(reason)),
+                dialled="auto",
             )
             inputs.files = node.files
             async with node:

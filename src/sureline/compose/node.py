@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,16 +32,17 @@ from sureline.peer.files.fetcher import BlobFetcher
 from sureline.peer.files.service import FileService
 from sureline.strategies import known
 from sureline.workflow.mistakes import SurelineError
-from sureline.world.address import Node, PeerName, endpoint_of
+from sureline.world.address import Node, PeerName, endpoint_of, name_of
 from sureline.world.agent import Agent
 from sureline.world.identity.certificates import Identity
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.home import CONTACTS_MAX, GridHome
 from sureline.world.identity.revocations import RevocationList
-from sureline.world.identity.whereabouts import default_host
+from sureline.world.identity.whereabouts import address_of, default_host, is_of_this_machine
 from sureline.world.live import Fetcher, LiveWorld, Recorder, Runner
 from sureline.world.net.codec import Codec
-from sureline.world.net.interfaces import BulkBody, StrangerHandler
+from sureline.world.net.interfaces import Berth, BulkBody, StrangerHandler
+from sureline.world.net.moorings import Dialled
 from sureline.world.net.transport import NetTransport
 from sureline.world.protocol import (
     Action,
@@ -59,6 +61,11 @@ LOOPBACK = "127.0.0.1"
 
 class NobodyAnswersError(SurelineError):
     """No peer of the grid can be reached."""
+
+
+SETTLE_S = 10.0
+"""How long a peer waits to hear whether others can dial it, before it says that it is there."""
+SETTLE_POLL_S = 0.01
 
 
 class Listen(NamedTuple):
@@ -117,6 +124,8 @@ class LiveNode:
         self.files: FileService
         self.cache: FileCache
         self._on_refused: Callable[[str], None] = lambda reason: None
+        self.on_berth: Callable[[Berth], None] = lambda berth: None
+        """Hears how others reach this node, whenever that changes."""
         self._met: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._contacts: frozenset[Node] = frozenset()
         """What was kept last."""
@@ -136,8 +145,11 @@ class LiveNode:
         on_stranger: StrangerHandler | None = None,
         on_crash: Callable[[BaseException], None],
         on_refused: Callable[[str], None] = lambda reason: None,
+        dialled: Dialled = "always",
+        carries: bool = False,
     ) -> LiveNode:
-        """Listen, and put the agents together; nobody is spoken to before `join`.
+        """Listen, and put the agents together; nobody is spoken to before `join`, but about how
+        this node is reached, unless it is dialled `always`.
 
         `guest` is the suffix of a process that does not serve. `on_crash` hears of a mistake in
         the program, `on_refused` that this home has been put out of the grid.
@@ -162,7 +174,7 @@ class LiveNode:
             name_suffix=guest,
             bulk=answer,
             on_stranger=on_stranger,
-            advertise=where.advertise or _advertised(where.host),
+            advertise=where.advertise or _advertised(where.host, home),
         )
         self = cls(home, credentials, transport)
         late.append(self)
@@ -192,6 +204,8 @@ class LiveNode:
         )
         for name in revoked.names:
             transport.drop(name)
+        self.membership.knowledge.on_doubted = transport.doubted
+        transport.reach(self, self._berthed, dialled=dialled, carries=carries)
         return self
 
     # -- what agents stand on -------------------------------------------------------------------
@@ -212,6 +226,40 @@ class LiveNode:
     @property
     def kademlia(self) -> Kademlia:
         return self.grid.kademlia
+
+    # -- how others are reached, and this node ----------------------------------------------------
+
+    def relays_of(self, node: Node) -> Sequence[Node]:
+        record = self.membership.knowledge.table.records.get(name_of(node))
+        return record.relays if record is not None and record.node == node else ()
+
+    def may_be_there(self, node: Node) -> bool:
+        record = self.membership.knowledge.table.records.get(name_of(node))
+        return record is None or (record.node == node and record.present)
+
+    def can_be_dialled(self) -> Sequence[Node]:
+        if not self.membership.knowledge.joined:
+            return self.contacts()
+        return [
+            member.node
+            for member in self.membership.members().values()
+            if member.state == "alive"
+            and not member.relays
+            and member.node != self.id
+            and is_node(member.node)
+        ]
+
+    def _berthed(self, berth: Berth) -> None:
+        self.world.guard(self.membership.reached_through, berth.relays)
+        self.on_berth(berth)
+
+    async def settle(self) -> None:
+        """Wait until this node knows how others reach it, if there are others who would say."""
+        give_up_at = self.world.loop.time() + SETTLE_S
+        while self.contacts() and not self.transport.settled:
+            if self.world.loop.time() > give_up_at:
+                return
+            await asyncio.sleep(SETTLE_POLL_S)
 
     # -- being there ----------------------------------------------------------------------------
 
@@ -268,7 +316,10 @@ class LiveNode:
         return len(self._contacts & there) < min(CONTACTS_MAX, len(there))
 
     def _others(self) -> set[Node]:
-        return {member.node for member in self.present() if member.node != self.id}
+        """Who is there; those who can be dialled, if there are any."""
+        others = [member for member in self.present() if member.node != self.id]
+        dialled = {member.node for member in others if not member.relays}
+        return dialled or {member.node for member in others}
 
     async def close(self) -> None:
         """Go without a word: members notice, guests are missed by nobody."""
@@ -348,8 +399,9 @@ async def open_node(
 
 
 def guest_suffix() -> str:
-    """A suffix that no other living process of this machine has."""
-    return str(os.getpid())
+    """A suffix that no other guest of this home has, of this process or another, here or elsewhere:
+    two with one would answer for each other."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def grid_loop() -> asyncio.Runner:
@@ -378,8 +430,10 @@ def _is_local(home: GridHome) -> bool:
     return bool(hosts) and hosts <= {LOOPBACK, "localhost", "::1"}
 
 
-def _advertised(host: str) -> str | None:
-    """What to tell others if we listen everywhere: the address that our traffic leaves from."""
+def _advertised(host: str, home: GridHome) -> str | None:
+    """What to tell others if we listen everywhere: the address that our traffic to those leaves
+    from of whom this home knows."""
     if host not in ("", "0.0.0.0", "::"):
         return None
-    return default_host()
+    hosts = dict.fromkeys(endpoint_of(node).host for node in _known_nodes(home))
+    return default_host([known for known in hosts if not is_of_this_machine(address_of(known, 1))])

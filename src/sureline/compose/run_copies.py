@@ -31,7 +31,6 @@ import msgspec
 from sureline.journal.events import decode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry, Journal
-from sureline.run.keeper import About, Done, KeptState, Page, Pages, Sealed, Term, page
 from sureline.run.keeping import (
     EVENT_BYTES_MAX,
     EVENTS_MAX,
@@ -41,6 +40,7 @@ from sureline.run.keeping import (
     RunKnown,
     line_on,
 )
+from sureline.run.kept import About, Done, KeptState, Page, Pages, Sealed, Term, page
 from sureline.world.identity.signing import PapersError, fold, read_papers
 
 T = TypeVar("T")

@@ -49,7 +49,7 @@ from sureline.run.copies import ROLE
 from sureline.strategies import known
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
-from sureline.world.address import Node, endpoint_of
+from sureline.world.address import Node, endpoint_of, name_of
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.enrolment import EnrolmentDesk
@@ -59,6 +59,8 @@ from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.identity.run_keys import GridTrust
 from sureline.world.identity.signing import DRIVE
 from sureline.world.live import Runner
+from sureline.world.net.interfaces import Berth
+from sureline.world.net.moorings import Dialled
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 RUN = "peer"
@@ -84,6 +86,10 @@ class PeerSettings(NamedTuple):
     rules: Rules = Rules()
     """What the tasks of others may do here."""
     pilot: Pilot | None = None
+    dialled: Dialled = "auto"
+    """Whether others can dial this machine; by default it finds out."""
+    carries: bool = True
+    """Whether connections between others are carried."""
 
 
 class Going(NamedTuple):
@@ -191,6 +197,7 @@ class ServingPeer:
         """By the loop's clock: when what still runs is stopped."""
         self._going: asyncio.Future[Going]
         self._drivings: set[asyncio.Task[None]] = set()
+        self._reached_through: tuple[Node, ...] = ()
 
     def go(self, going: Going) -> None:
         """Ask it to go; the second time, at once."""
@@ -198,6 +205,11 @@ class ServingPeer:
             self._going.set_result(going)
         else:
             self._hurry.set()
+
+    def drain(self, going: Going) -> None:
+        """Ask it to go when its tasks are over; asked again, it is in no hurry."""
+        if not self._going.done():
+            self.go(going)
 
     async def serve(self) -> None:
         """Serve until told to go. Raises IdentityError if another process serves from this
@@ -226,7 +238,7 @@ class ServingPeer:
             if pilot is not None:
                 await check_health(pilot, runner, self._root)
                 drained = Going("its lifetime is nearly over", drain=True)
-                self._stop_at = at_its_end(pilot, lambda: self._drain(drained))
+                self._stop_at = at_its_end(pilot, lambda: self.drain(drained))
             node = await self._open(adopting, cache, keep)
             async with node:
                 await self._at_work(node, adopting, kept, claim)
@@ -264,7 +276,10 @@ class ServingPeer:
             on_stranger=desk.answer if desk is not None else None,
             on_crash=self._crashed,
             on_refused=self._refused,
+            dialled=self._settings.dialled,
+            carries=self._settings.carries,
         )
+        node.on_berth = self._berthed
         return node
 
     def _offer(self) -> Offer:
@@ -289,15 +304,26 @@ class ServingPeer:
             return {"pilot": 1.0}
         return {"pilot": 1.0, "ends_at": self._started_at + pilot.stop_after_s}
 
-    def _drain(self, going: Going) -> None:
-        if not self._going.done():
-            self.go(going)
-
     def _crashed(self, error: BaseException) -> None:
         if isinstance(error, SurelineError):
             self.go(Going(str(error), error=error))
         elif not self._going.done():
             self._going.set_exception(error)  # a mistake in the program: the process ends by it
+
+    def _berthed(self, berth: Berth) -> None:
+        """How others reach this machine has changed: its user should know."""
+        names = ", ".join(name_of(relay) for relay in berth.relays)
+        why = f" ({berth.why_not})" if berth.why_not else ""
+        said = ""
+        if names:
+            said = f"others cannot dial this machine{why}; it is reached through {names}"
+        elif berth.can_be_dialled is False and self._reached_through:
+            said = f"others cannot dial this machine{why}, and nobody carries to it any more"
+        elif berth.can_be_dialled and self._reached_through:
+            said = "others can dial this machine again"
+        self._reached_through = berth.relays
+        if said:
+            self._tell(said)
 
     def _superseded(self) -> None:
         reason = "another process serves under the name of this peer"
@@ -316,6 +342,9 @@ class ServingPeer:
         node.world.guard(peer.start)
         node.files.serve()
         node.membership.on_superseded = self._superseded
+        await node.settle()
+        if node.transport.berth.can_be_dialled is False and not node.transport.berth.relays:
+            self._tell("others cannot dial this machine, and nobody carries to it yet")
         node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)

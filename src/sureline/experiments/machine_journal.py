@@ -24,8 +24,8 @@ from sureline.journal.events import (
 )
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
-from sureline.run.keeper import page
 from sureline.run.keeping import EVENTS_MAX, NumberedEvent, Position, line_on
+from sureline.run.kept import page
 from sureline.run.options import Past
 from sureline.world.protocol import Recordable
 from sureline.world.simulated.disk import Disk, DiskRecorder

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sureline.run.keeper import Done, KeptInMemory, Sealed, Term
 from sureline.run.keeping import NumberedEvent, Position
+from sureline.run.kept import Done, KeptInMemory, Sealed, Term
 from sureline.world.address import Node
 from sureline.world.simulated.simulation import Simulation
 

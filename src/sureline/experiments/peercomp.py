@@ -19,7 +19,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from sureline.experiments.peercomp_churn import SHARES, churned
+from sureline.experiments.peercomp_churn import MACHINES, SHARES, churned
 from sureline.experiments.peercomp_grid import BookingEnded, Grid
 from sureline.experiments.peercomp_load import PRIORITIES, SIZES, model_of
 from sureline.experiments.peercomp_result import (
@@ -73,7 +73,7 @@ def reproduce(nodes: int, minutes: float, seed: int, tell: Tell) -> PeercompRepr
     warm = drawn(state_of(small), nodes, seed)
     tell("machines leave")
     churn = [
-        churned(drawn(state_of(small), min(nodes, DONORS), seed), share, LOAD, seed + 5)
+        churned(drawn(state_of(small), min(nodes, MACHINES), seed), share, LOAD, seed + 5)
         for share in SHARES
     ]
     compared = alike(drawn(state_of(small), len(others[0].queues), seed), *others)
@@ -167,18 +167,20 @@ def table_2(small: Grid, loaded_s: float, large: Sequence[BookingEnded]) -> list
             committed = [
                 f.alone_s / (f.booked.end_s - f.submitted_s) for f in there if not f.booked.reason
             ]
-            ours = fmean(executed) if executed else None
+            by_end = len(executed) >= len(committed)
+            most, asked = (executed, here) if by_end else (committed, there)
             found.append(
                 SpeedUp(
                     name,
                     round(maximum, 2),
                     priority,
                     paper,
-                    ours,
+                    fmean(executed) if executed else None,
                     fmean(committed) if committed else None,
-                    len(executed),
-                    sum(not f.booked.reason for f in here) / max(1, len(here)),
-                    _close(paper, ours),
+                    "executed" if by_end else "committed",
+                    len(most),
+                    len(most) / max(1, len(asked)),
+                    _close(paper, fmean(most) if most else None),
                 )
             )
     return found
@@ -319,7 +321,7 @@ def claims(tables: Sequence[SpeedUp], finished: Sequence[BookingEnded]) -> list[
     growth = {name: max(times) / max(min(times), 1e-9) for name, times in medians.items()}
     rising = {}
     for name in TABLE_2:
-        values = [cell.executed or 0.0 for cell in tables if cell.model == name]
+        values = [cell.ours or 0.0 for cell in tables if cell.model == name]
         rising[name] = values[-1] / max(values[0], 1e-9)
     return [
         PeercompCompared(

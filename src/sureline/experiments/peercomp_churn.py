@@ -17,6 +17,7 @@ from sureline.experiments.peercomp_grid import Grid
 from sureline.experiments.peercomp_warm import Warm
 from sureline.world.address import Node
 
+MACHINES = 3000
 SHARES = (0.0, 0.01, 0.05)
 """Of the machines leave in a minute."""
 AWAY_S = 10.0

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from sureline.compiled import hasten
 from sureline.experiments.peercomp_lane import Lane, SimulatedQueues
-from sureline.experiments.peercomp_load import POWER_USUAL, POWERS, Drawn, WorkflowLoad, longest
+from sureline.experiments.peercomp_load import POWER_USUAL, POWERS, Drawn, WorkflowLoad
 from sureline.experiments.peercomp_shape import ROOT, shape_of
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
-from sureline.overlay.tree.agent import Tree
+from sureline.overlay.tree.agent import HEADER_BYTES, Tree, TreeSettings
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.messages import (
     Commit,
@@ -32,11 +32,11 @@ from sureline.overlay.tree.messages import (
     TimeRequest,
     Update,
 )
-from sureline.overlay.tree.settings import PAPER_BYTES_PER_S, TreeSettings
 from sureline.overlay.tree.shape import Links, Ref
 from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.nearest import NearestDeadline, OnDone
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
+from sureline.workflow.shapes import longest_s
 from sureline.world.address import NO_AGENT
 from sureline.world.protocol import AgentId, Message, World
 from sureline.world.simulated import Empirical, Link, Network, Simulation
@@ -70,7 +70,8 @@ def delays(values: int = 1000) -> Empirical:
     return Empirical(tuple(draws(least).tolist()))
 
 
-PAPER = TreeSettings(bytes_per_s=PAPER_BYTES_PER_S, period_s=1.0, beat_max_s=10.0)
+PAPER = TreeSettings(bytes_per_s=1000.0, period_s=1.0, beat_max_s=10.0)
+"""What the paper's nodes may send, on links of 1 Mbit/s."""
 
 
 class BookingEnded(msgspec.Struct, frozen=True):
@@ -126,15 +127,15 @@ class _Tally:
 def size_of(message: Message) -> int:
     """Header and body, as the paper counts them."""
     if type(message) is TimeRequest:
-        return 90 + 56 + 16 * len(message.ask.works)
+        return HEADER_BYTES + 56 + 16 * len(message.ask.works)
     if isinstance(message, Reserved | Committed):
-        return 90 + 24 + 16 * len(message.slots)
+        return HEADER_BYTES + 24 + 16 * len(message.slots)
     if isinstance(message, Commit):
-        return 90 + 16 + 8 * len(message.startlines_s)
+        return HEADER_BYTES + 16 + 8 * len(message.startlines_s)
     if isinstance(message, Update):
-        return 90 + 16 + len(message.cells)
+        return HEADER_BYTES + 16 + len(message.cells)
     assert isinstance(message, Nowhere | RollBack | Released)
-    return 90 + 24
+    return HEADER_BYTES + 24
 
 
 class Counted:
@@ -308,7 +309,8 @@ class Grid:
             )  # fmt: skip
 
         left_s = deadline_s - submitted_s
-        chain_s = longest(model, drawn.works) / POWER_USUAL
+        tasks = range(len(model.graph))
+        chain_s = longest_s(model.graph, drawn.works, model.order, tasks) / POWER_USUAL
         aheads_s = [aim * chain_s for aim in aims if aim * chain_s < left_s]
         NearestDeadline(
             tree.world, book, [*aheads_s, left_s], deadline_s, found, late=0, pause_s=0.0

@@ -16,6 +16,7 @@ from sureline.strategies.peercomp.lanes import LEASE_S, PIECES_MAX, SOON_S, slot
 from sureline.strategies.peercomp.queues import (
     ACTUAL,
     DUE,
+    FAR_S,
     GRAIN_S,
     LEASE,
     STARTLINE,
@@ -23,10 +24,10 @@ from sureline.strategies.peercomp.queues import (
     Floats,
     Ints,
     Queues,
-    best_hole,
     expire,
     holes_of,
     pick,
+    place,
     placement,
     release,
     remove,
@@ -35,6 +36,29 @@ from sureline.strategies.peercomp.queues import (
 )
 
 AMPLE = Amounts(30, 30, 30)
+
+
+@kernel
+def best_hole(
+    queue: Floats, size: int, free_s: float, from_s: float, middle_s: float, lengths_s: Floats,
+    dues_s: Floats, early: int, soon_s: float, placed: Floats,
+) -> float:  # fmt: skip
+    """How long the smallest hole is that holds a sequence; infinite if none does. `placed` gets
+    where it lies in that hole: if there is time, such that no task has to begin before `soon_s`,
+    since it takes a moment until it is committed."""
+    found = np.empty((size + 1, 2))
+    best_s, best, best_from_s = np.inf, -1, 0.0
+    for i in range(holes_of(queue, size, free_s, FAR_S, found)):
+        length_s = found[i, 1] - found[i, 0]
+        for at_s in (max(from_s, soon_s), from_s):
+            if (best < 0 or length_s < best_s) and place(
+                found[i, 0], found[i, 1], (at_s, middle_s), lengths_s, dues_s, early, placed
+            ):
+                best_s, best, best_from_s = length_s, i, at_s
+    if best >= 0:
+        times_s = (best_from_s, middle_s)
+        place(found[best, 0], found[best, 1], times_s, lengths_s, dues_s, early, placed)
+    return best_s
 
 
 @kernel
@@ -129,7 +153,7 @@ def commit(
     see(queues, ids, sizes, busy, row, now_s, watched, log)
     free_s = max(now_s, busy[row, 0])
     return settle(
-        queues[row], ids[row], sizes[row], free_s, np.inf, number, first, startlines_s, placed
+        queues[row], ids[row], sizes[row], free_s, number, first, startlines_s, placed
     ) == len(placed)
 
 
@@ -156,11 +180,12 @@ def all_holes(
 
 
 class SimulatedQueues(Queues):
-    """`busy` has more columns (see `advance`). What ended last is in `log`, as (number, position,
-    end), `logged` of them."""
+    """`power` is work per second; a length is work divided by it. `busy` has more columns (see
+    `advance`). What ended last is in `log`, as (number, position, end), `logged` of them."""
 
     def __init__(self, power: Floats, depth: int, logged: int = 0) -> None:
-        super().__init__(power, depth)
+        super().__init__(len(power), depth)
+        self.power = power
         self.busy = np.zeros((len(power), 5))
         self.log = np.zeros((logged + 1, 3))
 

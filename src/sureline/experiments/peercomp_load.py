@@ -62,15 +62,6 @@ def _laplace(side: int) -> list[list[int]]:
     ]
 
 
-def longest(model: Model, works: Sequence[float]) -> float:
-    """The work of the longest chain."""
-    length = [0.0] * len(works)
-    for task in model.order:
-        before = max([length[parent] for parent in model.graph.parents[task]], default=0.0)
-        length[task] = works[task] + before
-    return max(length)
-
-
 class WorkflowLoad:
     """Draws workflows; the same seed gives the same ones."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from sureline.experiments.peercomp_churn import Churned
@@ -27,13 +29,19 @@ class SpeedUp(msgspec.Struct, frozen=True):
     priority: float
     paper: float
     executed: float | None
-    """By when the last task really ended, in the settled grid."""
+    """By when the last task really ended: of all up to 10,000 peers, else in the settled grid."""
     committed: float | None
     """By when it is due, in the large grid."""
+    compared: Literal["executed", "committed"]
+    """Which of the two stands for ours: that of more workflows."""
     workflows: int
     accepted: float
-    """The share."""
+    """The share of those that were submitted."""
     verdict: str
+
+    @property
+    def ours(self) -> float | None:
+        return self.executed if self.compared == "executed" else self.committed
 
 
 class Allocation(msgspec.Struct, frozen=True):

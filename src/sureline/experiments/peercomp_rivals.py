@@ -19,6 +19,7 @@ import numpy as np
 
 from sureline.compiled import kernel
 from sureline.experiments.peercomp_grid import Grid
+from sureline.experiments.peercomp_lane import best_hole
 from sureline.experiments.peercomp_warm import Warm
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought
@@ -26,7 +27,7 @@ from sureline.overlay.tree.messages import Nowhere, TimeRequest, TreeAnswer
 from sureline.overlay.tree.points import FIRST, bounds_of, slot_of
 from sureline.overlay.tree.shelf import cut
 from sureline.strategies.peercomp.owner import Desk
-from sureline.strategies.peercomp.queues import Floats, Ints, best_hole, expire
+from sureline.strategies.peercomp.queues import Floats, Ints, expire
 from sureline.world.protocol import AgentId
 
 Way = Literal["tree", "oracle", "probing", "spread"]

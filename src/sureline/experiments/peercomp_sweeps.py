@@ -15,13 +15,13 @@ import numpy as np
 from sureline.compiled import kernel
 from sureline.experiments.peercomp_lane import SimulatedQueues, all_holes
 from sureline.experiments.peercomp_shape import TreeShape
+from sureline.overlay.tree.agent import HEADER_BYTES
 from sureline.overlay.tree.leaf import HoleSought
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.shelf import Piece, fit_in
 from sureline.overlay.tree.summary import NONE, Amounts, Counts, Keys, Summary, cell_of, merge_into
 from sureline.strategies.peercomp.queues import Floats, Ints
 
-HEADER_BYTES = 90
 CELL_BYTES = 8
 
 

@@ -17,12 +17,12 @@ def lines(made: PeercompReproduced) -> Iterator[str]:
     total = sum(len(row.paper) for row in made.table1)
     yield f"Table I, reference points: {right} of {total} entries are the same"
     yield "Table II, speed-up by priority:"
-    yield "    model       most    W  paper  executed  committed  accepted"
+    yield "    model       most    W  paper  executed  committed  workflows  accepted"
     for cell in made.table2:
         yield (
             f"    {cell.model:<10} {cell.maximum:>5.2f} {cell.priority:>4} {cell.paper:>6.2f} "
-            f"{_number(cell.executed):>9} {_number(cell.committed):>10} {cell.accepted:>9.0%}  "
-            f"{cell.verdict}"
+            f"{_number(cell.executed):>9} {_number(cell.committed):>10} {cell.workflows:>10,} "
+            f"{cell.accepted:>9.0%}  {cell.compared} {cell.verdict}"
         )
     yield "Fig. 6, seconds to place a workflow:"
     yield "    model      size  width  median   90 %   99 %  workflows"
@@ -62,7 +62,7 @@ def lines(made: PeercompReproduced) -> Iterator[str]:
     yield f"Promised and missed: {made.missed}" + (
         ": THIS IS A MISTAKE IN SURELINE" if made.missed else ""
     )
-    yield "While machines leave without a word, in a grid of hundreds:"
+    yield "While machines leave without a word (at most 3,000 of the peers):"
     for lost in made.churn:
         yield (
             f"    {lost.leaving_per_minute:.0%} a minute ({lost.machines_left}): "
@@ -85,7 +85,8 @@ def lines(made: PeercompReproduced) -> Iterator[str]:
 
 def _compared(numbers: list[PeercompCompared]) -> Iterator[str]:
     for one in numbers:
-        yield f"    {one.what}: paper {one.paper}, ours {one.ours:.4g}: {one.verdict}"
+        ours = f"{one.ours:.3g}" if one.ours < 1000 else f"{one.ours:,.0f}"
+        yield f"    {one.what}: paper {one.paper}, ours {ours}: {one.verdict}"
 
 
 def _number(value: float | None) -> str:

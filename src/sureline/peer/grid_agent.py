@@ -61,6 +61,7 @@ from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
 from sureline.world.address import name_of
 from sureline.world.agent import Agent, handles
+from sureline.world.identity.signing import PapersError, WriterAuthority
 from sureline.world.protocol import AgentId, JobEvent, JobHandle, World
 
 QUEUE_MAX = 10_000
@@ -144,6 +145,7 @@ class GridPeerAgent(Agent):
         marks: Marks | None = None,
         on_load: Callable[[float, int], None] | None = None,
         lease_s: float = LEASE_S,
+        check: Callable[[str, int, bytes], WriterAuthority] | None = None,
     ) -> None:
         super().__init__(me, world)
         self.ledger = Ledger(capacity)
@@ -153,6 +155,7 @@ class GridPeerAgent(Agent):
         self._writers = Writers(world, self._runs_here)
         self.outbox = Outbox(world, self._writers.address)
         self._lease_s = lease_s
+        self._check = check
         self._tasks: dict[Key, _Task] = {}
         self._gathering = Gathering(world, self._brought_in, self._gathered)
         self._ready: dict[Key, None] = {}
@@ -233,29 +236,39 @@ class GridPeerAgent(Agent):
 
     @handles(Attach)
     def on_attach(self, sender: AgentId, message: Attach) -> None:
-        if not self._may(sender, message.run, message.epoch, new=True):
+        run, epoch = message.run, message.epoch
+        if not RUN_NAME.fullmatch(run) or self._is_old(sender, run, epoch):
             return
+        start = b""
+        if self._check is not None and not self._writers.is_writer(run, epoch, sender):
+            try:
+                authority = self._check(run, epoch, message.papers)
+            except PapersError:
+                return  # nothing that whoever sent this could be told would help
+            if not self._writers.believes(authority, sender):
+                return  # it will ask again, and the writer may be gone by then
+            start = authority.start
 
         def answer() -> None:
             self._tell(message.run, sender, message.serial)
             self.outbox.resend(message.run)
 
         # The answer promises that older writers are fenced: it must not be forgotten in a crash.
-        self._writers.attach(message.run, message.epoch, sender, answer)
+        self._writers.attach(run, epoch, sender, answer, start)
 
-    def _may(self, sender: AgentId, run: str, epoch: int, new: bool = False) -> bool:
-        """Whether this epoch may ask for anything; fences an older one. An epoch that has not
-        attached is not heard: its writer will find out, and attach."""
-        if not RUN_NAME.fullmatch(run):
-            return False
+    def _is_old(self, sender: AgentId, run: str, epoch: int) -> bool:
+        """Fences a writer that is."""
         newest = self._writers.epoch(run)
         if epoch < newest:
             self.world.send(sender, Fenced(run, newest))
+        return epoch < newest
+
+    def _may(self, sender: AgentId, run: str, epoch: int) -> bool:
+        """Whether the sender may ask for anything, as this run's writer; fences an older one. One
+        that has not attached is not heard: it will find out, and attach."""
+        if self._is_old(sender, run, epoch) or not self._writers.is_writer(run, epoch, sender):
             return False
-        if not new and (epoch != newest or not self._writers.is_known(run)):
-            return False
-        if not new:
-            self._writers.heard(run)
+        self._writers.heard(run)
         return True
 
     def _tell(self, run: str, to: AgentId, serial: int) -> None:

@@ -73,6 +73,8 @@ class Attach(Message, frozen=True, tag="run.attach"):
     epoch: int
     serial: int
     """Told again in the answer, so that the writer knows which of its words it covers."""
+    papers: bytes = b""
+    """That the sender may write the run in this epoch; b'' to who has seen them."""
 
 
 class Acknowledge(Message, frozen=True, tag="run.acknowledge"):

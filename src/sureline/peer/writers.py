@@ -7,6 +7,10 @@ own. A run of which something is here stays in any case.
 
 On disk the runs lie in a fixed number of values, by a hash, so that no change writes them all.
 `session` counts how often this machine's agent was started.
+
+Who says that it writes a run shows papers (`world.identity.signing`), and who was not its submitter
+is believed only when the writer that was believed before has been silent for SILENT_S: nobody can
+have this machine turn away from a writer that is well, whatever others have promised.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from collections.abc import Callable, Container
 import msgspec
 
 from sureline.world.address import peer_of
+from sureline.world.identity.signing import WriterAuthority
 from sureline.world.protocol import Action, AgentId, World
 
 RUNS_MAX = 20_000
@@ -28,6 +33,8 @@ NOTED_S = 3600.0
 """How far behind the time on disk may be, at which a writer was heard of."""
 GRACE_S = 3600.0
 """After a start, a writer has so long to be heard of, whatever the clock says."""
+SILENT_S = 25.0
+"""A writer asks at least every 15 s; a run is taken over after 30 s."""
 SHELVES = 256
 
 
@@ -37,6 +44,8 @@ class Writer(msgspec.Struct):
     over: bool = False
     heard_at: float = 0.0
     """By the machine's clock, for the next process."""
+    start: bytes = b""
+    """Of the run's papers: another one for another run of the same name."""
 
 
 class _Kept(msgspec.Struct):
@@ -93,9 +102,6 @@ class Writers:
         known = self._runs.get(run)
         return 0 if known is None else known.epoch
 
-    def is_known(self, run: str) -> bool:
-        return run in self._runs
-
     def address(self, run: str) -> AgentId | None:
         known = self._runs.get(run)
         return None if known is None or known.over else known.address
@@ -109,16 +115,40 @@ class Writers:
         found = [(run, known.address) for run, known in self._runs.items() if not known.over]
         return found[-LISTENING_MAX:]
 
-    def attach(self, run: str, epoch: int, address: AgentId, then: Action) -> None:
+    def is_writer(self, run: str, epoch: int, sender: AgentId) -> bool:
+        """Whether it is the one that was believed last."""
+        known = self._runs.get(run)
+        return known is not None and known.epoch == epoch and _same(known.address, sender)
+
+    def believes(self, authority: WriterAuthority, sender: AgentId) -> bool:
+        """Whether somebody with these papers may be the run's writer now."""
+        known = self._runs.get(authority.run)
+        if authority.writer != peer_of(sender):
+            return False
+        if known is None:
+            return True
+        if known.start not in (b"", authority.start) or authority.epoch < known.epoch:
+            return False
+        if authority.epoch == known.epoch:
+            return _same(known.address, sender)
+        if authority.writer in (authority.submitter, peer_of(known.address)) or known.over:
+            return True
+        return self.silent_s(authority.run) >= SILENT_S
+
+    def attach(
+        self, run: str, epoch: int, address: AgentId, then: Action, start: bytes = b""
+    ) -> None:
         """This is its writer now; `then` runs when that would survive a crash."""
         known = self._runs.pop(run, None)
         if known is not None:
             self._runs[run] = known  # at the end
-            if known == Writer(epoch, address, False, known.heard_at):
+            start = start or known.start
+            if known == Writer(epoch, address, False, known.heard_at, start):
                 self.heard(run)
                 then()
                 return
-        writer = self._runs[run] = Writer(epoch, address, heard_at=self._world.now())
+        now = self._world.now()
+        writer = self._runs[run] = Writer(epoch, address, heard_at=now, start=start)
         self._shelves.setdefault(_shelf_of(run), {})[run] = writer
         self._heard_s[run] = self._world.elapsed()
         self._put(run)
@@ -168,6 +198,11 @@ class Writers:
         number = _shelf_of(run)
         shelf = self._shelves.get(number)
         self._world.put(_place(number), msgspec.msgpack.encode(shelf) if shelf else b"")
+
+
+def _same(one: AgentId, other: AgentId) -> bool:
+    """Whether both are of one peer."""
+    return peer_of(one) == peer_of(other)
 
 
 def _shelf_of(run: str) -> int:

@@ -12,8 +12,10 @@
 - Of a run with a deadline (`watch`): when it will be done (`outlook`), watching over that and
   repairing it (`monitor`, `repair`), what can be done for nothing (`free_repair`), and whether it
   can be kept at all (`feasible`).
-- Copies of runs, kept by others: `keeper`, `mirror`, what they say (`keeping`), and reading them
-  (`copies`); who drives a run just now (`presence`).
+- Copies of runs, kept by others: `keeper`, `mirror`, what they say (`keeping`), where copies lie
+  (`kept`), and reading them (`copies`); who drives a run just now (`presence`).
+- Who may write a run: the rules (`grant`), who asks (`claiming`), what a writer holds (`office`),
+  and from whom a keeper lets a run be taken (`hearing`).
 
 No clocks, threads, files or processes: all that comes from the world. Imports `workflow`, `world`,
 `journal` (event types), `forecast`, `overlay` (types) and `peer` (jobs and messages).

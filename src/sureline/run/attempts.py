@@ -74,10 +74,6 @@ class Attempts:
     def all(self) -> list[Bound]:
         return list(self._all.values())
 
-    def on(self, target: PeerName) -> bool:
-        """Whether anything is under way there."""
-        return target in self._of_target
-
     def unconfirmed_on(self, target: PeerName) -> bool:
         return target in self._unconfirmed
 

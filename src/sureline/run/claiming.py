@@ -248,9 +248,14 @@ class Claimant(Agent):
         for voter in self._asking.voters:
             node = self._where(voter)
             if node is not None and voter not in self._asking.granting():
-                ask = GrantAsk(self._run, number, self._writer, self._relief, papers)
+                ask = GrantAsk(self._run, number, self._writer, self._relief, papers, self._gone())
                 self.world.send(at(node, "keeper"), ask)
         self._after(AGAIN_S, self._ask_voters)
+
+    def _gone(self) -> int:
+        """The last epoch whose writer is known to be gone: who has a journal of the run knows of
+        what was written there, and who has none, of the writer that does not answer."""
+        return self._own.epoch or self._position() // POSITIONS_PER_EPOCH
 
     @handles(Granted)
     def on_granted(self, sender: AgentId, message: Granted) -> None:
@@ -297,7 +302,7 @@ class Claimant(Agent):
         self._next_number = self._asking.next_number()
         self._asking = None
         if self._tries >= TRIES_MAX or self._relief:
-            self._give_up(f"another process takes run {self._run} over just now")
+            self._give_up(f"another process writes run {self._run}, or takes it over just now")
         else:
             pause_s = PAUSE_S * self._tries * (0.5 + self.world.random.random())
             self.world.after(pause_s, lambda: None if self._is_over else self.start())

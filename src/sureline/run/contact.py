@@ -70,6 +70,7 @@ class Contact:
         name_of_task: Callable[[int], str],
         warrants: Warrants,
         standing: PeerStanding,
+        papers: bytes = b"",
     ) -> None:
         self._world = world
         self._run = run
@@ -79,7 +80,7 @@ class Contact:
         self._name_of_task = name_of_task
         self._warrants = warrants
         self._standing = standing
-        self.fleet = Fleet(world, run, epoch, standing)
+        self.fleet = Fleet(world, run, epoch, standing, papers)
         self._when_whole: list[Action] = []
 
     def start(self) -> None:
@@ -158,10 +159,10 @@ class Contact:
     def _tick(self) -> None:
         for enlisted in self.fleet.all():
             name = enlisted.target.name
-            bound, unheard = self._attempts.on(name), self._attempts.unconfirmed_on(name)
+            unheard = self._attempts.unconfirmed_on(name)
             if self.fleet.is_out_of_reach(enlisted):
                 self._out_of_reach(enlisted)
-            elif self.fleet.is_due(enlisted, bound=bound, unheard=unheard):
+            elif self.fleet.is_due(enlisted, unheard=unheard):
                 self.fleet.ask(enlisted)
         self._world.after(TICK_S, self._tick)
 

@@ -84,6 +84,7 @@ class Course:
         on_settled: Action,
         on_idle: Action,
         tell: Callable[[str], None],
+        papers: bytes = b"",
     ) -> None:
         self._world = world
         self.run = run
@@ -104,7 +105,7 @@ class Course:
         self._warrants = Warrants(b"" if self.here else world.random.randbytes(32), past.seals)
         standing = PeerStanding(past.strikes, world.now(), world.elapsed())
         self.contact = Contact(
-            world, run, epoch, self.attempts, self, self.name, self._warrants, standing
+            world, run, epoch, self.attempts, self, self.name, self._warrants, standing, papers
         )
         self.fleet = self.contact.fleet
         self.blame = Blame(world, standing, self.contact, tell)

@@ -81,6 +81,7 @@ class RunEngine(Agent):
         past: Past | None = None,
         epoch: int = 0,
         gate: Gate | None = None,
+        papers: bytes = b"",
     ) -> None:
         self._gate = gate or Gate()
         if epoch:
@@ -111,6 +112,7 @@ class RunEngine(Agent):
             self.settled,
             self._finish_if_over,
             hearers.on_told,
+            papers,
         )
         self._decisions = Decisions(
             world,

@@ -61,11 +61,16 @@ class WholeAnswer(msgspec.Struct):
 
 
 class Fleet:
-    def __init__(self, world: World, run: str, epoch: int, standing: PeerStanding) -> None:
+    """`papers` say that this writer may write the run; see `world.identity.signing`."""
+
+    def __init__(
+        self, world: World, run: str, epoch: int, standing: PeerStanding, papers: bytes = b""
+    ) -> None:
         self._world = world
         self._run = run
         self._epoch = epoch
         self._standing = standing
+        self._papers = papers
         self._all: dict[PeerName, Enlisted] = {}
 
     def get(self, name: PeerName) -> Enlisted | None:
@@ -122,7 +127,10 @@ class Fleet:
         wait_s = ASK_AGAIN_S if enlisted.attached else enlisted.interval_s
         enlisted.ask_at = self._world.elapsed() + wait_s
         enlisted.interval_s = min(ASK_MAX_S, 2 * enlisted.interval_s)
-        self._world.send(enlisted.target.agent, Attach(self._run, self._epoch, enlisted.serial))
+        papers = b"" if enlisted.attached else self._papers
+        self._world.send(
+            enlisted.target.agent, Attach(self._run, self._epoch, enlisted.serial, papers)
+        )
 
     def ask_later(self, enlisted: Enlisted) -> None:
         """Something was bound there, and it may take a moment to tell of it."""
@@ -137,13 +145,13 @@ class Fleet:
         many = enlisted.attached and enlisted.unanswered >= UNANSWERED_MAX
         return many and self._world.elapsed() >= enlisted.ask_at
 
-    def is_due(self, enlisted: Enlisted, *, bound: bool, unheard: bool) -> bool:
-        """Whether to ask now: `bound` if anything is under way there, `unheard` if some of it has
-        not been told of."""
+    def is_due(self, enlisted: Enlisted, *, unheard: bool) -> bool:
+        """Whether to ask now: `unheard` if something is under way there that has not been told of.
+        Who hears nothing of this writer for long would believe another one (`peer.writers`)."""
         now = self._world.elapsed()
         if not enlisted.attached or unheard:
             return now >= enlisted.ask_at
-        return bound and now >= max(enlisted.ask_at, enlisted.heard_at + ASK_ANYWAY_S)
+        return now >= max(enlisted.ask_at, enlisted.heard_at + ASK_ANYWAY_S)
 
     def collect(self, enlisted: Enlisted, page: Attached) -> WholeAnswer | None:
         """The whole answer, once its last missing page is here."""

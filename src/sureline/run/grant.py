@@ -186,45 +186,37 @@ class Candidacy:
 
 
 class Quorum:
-    """What a writer knows of its voters: how far each is, and who has promised a later epoch. While
-    a change of them is not committed, both sets must agree."""
+    """What a writer knows of its voters: how far each is, and who has promised a later epoch. A set
+    that it named counts as soon as it is recorded: a voter that died meanwhile, of few, must not
+    keep the others from taking its place."""
 
     def __init__(self, epoch: Epoch, voters: Sequence[Voter], own: Voter = "") -> None:
         self.epoch = epoch
         self.own = own
-        self._sets = [tuple(voters)]
+        self.voters = tuple(voters)
         self._changed_at: Position = 0
         self._has: dict[Voter, Position] = {}
         self._denied: dict[Voter, int] = {}
 
-    @property
-    def voters(self) -> tuple[Voter, ...]:
-        return self._sets[-1]
-
     def change(self, voters: Sequence[Voter], position: Position) -> None:
-        """The event at this position names other voters."""
-        assert len(self._sets) == 1, "one change at a time"
-        self._sets.append(tuple(voters))
+        """The event at this position names other voters: one more, or one less."""
+        assert not self.is_changing, "one change at a time"
+        assert len(set(voters) ^ set(self.voters)) == 1, "by one voter"
+        self.voters = tuple(voters)
         self._changed_at = position
 
     @property
     def is_changing(self) -> bool:
-        return len(self._sets) > 1
+        """Whether the latest set is not committed yet."""
+        return self.committed() < self._changed_at
 
     def has(self, voter: Voter, position: Position) -> None:
         self._has[voter] = max(position, self._has.get(voter, 0))
 
     def committed(self) -> Position:
-        """Up to where majorities have everything."""
-        reached = min(map(self._reached, self._sets))
-        if self.is_changing and reached >= self._changed_at:
-            del self._sets[0]
-            return self._reached(self.voters)
-        return reached
-
-    def _reached(self, voters: Sequence[Voter]) -> Position:
-        positions = sorted((self._has.get(voter, 0) for voter in voters), reverse=True)
-        return positions[majority(voters) - 1]
+        """Up to where a majority has everything."""
+        positions = sorted((self._has.get(voter, 0) for voter in self.voters), reverse=True)
+        return positions[majority(self.voters) - 1]
 
     def denied(self, voter: Voter, number: int) -> None:
         """It says that it has promised a higher number to another."""
@@ -234,11 +226,8 @@ class Quorum:
     def taken(self) -> int:
         """The number that somebody else may have been granted; 0 while a majority has not promised
         away."""
-        for voters in self._sets:
-            against = [self._denied[voter] for voter in voters if voter in self._denied]
-            if len(against) >= majority(voters):
-                return max(against)
-        return 0
+        against = [self._denied[voter] for voter in self.voters if voter in self._denied]
+        return max(against) if len(against) >= majority(self.voters) else 0
 
 
 def changed(voters: Sequence[Voter], wanted: Sequence[Voter]) -> tuple[Voter, ...]:

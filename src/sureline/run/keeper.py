@@ -9,32 +9,18 @@ with one, and so does every page of it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
 
 import msgspec
 
-from sureline.journal.events import (
-    COMMITS,
-    RunEnded,
-    Submitted,
-    TaskEnded,
-    TaskRevoked,
-    Unknown,
-    Voters,
-    decode,
-)
+from sureline.journal.events import decode
 from sureline.peer.messages import Fenced
 from sureline.run import grant
-from sureline.run.grant import Epoch, Holding
+from sureline.run.grant import Epoch
+from sureline.run.hearing import Hearing
 from sureline.run.keeping import (
-    EVENTS_MAX,
     GRAPH_BYTES_MAX,
     LISTED_MAX,
-    MESSAGES,
-    PIECE_BYTES_MAX,
     GrantAsk,
     Granted,
     KeeperAsk,
@@ -44,39 +30,21 @@ from sureline.run.keeping import (
     Kept,
     NumberedEvent,
     Position,
-    RunKnown,
     RunsKnown,
     last_common,
-    line_on,
 )
-from sureline.run.options import TAKEOVER_AFTER_S
+from sureline.run.kept import Done, KeptRuns, KeptState, Page, Sealed, Term
 from sureline.run.sealing import Checker
-from sureline.world.address import Node, node_of, peer_of
+from sureline.world.address import node_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.identity.signing import (
     PapersError,
     Trust,
     WriterAuthority,
-    chain_start,
     digest,
     is_run_name,
-    read_papers,
 )
 from sureline.world.protocol import AgentId, World
-
-__all__ = [
-    "MESSAGES",
-    "About",
-    "Done",
-    "Keeper",
-    "KeptInMemory",
-    "KeptRuns",
-    "KeptState",
-    "Page",
-    "Sealed",
-    "Term",
-    "page",
-]
 
 ASSEMBLIES_MAX = 8
 """Graphs that are being received at the same time ..."""
@@ -89,186 +57,6 @@ CHANGING_MAX = 256
 """Runs whose copies are being written at the same time."""
 
 
-class Term(msgspec.Struct, frozen=True):
-    """Who writes a run now."""
-
-    epoch: int
-    """The highest number that was promised."""
-    writer: Node
-    """Where the writer was that was heard last."""
-    papers: bytes = b""
-    """Empty if it was kept before there were papers: nobody believes such a copy."""
-
-    promised_to: str = ""
-
-    @property
-    def promised(self) -> Epoch:
-        return Epoch(self.epoch, self.promised_to)
-
-    @property
-    def charter(self) -> bytes:
-        """The same for all writers of a run, and for no other run."""
-        return chain_start(read_papers(self.papers)) if self.papers else b""
-
-
-class Sealed(NamedTuple):
-    """What stands behind the last event of a copy."""
-
-    chain: bytes
-    seal: bytes
-    papers: bytes
-    """Of who sealed it: in a new term, that is an earlier writer until the new one tells more."""
-
-
-class Page(NamedTuple):
-    """Some events, and the seal behind the last of them."""
-
-    events: Sequence[NumberedEvent] = ()
-    seal: bytes = b""
-    papers: bytes = b""
-
-
-class KeptState(msgspec.Struct, frozen=True):
-    term: Term
-    position: Position
-    graph_bytes: int
-    """0 while the graph is not whole."""
-    line: tuple[Position, ...] = ()
-    """The last position of each epoch in it."""
-    chain: bytes = b""
-    """Of its events up to the position."""
-    in_line: int = 0
-    """See `grant.Holding`."""
-    base: Position = 0
-    """What it has in common with the journal of the promised writer ..."""
-    cut: tuple[Position, bytes] | None = None
-    """... and the last seal up to there, with its chain: that writer goes on from here. None if it
-    has not said what it builds on."""
-
-    @property
-    def holding(self) -> Holding:
-        return Holding(self.term.promised, self.in_line, self.position)
-
-    @property
-    def epoch(self) -> int:
-        return self.term.epoch
-
-
-Done = Callable[[str], None]
-"""Hears why something could not be done, in one sentence; '' if it was."""
-
-
-class KeptRuns(Protocol):
-    """Where copies lie. What may have to wait for a disk is done aside, and told when it is done:
-    until then the store is asked for no other change of that run."""
-
-    def state(self, run: str) -> KeptState | None: ...
-
-    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
-        """A writer begins: what is beyond the last seal up to `base` goes when it adds what it has
-        instead, and everything if what is there has another charter; make the run if it is new.
-        Once it is done it is durable: it fences."""
-
-    def promise(self, run: str, term: Term, done: Done) -> None:
-        """Of a run that is kept. Durable once it is done."""
-
-    def keep_graph(self, run: str, graph: bytes, done: Done) -> None: ...
-
-    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
-        """What follows, in place of what is beyond the cut; positions rise. Durable once done."""
-
-    def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
-        """The next piece."""
-
-    def read_events(self, run: str, after: Position, done: Callable[[Page], None]) -> None:
-        """The next events, as many as fit a message, up to a seal."""
-
-    def due_s(self, run: str) -> float:
-        """After how long a silence of its writer a run that is kept is taken over; 0 for never."""
-
-    def known(self) -> list[RunKnown]:
-        """All of them, the newest last."""
-
-
-def page(events: Sequence[NumberedEvent]) -> list[NumberedEvent]:
-    """As many of the first events as fit a message; at least one, if there is one."""
-    found: list[NumberedEvent] = []
-    size = 0
-    for position, body in events[:EVENTS_MAX]:
-        size += len(body) + 16
-        if found and size > PIECE_BYTES_MAX:
-            break
-        found.append((position, body))
-    return found
-
-
-class Pages:
-    """Gathers what came under several seals, as long as it fits a message."""
-
-    def __init__(self) -> None:
-        self.page = Page()
-        self._events: list[NumberedEvent] = []
-        self._bytes = 0
-
-    def take(self, events: Sequence[NumberedEvent], seal: bytes, papers: bytes) -> bool:
-        """Whether it fits beside what is there."""
-        self._bytes += sum(len(body) + 16 for _, body in events)
-        count = len(self._events) + len(events)
-        if self._events and (count > EVENTS_MAX or self._bytes > PIECE_BYTES_MAX):
-            return False
-        self._events += events
-        self.page = Page(self._events, seal, papers)
-        return True
-
-
-class About(msgspec.Struct):
-    """What a list of runs tells of one, folded from its events."""
-
-    name: str = ""
-    state: str = "running"
-    submitted_at: float = 0.0
-    total: int = 0
-    done: int = 0
-    takeover_after_s: float = TAKEOVER_AFTER_S
-    voters: tuple[str, ...] = ()
-
-    def apply(self, body: bytes) -> None:
-        match decode(body):
-            case Submitted(name=name, at=at, total=total, options=options):
-                self.name, self.submitted_at, self.total = name, at, total
-                after_s = options.get("takeover_after_s", TAKEOVER_AFTER_S)
-                if isinstance(after_s, int | float) and after_s >= 0:
-                    self.takeover_after_s = float(after_s)
-            case Voters(voters=voters):
-                self.voters = voters
-            case TaskEnded(outcome=outcome) if outcome in COMMITS:
-                self.done += 1
-            case TaskRevoked():
-                self.done = max(0, self.done - 1)
-            case RunEnded(state=state):
-                self.state = state
-            case Unknown():
-                pass
-            case _:
-                self.state = "running"
-
-    def told(self, run: str, state: KeptState) -> RunKnown:
-        return RunKnown(
-            run,
-            self.name,
-            state.epoch,
-            self.state,
-            self.submitted_at,
-            self.total,
-            self.done,
-            state.position,
-            state.term.writer,
-            state.graph_bytes > 0,
-            self.voters,
-            self.takeover_after_s,
-        )
-
-
 class Keeper(Agent):
     """One change of a run at a time: what a writer says meanwhile is not heard, and it says so
     again."""
@@ -277,15 +65,13 @@ class Keeper(Agent):
         super().__init__(me, world)
         self._store = store
         self._checker = Checker(trust)
-        self._began_s = world.elapsed()
-        self._heard_s: dict[str, float] = {}
-        """When the writer of each run was last heard, since this process began."""
+        self._hearing = Hearing(world)
         self._assemblies: dict[str, bytearray] = {}
         self._changing: set[str] = set()
 
     def silent_s(self, run: str) -> float:
         """For how long nothing was heard of the run's writer, as far as this process can tell."""
-        return self.world.elapsed() - self._heard_s.get(run, self._began_s)
+        return self._hearing.silent_s(run)
 
     @handles(KeepRun)
     def on_keep_run(self, sender: AgentId, message: KeepRun) -> None:
@@ -305,10 +91,13 @@ class Keeper(Agent):
         run, papers = message.run, message.papers
         term = Term(message.epoch, node_of(sender), papers, message.writer)
         try:
-            self._check(sender, run, message.epoch, papers, state)
+            authority = self._check(sender, run, term.promised, papers, state)
         except PapersError as error:
             self._refuse(sender, run, message.epoch, error)
             return
+        if state is not None and self._is_anothers(authority, term.promised, state, message.epoch):
+            return  # it will say so again
+        self._hearing.heard(run, term.promised)
         self._changing.add(run)
         self._store.open(
             run,
@@ -318,26 +107,44 @@ class Keeper(Agent):
         )
 
     def _check(
-        self, sender: AgentId, run: str, epoch: int, papers: bytes, state: KeptState | None
-    ) -> None:
+        self, sender: AgentId, run: str, epoch: Epoch, papers: bytes, state: KeptState | None
+    ) -> WriterAuthority:
         """Raise PapersError unless the sender may write the run in this epoch."""
-        authority = self._checker.authority(run, epoch, papers, self.world.now())
+        authority = self._checker.authority(run, epoch.number, papers, self.world.now())
         if authority.writer != peer_of(sender):
             raise PapersError(f"its papers are those of {authority.writer}")
+        if epoch.writer.rpartition(":")[0] not in ("", authority.writer):
+            raise PapersError(f"{authority.writer} asks in the name of another")
         if state is not None and state.term.charter not in (b"", authority.start):
             raise PapersError("another run of this name is kept here")
+        return authority
+
+    def _is_anothers(
+        self, authority: WriterAuthority, epoch: Epoch, state: KeptState, gone: int
+    ) -> bool:
+        """Whether the run is not to be had now: somebody else seems to write it. `gone` counts
+        only if it is the word of who submitted it, or wrote it last."""
+        if epoch == state.term.promised:
+            return False
+        knows = authority.writer in (authority.submitter, peer_of(state.term.writer))
+        return self._hearing.is_written(authority.run, epoch.writer, gone if knows else 0)
 
     @handles(GrantAsk)
     def on_grant_ask(self, sender: AgentId, message: GrantAsk) -> None:
         run, epoch = message.run, Epoch(message.number, message.writer)
         state = self._store.state(run)
-        why = self._why_not(sender, message, state)
-        if why or state is None:
-            self.world.send(sender, Granted(run, message.number, 0, "", 0, why))
-        elif grant.asked(state.holding, epoch) == state.holding:
+        try:
+            state, authority = self._asked_by(sender, message, epoch, state)
+        except PapersError as error:
+            self.world.send(sender, Granted(run, message.number, 0, "", 0, str(error)))
+            return
+        if grant.asked(state.holding, epoch) == state.holding:
             self._promised(sender, message, "")
+        elif self._is_anothers(authority, epoch, state, message.gone):
+            self._promised(sender, message, "")  # nothing new: the asker looks who writes it
         elif self._may_change(run):
             self._changing.add(run)
+            self._hearing.promised(run, epoch)
 
             def done(refused: str) -> None:
                 self._changing.discard(run)
@@ -346,19 +153,22 @@ class Keeper(Agent):
             term = Term(epoch.number, state.term.writer, message.papers, epoch.writer)
             self._store.promise(run, term, done)
 
-    def _why_not(self, sender: AgentId, ask: GrantAsk, state: KeptState | None) -> str:
-        """Why this question is not even thought of; '' if it is."""
+    def _asked_by(
+        self, sender: AgentId, ask: GrantAsk, epoch: Epoch, state: KeptState | None
+    ) -> tuple[KeptState, WriterAuthority]:
+        """Raise PapersError if this question is not even thought of."""
         name = peer_of(self.me)
         if state is None or not state.graph_bytes:
-            return f"{name} does not keep {ask.run}"
+            raise PapersError(f"{name} does not keep {ask.run}")
         due_s = self._store.due_s(ask.run)
         if ask.relief and (not due_s or self.silent_s(ask.run) < SHARE * due_s):
-            return f"{name} has heard of the writer of {ask.run} of late"
+            raise PapersError(f"{name} has heard of the writer of {ask.run} of late")
         try:
-            self._check(sender, ask.run, ask.number, ask.papers, state)
+            return state, self._check(sender, ask.run, epoch, ask.papers, state)
         except PapersError as error:
-            return f"{name} does not let {peer_of(sender)} write {ask.run}: {error}"
-        return ""
+            raise PapersError(
+                f"{name} does not let {peer_of(sender)} write {ask.run}: {error}"
+            ) from None
 
     def _promised(self, sender: AgentId, ask: GrantAsk, refused: str) -> None:
         """Say what holds now, and is durable."""
@@ -383,7 +193,10 @@ class Keeper(Agent):
         if state is not None and not grant.may_write(state.holding, epoch):
             self.world.send(sender, Fenced(run, state.epoch, state.term.papers))
             return False
-        self._heard_s[run] = self.world.elapsed()
+        if state is not None and epoch == state.term.promised:
+            writer = epoch.writer.rpartition(":")[0]
+            if writer in ("", peer_of(sender)):
+                self._hearing.heard(run, epoch)
         return True
 
     def _may_change(self, run: str) -> bool:
@@ -540,93 +353,3 @@ def _readable(events: Sequence[NumberedEvent]) -> bool:
     except msgspec.DecodeError:
         return False
     return True
-
-
-class _Batch(NamedTuple):
-    """What came under one seal."""
-
-    events: Sequence[NumberedEvent]
-    sealed: Sealed
-
-    @property
-    def position(self) -> Position:
-        return self.events[-1][0]
-
-
-class KeptInMemory:
-    """Copies that die with their process."""
-
-    def __init__(self) -> None:
-        self._states: dict[str, KeptState] = {}
-        self._graphs: dict[str, bytes] = {}
-        self._batches: dict[str, list[_Batch]] = {}
-
-    def state(self, run: str) -> KeptState | None:
-        return self._states.get(run)
-
-    def events(self, run: str) -> list[NumberedEvent]:
-        """All that is kept of the run."""
-        return [entry for batch in self._batches[run] for entry in batch.events]
-
-    def open(self, run: str, term: Term, base: Position, done: Done) -> None:
-        old = self._states.get(run)
-        if old is None or old.term.charter != term.charter:
-            self._batches[run], self._graphs[run] = [], b""
-            old = KeptState(term, 0, 0, (), term.charter)
-        sealed = [batch for batch in self._batches[run] if batch.position <= base]
-        cut = (sealed[-1].position, sealed[-1].sealed.chain) if sealed else (0, term.charter)
-        self._states[run] = msgspec.structs.replace(old, term=term, base=base, cut=cut)
-        done("")
-
-    def promise(self, run: str, term: Term, done: Done) -> None:
-        self._states[run] = msgspec.structs.replace(self._states[run], term=term, cut=None)
-        done("")
-
-    def keep_graph(self, run: str, graph: bytes, done: Done) -> None:
-        self._graphs[run] = graph
-        self._states[run] = msgspec.structs.replace(self._states[run], graph_bytes=len(graph))
-        done("")
-
-    def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
-        batch, state = _Batch(tuple(events), sealed), self._states[run]
-        assert state.cut is not None, "its writer has said what it builds on"
-        kept = [one for one in self._batches[run] if one.position <= state.cut[0]]
-        self._batches[run] = [*kept, batch]
-        self._states[run] = msgspec.structs.replace(
-            state,
-            position=batch.position,
-            line=line_on((), (position for position, _ in self.events(run))),
-            chain=sealed.chain,
-            in_line=state.epoch,
-            base=batch.position,
-            cut=(batch.position, sealed.chain),
-        )
-        done("")
-
-    def read_graph(self, run: str, offset: int, done: Callable[[bytes], None]) -> None:
-        done(self._graphs[run][offset : offset + PIECE_BYTES_MAX])
-
-    def read_events(self, run: str, after: Position, done: Callable[[Page], None]) -> None:
-        batches = self._batches[run]
-        first = bisect_right(batches, after, key=lambda batch: batch.position)
-        pages = Pages()
-        for events, sealed in islice(batches, first, None):
-            following = [entry for entry in events if entry[0] > after]
-            if not pages.take(following, sealed.seal, sealed.papers):
-                break
-        done(pages.page)
-
-    def known(self) -> list[RunKnown]:
-        found = []
-        for run, state in self._states.items():
-            found.append(self._about(run).told(run, state))
-        return sorted(found, key=lambda known: (known.submitted_at, known.run))
-
-    def due_s(self, run: str) -> float:
-        return self._about(run).takeover_after_s
-
-    def _about(self, run: str) -> About:
-        about = About()
-        for _, body in self.events(run):
-            about.apply(body)
-        return about

@@ -81,6 +81,8 @@ class GrantAsk(Message, frozen=True, tag="keeper.grant_ask"):
     """Nobody asked for it: it is due only if the run's writer has been silent for long."""
     papers: bytes = b""
     """The run's, with the asker's mandate for this epoch; see `identity.signing`."""
+    gone: int = 0
+    """The last epoch whose writer is known to be gone; see `run.hearing`."""
 
 
 class Granted(Message, frozen=True, tag="keeper.granted"):

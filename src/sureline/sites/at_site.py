@@ -9,7 +9,7 @@ somebody ended it.
 
     at_site.py job SPOOL TAG N      the first process of a job; its exit code is the job's
     at_site.py call                 a request as JSON on stdin, the answer as JSON on stdout
-    at_site.py put TARGET SIZE      a file from stdin, whole or not at all
+    at_site.py put TARGET SIZE MODE a file from stdin, whole or not at all
     at_site.py get SOURCE           a file to stdout
 """
 
@@ -40,9 +40,9 @@ State = dict[str, Any]
 # -- the spool ---------------------------------------------------------------------------------
 
 
-def write_whole(path: str, data: bytes) -> None:
+def write_whole(path: str, data: bytes, mode: int = 0o600) -> None:
     new = f"{path}.{os.getpid()}.new"
-    with open(new, "wb") as file:
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -386,8 +386,8 @@ def _main(argv: list[str]) -> int:
     if len(data) != int(argv[2]):
         print(f"{len(data)} bytes came of {argv[2]}", file=sys.stderr)
         return 1
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    write_whole(path, data)
+    os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+    write_whole(path, data, int(argv[3], 8))
     return 0
 
 

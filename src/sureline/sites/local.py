@@ -78,7 +78,7 @@ def statuses(answer: Mapping[str, Mapping[str, Any]]) -> dict[JobId, JobStatus]:
 
 def copy_whole(source: Path, target: Path) -> None:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as new:
             with source.open("rb") as old:
                 shutil.copyfileobj(old, new)

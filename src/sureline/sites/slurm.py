@@ -84,15 +84,11 @@ class SlurmSite:
         command: Command | None = None,
     ) -> None:
         self._spool = str(spool.absolute())
-        self._clusters = clusters
+        self.where = self._clusters = clusters
         self._python = python
         self._command = command or run_command
         self._unheard: dict[JobId, float] = {}
         self._accounting_again_at = 0.0
-
-    @property
-    def where(self) -> str:
-        return self._clusters
 
     # -- the port --------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from sureline.sites.port import JobId, JobStatus, SiteError, SiteWork
 
 COMMAND_LIMIT_S = 60.0
 COPY_LIMIT_S = 1800.0
+SPOOL = "~/.sureline-site"
 NOT_THERE = 97
 """The exit code by which our own command line says that `at_site.py` is not there yet."""
 REFUSED = 255
@@ -58,7 +59,7 @@ class SshSite:
         self,
         host: str,
         *,
-        spool: str = "~/.sureline-site",
+        spool: str = SPOOL,
         python: str = "python3",
         slots: int | None = None,
         options: Sequence[str] = (),
@@ -108,8 +109,9 @@ class SshSite:
         self._ready()
         try:
             with source.open("rb") as file:
-                size = str(source.stat().st_size)
-                self._run(self._there("put", self._path(target), size), file, COPY_LIMIT_S)
+                about = source.stat()
+                words = (self._path(target), str(about.st_size), f"{about.st_mode & 0o777:o}")
+                self._run(self._there("put", *words), file, COPY_LIMIT_S)
         except OSError as error:
             raise SiteError(f"cannot read {source}: {error}", again=False) from None
 

@@ -209,7 +209,7 @@ class LiveGrid:
 
     def present(self, asked: str = "p0") -> dict[str, Any]:
         """The peers that this one believes to be there."""
-        said = self.do(asked, "peers", "--json")
+        said = self.do(asked, "peers", "--no-reach", "--json")
         assert said.code == 0, said
         return {one["peer"]: one for one in said.json["peers"] if one["state"] == "alive"}
 

@@ -162,9 +162,12 @@ class SiteConformance:
     def test_files(self, site: Site, tmp_path: Path) -> None:
         data = bytes(range(256)) * 5000
         (tmp_path / "here").write_bytes(data)
+        (tmp_path / "here").chmod(0o700)
         site.put(tmp_path / "here", "of a test/there")
         site.get("of a test/there", tmp_path / "back")
         assert (tmp_path / "back").read_bytes() == data
+        jobs = site.submit(self.work("test -x 'of a test/there' || test -x '../of a test/there'"))
+        assert ended(site, jobs)[jobs[0]].word == "ended", "what can be run there can be run"
         with pytest.raises(SiteError):
             site.get("of a test/nowhere", tmp_path / "nothing")
         assert not (tmp_path / "nothing").exists()

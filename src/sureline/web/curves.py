@@ -68,9 +68,9 @@ def diagram(
         value = most_y * step / 2
         drawn.append(f'<text x="6" y="{y(value) + 4:.1f}">{escape(of_y(value))}</text>')
     for step in range(5):
-        value = most_x * step / 4
+        value, anchor = most_x * step / 4, "end" if step == 4 else "middle"
         drawn.append(
-            f'<text x="{x(value):.1f}" y="{HEIGHT - 24:g}" text-anchor="middle">'
+            f'<text x="{x(value):.1f}" y="{HEIGHT - 24:g}" text-anchor="{anchor}">'
             f"{escape(of_x(value))}</text>"
         )
     for number, curve in enumerate(curves):

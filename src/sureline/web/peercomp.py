@@ -31,12 +31,13 @@ def _placed(made: PeercompReproduced, name: str, most_s: float) -> str:
 
 
 def _table(made: PeercompReproduced) -> Iterator[str]:
-    heads = ("model", "W", "paper", "executed", "accepted", "")
+    heads = ("model", "W", "paper", "executed", "committed", "workflows", "accepted", "")
     yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
     for cell in made.table2:
-        executed = "-" if cell.executed is None else f"{cell.executed:.2f}"
-        yield (
-            f"<tr><td>{escape(cell.model)}</td><td>{cell.priority}</td><td>{cell.paper}</td>"
-            f"<td>{executed}</td><td>{cell.accepted:.0%}</td><td>{escape(cell.verdict)}</td></tr>"
-        )
+        values = [
+            *(cell.model, f"{cell.priority}", f"{cell.paper:.2f}"),
+            *("-" if one is None else f"{one:.2f}" for one in (cell.executed, cell.committed)),
+            *(f"{cell.workflows:,}", f"{cell.accepted:.0%}", f"{cell.compared} {cell.verdict}"),
+        ]
+        yield "<tr>" + "".join(f"<td>{escape(value)}</td>" for value in values) + "</tr>"
     yield "</table>"

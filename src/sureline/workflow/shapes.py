@@ -5,7 +5,7 @@ All take one pass over the edges, so 100,000 tasks take a fraction of a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import rustworkx as rx
 
@@ -58,6 +58,17 @@ def upward_ranks(
         rest = max([between_s(i, c) + found[c] for c in children[i]]) if children[i] else 0.0
         found[i] = durations_s[i] + rest
     return found
+
+
+def longest_s(
+    graph: Graph, lengths_s: Sequence[float], order: Sequence[int], among: Container[int]
+) -> float:
+    """Of the chains of these tasks alone; `order` is a topological one."""
+    ends_s = [0.0] * len(graph)
+    for i in order:
+        if i in among:
+            ends_s[i] = lengths_s[i] + max([ends_s[p] for p in graph.parents[i]], default=0.0)
+    return max(ends_s, default=0.0)
 
 
 def urgencies(graph: Graph) -> list[float]:

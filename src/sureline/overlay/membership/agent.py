@@ -155,6 +155,11 @@ class Membership(Agent):
             else:
                 self._after("report", wait_s, self._report)
 
+    def reached_through(self, relays: Sequence[Node]) -> None:
+        """Tell the others through whom this node is reached; nobody, if it can be dialled."""
+        if not self._stopped:
+            self.knowledge.reached_through(tuple(relays))
+
     def members(self) -> dict[PeerName, Member]:
         """Everybody this node knows, by name, itself included unless it is an observer; those who
         died or left too, for `forget_s`."""

@@ -37,6 +37,7 @@ from sureline.overlay.membership.table import MemberTable
 from sureline.world.address import Node, PeerName, name_of
 from sureline.world.protocol import World
 
+RELAYS_MAX = 4
 CORES_MAX = 1e6
 """More than any machine has; a greater number is a mistake or a lie."""
 
@@ -54,6 +55,8 @@ class Member(msgspec.Struct, frozen=True):
     """Cores in use."""
     waiting: int = 0
     """Tasks that wait there."""
+    relays: tuple[Node, ...] = ()
+    """Through whom it is reached, if it cannot be dialled."""
 
     @property
     def name(self) -> PeerName:
@@ -67,7 +70,8 @@ def size_bytes(item: MemberRecord | Load | Offer) -> int:
 
 class Knowledge:
     """`on_urgent` is called when there is news that should not wait for the next probe, `on_return`
-    with the name of a member that was gone and is back, `on_new` with one never heard of."""
+    with the name of a member that was gone and is back, `on_new` with one never heard of;
+    `on_doubted` when this node itself had to contradict."""
 
     def __init__(
         self, node: Node, world: World, offer: Offer | None, settings: MembershipSettings
@@ -90,6 +94,7 @@ class Knowledge:
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_return: Callable[[PeerName], None] = lambda name: None
         self.on_new: Callable[[PeerName], None] = lambda name: None
+        self.on_doubted: Callable[[], None] = lambda: None
         self._damping = Damping(settings.members_max)
         self._held: dict[PeerName, Member] = {}
         """How those are shown who flap: dead, and as they were then, whatever becomes of them."""
@@ -129,13 +134,16 @@ class Knowledge:
     def _as_said(self, name: PeerName, record: MemberRecord) -> Member:
         load = self.table.loads.get(name)
         assert record.offer is not None, "a record is kept with its offer only"
+        known = load is not None and load.life == record.life
         return Member(
             record.node,
             record.life,
             record.incarnation,
             record.state,
             record.offer,
-            *((load.cores, load.waiting) if load is not None and load.life == record.life else ()),
+            load.cores if load is not None and known else 0.0,
+            load.waiting if load is not None and known else 0,
+            record.relays,
         )
 
     def _changed(self, name: PeerName, seen_before: Member | None) -> None:
@@ -276,6 +284,16 @@ class Knowledge:
         elif record.life == own.life and record.order > own.order:
             incarnation = record.incarnation + 1
             self._say(own.but(incarnation=incarnation, offer=own.offer), new_life=False)
+            self.on_doubted()
+
+    def reached_through(self, relays: tuple[Node, ...]) -> None:
+        """Tell the others how this node is reached."""
+        own = self.own
+        if own is None or own.relays == relays or own.state == "left":
+            return
+        said = own.but(incarnation=own.incarnation + 1, offer=own.offer, relays=relays)
+        self._say(said, new_life=False)
+        self.on_urgent()
 
     def contradict_rival(self) -> None:
         """There is nobody at that address who answers to this node's name."""
@@ -288,7 +306,7 @@ class Knowledge:
         own = self.own
         assert own is not None
         life = max(own.life, record.life) + 1
-        self._say(MemberRecord(own.node, life, 0, "alive", own.offer), new_life=True)
+        self._say(MemberRecord(own.node, life, 0, "alive", own.offer, own.relays), new_life=True)
 
     def _say(self, record: MemberRecord, *, new_life: bool) -> None:
         seen_before = self._seen(self.name)
@@ -352,6 +370,8 @@ def is_sane(record: MemberRecord, now: float) -> bool:
         0 <= record.life <= (now + LIFE_AHEAD_S) * 1000
         and 0 <= record.incarnation < NUMBER_MAX
         and 0 < len(record.node) <= NODE_CHARS_MAX
+        and len(record.relays) <= RELAYS_MAX
+        and all(0 < len(relay) <= NODE_CHARS_MAX for relay in record.relays)
         and (record.offer is None or is_sane_offer(record.offer))
     )
 

@@ -56,6 +56,9 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
     state: State
     offer: Offer | None = None
+    relays: tuple[Node, ...] = ()
+    """Through whom it is reached, if it cannot be dialled; with each change it raises its
+    incarnation."""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -75,14 +78,16 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
         state: State | None = None,
         incarnation: int | None = None,
         offer: Offer | None,
+        relays: tuple[Node, ...] | None = None,
     ) -> MemberRecord:
-        """This, with another state, incarnation or offer."""
+        """This, with another state, incarnation or offer, or other relays."""
         return MemberRecord(
             self.node,
             self.life,
             self.incarnation if incarnation is None else incarnation,
             self.state if state is None else state,
             offer,
+            self.relays if relays is None else relays,
         )
 
 

@@ -2,10 +2,10 @@
 
 A branch answers every request from what it knows: down to the child below which the best fitting
 hole is promised, in pieces if no hole is large enough for all, up to its parent if it knows none.
-Where even the root knows none that is surely large enough, one that likely is is looked for; if
-there is none either, the owner is told. A leaf checks again and reserves, or sends the request back
-up. What is below changes all the time: summaries go up, but never faster than their share of the
-link, and always the newest one.
+Where even the root, or the highest branch that the request may reach, knows none that is surely
+large enough, one that likely is is looked for; if there is none either, the owner is told. A leaf
+checks again and reserves, or sends the request back up. What is below changes all the time:
+summaries go up, but never faster than their share of the link, and always the newest one.
 """
 
 from __future__ import annotations
@@ -31,19 +31,39 @@ from sureline.overlay.tree.messages import (
     TreeAnswer,
     Update,
 )
-from sureline.overlay.tree.settings import TreeSettings
 from sureline.overlay.tree.shape import Links, Ref, links_of
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
-from sureline.overlay.tree.summary import EMPTY, unpacked
+from sureline.overlay.tree.summary import EMPTY, Summary, unpacked
 from sureline.world.address import NO_AGENT
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
-DEFAULT = TreeSettings()
 MANY = 256
 """Peers from which on summaries are long enough for machine code."""
 HEADER_BYTES = 90
 """What a message costs beside its content, as the paper counts."""
+
+
+class TreeSettings(msgspec.Struct, frozen=True):
+    """What a grid may tune about its tree."""
+
+    # Updates.
+    bytes_per_s: float = 10_000.0
+    """What updates of one node may take of its link: the next waits until that is paid for..."""
+    period_s: float = 0.2
+    """...and at least so long."""
+    beat_s: float = 10.0
+    """An update is sent so often though nothing changed: one may have been lost..."""
+    beat_max_s: float = 60.0
+    """...and ever more rarely, up to this, while nothing changes."""
+
+    # Search.
+    hops_max: int = 128
+    asks_max: int = 256
+    """Tasks in one request."""
+
+
+DEFAULT = TreeSettings()
 
 
 class TimeSeeker(Protocol):
@@ -146,7 +166,7 @@ class Tree(Agent):
     @handles(TimeRequest)
     def _on_request(self, sender: AgentId, request: TimeRequest) -> None:
         if request.trail is not None and len(request.trail) < TRAIL_MAX:
-            step = TrailStep(self.me, self._holes(request.leaf))
+            step = TrailStep(self.me, self._summary(request.leaf).holes)
             request = msgspec.structs.replace(request, trail=(*request.trail, step))
         if request.leaf:
             self._reserve(request)
@@ -162,23 +182,28 @@ class Tree(Agent):
         kids = self.kids
         if kids is None:  # it was asked by somebody who is not in the tree
             to = self.leaf_parent
-            self._pass_on(to or self.me, request, request.ask, not to)
+            self._pass_on(to or self.me, request, request.ask, leaf=not to)
             return
         pieces = self.shelf.fit(self.row, request.ask, self.world.now(), came_from, request.hope)
         for piece in pieces:
             kid = kids[piece.side]
-            self._pass_on(kid.host, request, piece.ask, kid.leaf)
+            self._pass_on(kid.host, request, piece.ask, leaf=kid.leaf, up=-1)
         if pieces:
             return
-        if self.branch_parent:
-            self._pass_on(self.branch_parent, request, request.ask, False)
+        if self.branch_parent and request.height < request.ask.reach:
+            self._pass_on(self.branch_parent, request, request.ask, up=1)
         elif request.hope:
             self._nowhere(request)
         else:
             self._route(msgspec.structs.replace(request, hope=True), NOBODY)
 
-    def _pass_on(self, to: AgentId, request: TimeRequest, ask: HoleSought, leaf: bool) -> None:
-        on = TimeRequest(ask, request.owner, leaf, request.hops + 1, request.hope, request.trail)
+    def _pass_on(
+        self, to: AgentId, request: TimeRequest, ask: HoleSought, *, leaf: bool = False, up: int = 0
+    ) -> None:
+        on = TimeRequest(
+            ask, request.owner, leaf, request.hops + 1, request.hope, request.trail,
+            request.height + up,
+        )  # fmt: skip
         self.world.send(to, on)
 
     def _side_of(self, sender: AgentId) -> int:
@@ -192,10 +217,11 @@ class Tree(Agent):
         told = Nowhere(ask.number, ask.first, len(ask.works), request.hops, request.trail)
         self.world.send(request.owner, told)
 
-    def _holes(self, leaf: bool) -> int:
+    def _summary(self, leaf: bool) -> Summary:
+        """Of what is free in this peer's leaf, or below its branch."""
         if not leaf:
-            return self.shelf.below(self.row).holes
-        return 0 if self.leaf is None else self.leaf.summary(self.world.now()).holes
+            return self.shelf.below(self.row)
+        return EMPTY if self.leaf is None else self.leaf.summary(self.world.now())
 
     # The leaf.
 
@@ -208,7 +234,7 @@ class Tree(Agent):
             )
             self.changed(leaf=True)
         elif self.leaf_parent and request.hops < self.settings.hops_max:
-            self._pass_on(self.leaf_parent, request, ask, False)
+            self._pass_on(self.leaf_parent, request, ask, up=1)
         else:
             self._nowhere(request)
 
@@ -275,7 +301,8 @@ class Tree(Agent):
         to = self.leaf_parent if leaf else self.branch_parent
         if not to or (not leaf and self.kids is None):
             return
-        update = self._newest(leaf)
+        summary = self._summary(leaf)
+        update = Update(leaf, summary.slot, summary.packed())
         if update.cells != pace.last:
             self._beat_s = self.settings.beat_s
         pace.last = update.cells
@@ -283,12 +310,3 @@ class Tree(Agent):
         settings = self.settings
         pace.free_s = self.world.now() + max(settings.period_s, size_bytes / settings.bytes_per_s)
         self.world.send(to, update)
-
-    def _newest(self, leaf: bool) -> Update:
-        if not leaf:
-            summary = self.shelf.below(self.row)
-        elif self.leaf is None:
-            summary = EMPTY
-        else:
-            summary = self.leaf.summary(self.world.now())
-        return Update(leaf, summary.slot, summary.packed())

@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 
 from sureline.overlay.tree.summary import Amounts, Summary
 
+ANYWHERE = 255
+
 
 class HoleSought(NamedTuple):
     """A sequence of tasks, or a piece of one, that looks for a hole."""
@@ -29,6 +31,9 @@ class HoleSought(NamedTuple):
     asked_s: float | None = None
     """When it was asked, by the owner's clock. Nothing is promised to whoever's clock is another,
     nor to a request that was on its way for too long."""
+
+    reach: int = ANYWHERE
+    """How many levels above its owner it may go: not all tries are worth the root's time."""
 
     @property
     def deadline_s(self) -> float:

@@ -52,6 +52,8 @@ class TimeRequest(Message, frozen=True, tag="tree.request"):
     """The root knows no hole that surely does: one that likely does is looked for now."""
     trail: Trail | None = None
     """Whom it has met, if its owner wants to know."""
+    height: int = 0
+    """Levels above the first branch that was asked."""
 
 
 class TreeAnswer(Message, frozen=True):

@@ -39,7 +39,6 @@ from sureline.strategies.peercomp.queues import (
     UNIT,
     Floats,
     Queues,
-    best_hole,
     expire,
     latest_starts,
     pick,
@@ -95,7 +94,7 @@ class Lanes:
         self.count = max(1, min(LANES_MAX, int(capacity.cores)))
         self.power = 1.0
         """Of the seconds that a task was forecast to take, so many are done in one."""
-        self.queues = Queues(np.ones(self.count), DEPTH)
+        self.queues = Queues(self.count, DEPTH)
         self.guests_now: Callable[[], int] = lambda: 0
         """How many lanes are taken by tasks that were promised nothing."""
         self._busy: dict[object, _Busy] = {}
@@ -145,54 +144,9 @@ class Lanes:
             return ()
         if ask.asked_s is not None and not -SKEW_S <= now_s - ask.asked_s <= STALE_S:
             return ()
-        rows = self._see(now_s)
-        placed = np.empty((len(ask.works), 2))
-        for row in range(self.count):
-            if self._placement(row, ask.number, ask.first, placed):
-                return slots_of(placed)
-        if width > 1:
-            return self._reserve_many(ask, rows, width, now_s)
-        return self._reserve_one(ask, rows, now_s)
-
-    def _placement(self, row: int, number: int, first: int, placed: Floats) -> bool:
-        q = self.queues
-        found = placement(q.queue[row], q.ids[row], q.sizes[row], number, first, placed)
-        return found == len(placed)
-
-    def _reserve_one(
-        self, ask: HoleSought, rows: list[int], now_s: float
-    ) -> tuple[PromisedTime, ...]:
-        """In the lane that has the smallest hole."""
-        q, placed = self.queues, np.empty((len(ask.works), 2))
-        lengths_s, dues_s = np.array(ask.works) / self.power, np.array(ask.dues_s)
-        from_s = max(ask.startline_s, now_s)
-        best_s, best, where = np.inf, -1, placed
-        for row in rows:
-            length_s = best_hole(
-                q.queue[row], q.sizes[row], q.free_s(row, now_s), from_s, ask.middle_s, lengths_s,
-                dues_s, ask.early, now_s + SOON_S, placed,
-            )  # fmt: skip
-            if length_s < best_s and q.sizes[row] + len(ask.works) <= DEPTH:
-                best_s, best, where = length_s, row, placed.copy()
-        return self._take(ask, [best], from_s, lengths_s, where, now_s) if best >= 0 else ()
-
-    def _take(
-        self, ask: HoleSought, rows: list[int], from_s: float, lengths_s: Floats, placed: Floats,
-        now_s: float,
-    ) -> tuple[PromisedTime, ...]:  # fmt: skip
-        q = self.queues
-        for row in rows:
-            q.sizes[row] = take(
-                q.queue[row], q.ids[row], q.sizes[row], ask.number, ask.first, from_s, lengths_s,
-                lengths_s, now_s + LEASE_S, placed,
-            )  # fmt: skip
-        return slots_of(placed)
-
-    def _reserve_many(
-        self, ask: HoleSought, rows: list[int], width: int, now_s: float
-    ) -> tuple[PromisedTime, ...]:
-        """In several lanes at the same time: in the smallest hole that so many have in common."""
-        q, placed = self.queues, np.empty((len(ask.works), 2))
+        rows, q, placed = self._see(now_s), self.queues, np.empty((len(ask.works), 2))
+        if self._rows_of(ask.number, ask.first, placed):
+            return slots_of(placed)
         lengths_s, dues_s = np.array(ask.works) / self.power, np.array(ask.dues_s)
         from_s = max(ask.startline_s, now_s)
         for begin_s, end_s, lanes in sorted(
@@ -203,12 +157,28 @@ class Lanes:
             for at_s in (max(from_s, now_s + SOON_S), from_s):
                 times_s = (at_s, ask.middle_s)
                 if place(begin_s, end_s, times_s, lengths_s, dues_s, ask.early, placed):
-                    return self._take(ask, lanes, from_s, lengths_s, placed, now_s)
+                    for row in lanes:
+                        q.sizes[row] = take(
+                            q.queue[row], q.ids[row], q.sizes[row], ask.number, ask.first, from_s,
+                            lengths_s, lengths_s, now_s + LEASE_S, placed,
+                        )  # fmt: skip
+                    return slots_of(placed)
         return ()
+
+    def _rows_of(self, number: int, first: int, placed: Floats) -> list[int]:
+        """The lanes that hold these tasks of a sequence, all of them; and when."""
+        q = self.queues
+        return [
+            row
+            for row in range(self.count)
+            if placement(q.queue[row], q.ids[row], q.sizes[row], number, first, placed)
+            == len(placed)
+        ]
 
     def _common(
         self, rows: list[int], width: int, now_s: float
     ) -> Iterator[tuple[float, float, list[int]]]:
+        """Holes that so many lanes have at the same time, and those lanes."""
         holes = [(row, hole) for row in rows for hole in self.queues.holes(row, now_s, FAR_S)]
         for row, (begin_s, end_s) in holes:
             others = sorted(
@@ -224,12 +194,12 @@ class Lanes:
     ) -> tuple[PromisedTime, ...]:
         self._see(now_s)
         q, placed = self.queues, np.empty((len(startlines_s), 2))
-        rows = [row for row in range(self.count) if self._placement(row, number, first, placed)]
+        rows = self._rows_of(number, first, placed)
         if len(rows) == 1:  # on several it stays where it is, at the same time on all of them
             row = rows[0]
             settle(
-                q.queue[row], q.ids[row], q.sizes[row], q.free_s(row, now_s), np.inf, number,
-                first, np.array(startlines_s), placed,
+                q.queue[row], q.ids[row], q.sizes[row], q.free_s(row, now_s), number, first,
+                np.array(startlines_s), placed,
             )  # fmt: skip
         for row in rows:
             mine = q.ids[row, : q.sizes[row]] == number
@@ -321,7 +291,6 @@ class Lanes:
             self.power = max(POWER_LEAST, min(self.power, busy.power * busy.length_s / took_s))
         elif over:
             self.power = min(1.0, RECOVERY * self.power)
-        self.queues.power[:] = self.power
 
     def _keys(self, row: int) -> list[Key]:
         q, size = self.queues, int(self.queues.sizes[row])

@@ -8,13 +8,12 @@ a lane that has promised nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from sureline.overlay.tree.agent import Tree
 from sureline.peer.admitting import Admitting, Machine, Waiting
-from sureline.peer.capacity import Ledger
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Bind
 from sureline.strategies.peercomp.lanes import Claim, Key, Lanes, limits_of
@@ -100,38 +99,30 @@ class LanesKept(Admitting):
 
     def _guests(self, numbers: Sequence[int], waiting: Sequence[Waiting]) -> list[int]:
         """Those that were promised nothing: as many as the lanes can hold that nobody waits for."""
-        idle, found = self.lanes.idle(), []
-        added = Needs(cores=0)
+        idle, found, added = self.lanes.idle(), list[int](), list[Needs]()
         for number in numbers:
-            needs = waiting[number].bind.needs
-            more = Needs(
-                added.cores + needs.cores,
-                added.memory_bytes + needs.memory_bytes,
-                added.disk_bytes + needs.disk_bytes,
-            )
-            if self._lanes_for(more) <= idle:
-                added = more
+            added.append(waiting[number].bind.needs)
+            if self._lanes_for(_together(added)) <= idle:
                 found.append(number)
+            else:
+                added.pop()
         return found
 
     def _lanes_of_guests(self) -> int:
-        return self.lanes.count if self._machine.leaving else self._lanes_for(Needs(cores=0))
+        return self.lanes.count if self._machine.leaving else self._lanes_for(_together(()))
 
     def _lanes_for(self, more: Needs) -> int:
         """How many lanes are taken by what runs here without a promise, with so much more."""
-        whole, free = Ledger(self._machine.capacity), self._machine.ledger
-        ours = self._let.values()
-        shares = [
-            (whole.millicores - free.millicores, sum(round(n.cores * 1000) for n in ours),
-             round(more.cores * 1000), whole.millicores),
-            (whole.memory_bytes - free.memory_bytes, sum(n.memory_bytes for n in ours),
-             more.memory_bytes, whole.memory_bytes),
-            (whole.disk_bytes - free.disk_bytes, sum(n.disk_bytes for n in ours),
-             more.disk_bytes, whole.disk_bytes),
-        ]  # fmt: skip
+        has, free = self._machine.capacity, self._machine.ledger
+        own = _together(self._let.values())
+        used = (
+            (has.cores - free.millicores / 1000 - own.cores + more.cores, has.cores),
+            (has.memory_bytes - free.memory_bytes - own.memory_bytes + more.memory_bytes,
+             has.memory_bytes),
+            (has.disk_bytes - free.disk_bytes - own.disk_bytes + more.disk_bytes, has.disk_bytes),
+        )  # fmt: skip
         count = self.lanes.count
-        used = [(taken - own + new, has) for taken, own, new, has in shares]
-        return max(math.ceil(count * many / has - 1e-9) if has else 0 for many, has in used)
+        return max(math.ceil(count * many / all_ - 1e-6) if all_ else 0 for many, all_ in used)
 
     def over(self, bind: Bind, ended: JobEnded | None, *, began: bool) -> None:
         attempt = _attempt_of(bind)
@@ -158,6 +149,15 @@ class LanesKept(Admitting):
     def _look(self) -> None:
         self._looks_again = False
         self._machine.look_again()
+
+
+def _together(needs: Iterable[Needs]) -> Needs:
+    listed = tuple(needs)
+    return Needs(
+        math.fsum(one.cores for one in listed),
+        sum(one.memory_bytes for one in listed),
+        sum(one.disk_bytes for one in listed),
+    )
 
 
 def claim_of(bind: Bind) -> Claim | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from sureline.overlay.tree.agent import Tree
-from sureline.overlay.tree.leaf import HoleSought, PromisedTime
+from sureline.overlay.tree.leaf import ANYWHERE, HoleSought, PromisedTime
 from sureline.overlay.tree.messages import (
     Commit,
     Committed,
@@ -30,6 +30,7 @@ from sureline.overlay.tree.messages import (
 from sureline.overlay.tree.summary import Amounts
 from sureline.workflow.model import Graph
 from sureline.workflow.sequences import Window, sequences, windows
+from sureline.workflow.shapes import longest_s
 from sureline.world.protocol import AgentId, Timer
 
 NUMBER_BITS = 53
@@ -37,6 +38,9 @@ OPEN_MAX = 64
 """Requests that are on their way at a time."""
 TASKS_MAX = 32
 """Longer sequences are cut."""
+REACH = 12
+"""Levels that a request for an early end goes up: some thousand machines. Only what is wanted by
+the deadline is asked of all."""
 WORTH_S = 1.0
 """A task is not asked to move forward for less."""
 
@@ -139,7 +143,9 @@ class Booking:
         self._begin_s = now_s + self._settings.stage_s * len(self._stages)
         # All tasks share the slack: as long as they may be, if the critical path is just to fit.
         # So what is placed now leaves what is placed later as much room as it takes itself.
-        stretch = max(self.deadline_s - self._begin_s, 1.0) / self._longest_s()
+        unplaced = {task for task, sequence in enumerate(self.plan.of) if sequence >= 0}
+        longest = longest_s(self.graph, self.works, self._order, unplaced) or 1.0
+        stretch = max(self.deadline_s - self._begin_s, 1.0) / longest
         if self._is_hemmed_in():
             stretch = min(1.0, stretch)
         self._lengths_s = [length_s * stretch for length_s in self._lengths_s]
@@ -152,15 +158,6 @@ class Booking:
             of[task] >= 0 and any(of[child] < 0 for child in self.graph.children[task])
             for task in range(len(self.graph))
         )
-
-    def _longest_s(self) -> float:
-        """Of the chains of tasks that are not placed."""
-        length_s = [0.0] * len(self.graph)
-        for task in self._order:
-            if self.plan.of[task] >= 0:
-                before = [length_s[p] for p in self.graph.parents[task]]
-                length_s[task] = self.works[task] + max(before, default=0.0)
-        return max(length_s, default=0.0) or 1.0
 
     def numbers(self) -> Iterable[int]:
         """Of its sequences."""
@@ -212,7 +209,10 @@ class Booking:
         if self._limits is not None:
             needs = Amounts(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
         now_s = self.tree.world.now()
-        return HoleSought(number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s)
+        reach = REACH if self._tight else ANYWHERE
+        return HoleSought(
+            number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s, reach
+        )
 
     def _early(self, tasks: Sequence[int]) -> int:
         """How many of the first tasks wait only for what is placed, or for each other."""

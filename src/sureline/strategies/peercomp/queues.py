@@ -76,14 +76,9 @@ def remove(queue: Floats, ids: Ints, size: int, at: int) -> None:
 
 @kernel
 def place(
-    begin_s: float,
-    end_s: float,
-    times_s: tuple[float, float],
-    lengths_s: Floats,
-    dues_s: Floats,
-    early: int,
-    placed: Floats,
-) -> bool:
+    begin_s: float, end_s: float, times_s: tuple[float, float], lengths_s: Floats, dues_s: Floats,
+    early: int, placed: Floats,
+) -> bool:  # fmt: skip
     """Put a sequence into a hole: its first `early` tasks as early as can be, to end before the
     second of these times; the others as late as can be, to begin after it. `placed` gets the
     (latest start, due) of each; False if it cannot be done."""
@@ -103,29 +98,6 @@ def place(
         placed[k, 0], placed[k, 1] = at_s - lengths_s[k], at_s
         at_s -= lengths_s[k]
     return early == len(lengths_s) or at_s >= least_s - GRAIN_S
-
-
-@kernel
-def best_hole(
-    queue: Floats, size: int, free_s: float, from_s: float, middle_s: float, lengths_s: Floats,
-    dues_s: Floats, early: int, soon_s: float, placed: Floats,
-) -> float:  # fmt: skip
-    """How long the smallest hole is that holds a sequence; infinite if none does. `placed` gets
-    where it lies in that hole: if there is time, such that no task has to begin before `soon_s`,
-    since it takes a moment until it is committed."""
-    found = np.empty((size + 1, 2))
-    best_s, best, best_from_s = np.inf, -1, 0.0
-    for i in range(holes_of(queue, size, free_s, FAR_S, found)):
-        length_s = found[i, 1] - found[i, 0]
-        for at_s in (max(from_s, soon_s), from_s):
-            if (best < 0 or length_s < best_s) and place(
-                found[i, 0], found[i, 1], (at_s, middle_s), lengths_s, dues_s, early, placed
-            ):
-                best_s, best, best_from_s = length_s, i, at_s
-    if best >= 0:
-        times_s = (best_from_s, middle_s)
-        place(found[best, 0], found[best, 1], times_s, lengths_s, dues_s, early, placed)
-    return best_s
 
 
 @kernel
@@ -181,16 +153,9 @@ def expire(queue: Floats, ids: Ints, size: int, now_s: float) -> int:
 
 @kernel
 def settle(
-    queue: Floats,
-    ids: Ints,
-    size: int,
-    free_s: float,
-    horizon_s: float,
-    number: int,
-    first: int,
-    startlines_s: Floats,
-    placed: Floats,
-) -> int:
+    queue: Floats, ids: Ints, size: int, free_s: float, number: int, first: int,
+    startlines_s: Floats, placed: Floats,
+) -> int:  # fmt: skip
     """Commit a sequence: its startlines are known now, so each task moves to the earliest place
     that the holes allow, and the time it no longer needs is free again. How many were found."""
     count = 0
@@ -208,7 +173,7 @@ def settle(
         row[STARTLINE], row[LEASE] = startlines_s[k], np.inf
         found = np.empty((size, 2))
         least_s = max(before_s, startlines_s[k])
-        for i in range(holes_of(queue, size - 1, free_s, horizon_s, found)):
+        for i in range(holes_of(queue, size - 1, free_s, FAR_S, found)):
             end_s = max(found[i, 0], least_s) + row[LENGTH]
             if end_s <= min(found[i, 1], row[DUE]) + GRAIN_S:
                 row[DUE] = min(end_s, row[DUE])
@@ -235,11 +200,9 @@ def pick(queue: Floats, ids: Ints, size: int, now_s: float) -> int:
 
 
 class Queues:
-    """The queues of some lanes. `power` is work per second; a length is work divided by it."""
+    """The queues of some lanes."""
 
-    def __init__(self, power: Floats, depth: int) -> None:
-        rows = len(power)
-        self.power = power
+    def __init__(self, rows: int, depth: int) -> None:
         self.queue = np.zeros((rows, depth, FIELDS))
         self.ids = np.zeros((rows, depth), np.int64)
         self.sizes = np.zeros(rows, np.int64)

@@ -52,7 +52,7 @@ from sureline.strategies.peercomp.nearest import (
 )
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
-from sureline.workflow.shapes import topological_order
+from sureline.workflow.shapes import longest_s, topological_order
 from sureline.world.address import PeerName, at, name_of, node_of
 from sureline.world.agent import Agent
 
@@ -182,13 +182,8 @@ class Reserving(Deciding):
 
     def _least_s(self) -> float:
         """How long the rest takes at least."""
-        graph, length_s = self._engine.graph, [0.0] * len(self._engine.graph)
-        unplaced = set(self._unplaced())
-        for task in topological_order(graph):
-            if task in unplaced:
-                before = [length_s[parent] for parent in graph.parents[task]]
-                length_s[task] = self._works[task] + max(before, default=0.0)
-        return max(length_s, default=0.0)
+        graph = self._engine.graph
+        return longest_s(graph, self._works, topological_order(graph), set(self._unplaced()))
 
     def _search(self, *, afresh: bool) -> None:
         """Between those that stay; or, `afresh`, together with all that has not begun, by a later

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import struct
+from collections.abc import Sequence
 
 from sureline.world.address import endpoint_of
 from sureline.world.identity.home import PORT_DEFAULT
@@ -15,23 +17,40 @@ def default_name() -> str:
     return as_name(socket.gethostname())
 
 
-def default_host() -> str:
-    """The address of the interface by which this machine reaches others; its loopback if none.
+def default_host(towards: Sequence[str] = ()) -> str:
+    """The address of the interface by which this machine reaches others, these first; its loopback
+    if none.
 
     An address serves better than the host's name: in many labs names resolve to nothing, or on
     the host itself to its loopback.
     """
-    for family, somewhere in (
-        (socket.AF_INET, ("192.0.2.1", 9)),
-        (socket.AF_INET6, ("2001:db8::1", 9)),
-    ):
+    for host in (*towards, "192.0.2.1", "2001:db8::1"):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect(somewhere)  # sends nothing: the system only chooses a way
+                probe.connect((host, 9))  # sends nothing: the system only chooses a way
                 return str(probe.getsockname()[0])
         except OSError:
             continue
     return "127.0.0.1"
+
+
+_ADDRESS_OF_INTERFACE = 0x8915
+"""SIOCGIFADDR of Linux."""
+
+
+def host_of_interface(name: str) -> str:
+    """The address of a network interface. Raises ValueError if there is none."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            asked = struct.pack("256s", name.encode()[:15])
+            said = fcntl.ioctl(probe.fileno(), _ADDRESS_OF_INTERFACE, asked)
+            return socket.inet_ntoa(said[20:24])
+        except OSError:
+            names = ", ".join(sorted(name for _, name in socket.if_nameindex()))
+            raise ValueError(f"no interface with an IPv4 address; there are {names}") from None
 
 
 def address_of(host: str, port: int) -> str:

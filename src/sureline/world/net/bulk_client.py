@@ -15,10 +15,11 @@ from sureline.world.net.bulk_wire import (
     BulkRefusedError,
 )
 from sureline.world.net.codec import HEADER_BYTES, Hello
-from sureline.world.net.dialler import DialError, Dialler
+from sureline.world.net.dialler import DialError
 from sureline.world.net.limits import Limits
 from sureline.world.net.opening import Opening
 from sureline.world.net.tls import TlsStream
+from sureline.world.net.ways import Ways
 
 if TYPE_CHECKING:
     from sureline.world.identity.certificates import Identity
@@ -35,9 +36,9 @@ class BulkClientOwner(Protocol):
 class BulkClient:
     """All bulk connections that this node has opened, kept warm for a while."""
 
-    def __init__(self, owner: BulkClientOwner, dialler: Dialler) -> None:
+    def __init__(self, owner: BulkClientOwner, ways: Ways) -> None:
         self._owner = owner
-        self._dialler = dialler
+        self._ways = ways
         self._callers: dict[Node, list[_Caller]] = {}
         self._dialling: dict[Node, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -92,14 +93,13 @@ class BulkClient:
 
     async def _dial(self, node: Node) -> None:
         def opened(opening: Opening, hello: Hello) -> None:
-            assert opening.identity is not None
-            caller = _Caller(self, self._owner, node, opening.stream, opening.identity)
+            caller = _Caller(self, self._owner, node, opening)
             opening.stream.user = caller
             self._callers.setdefault(node, []).append(caller)
 
         self._dialling[node] = self._dialling.get(node, 0) + 1
         try:
-            await self._dialler.open(node, opened, bulk=True, wanted=lambda: not self._closed)
+            await self._ways.open(node, opened, bulk=True, wanted=lambda: not self._closed)
         except DialError as error:
             raise BulkError(f"{node} cannot be reached: {error}") from None
         finally:
@@ -152,6 +152,9 @@ class BulkClient:
             if caller.under_way == 0 and quiet_s > limits.bulk_idle_s:
                 self._forget(caller)
                 caller.stream.close("it is not used")
+            elif caller.under_way and caller.through and quiet_s > limits.bulk_relayed_s:
+                self._ways.failed(caller.through)  # another one may carry better
+                caller.stream.abort(f"no answer for {limits.bulk_relayed_s:g} s")
             elif caller.under_way and quiet_s > limits.bulk_answer_s:
                 caller.stream.abort(f"no answer for {limits.bulk_answer_s:g} s")
 
@@ -195,6 +198,7 @@ class _Caller:
         "identity",
         "node",
         "stream",
+        "through",
         "used_at",
     )
 
@@ -203,12 +207,13 @@ class _Caller:
         client: BulkClient,
         owner: BulkClientOwner,
         node: Node,
-        stream: TlsStream,
-        identity: Identity,
+        opening: Opening,
     ) -> None:
+        assert opening.identity is not None
         self.node = node
-        self.stream = stream
-        self.identity = identity
+        self.stream = opening.stream
+        self.identity: Identity = opening.identity
+        self.through = opening.through
         self.used_at = owner.loop.time()
         self._client = client
         self._owner = owner

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
+from sureline.world.net.control import CONTROL
 from sureline.world.net.limits import FRAME_BYTES_MAX
 from sureline.world.protocol import Message
 
 HEADER_BYTES = 4
-VERSION = 3
+VERSION = 4
 PART_CHARS_MAX = 256
 
 Envelope = tuple[str, str, Message]
@@ -53,6 +54,11 @@ class Hello(Message, frozen=True, tag="net.hello"):
     """The name of the node that is meant; empty in the answer."""
     bulk: bool = False
     """The connection is for bulk requests, not for messages."""
+    reach: Node = NO_NODE
+    """Whom the connection is to be carried to. Answered when that one is there: what follows
+    outside of TLS is between the ends."""
+    ticket: str = ""
+    """Of the call that this connection answers; what follows is outside of TLS likewise."""
 
 
 class Bye(Message, frozen=True, tag="net.bye"):
@@ -76,7 +82,7 @@ class Codec:
 
     def __init__(self, message_types: Sequence[type[Message]]) -> None:
         """Raises ValueError if a type has no tag of its own, or one that the world reserves."""
-        types: list[type[Message]] = [*message_types, Hello, Bye, GreetingRefused]
+        types: list[type[Message]] = [*message_types, Hello, Bye, GreetingRefused, *CONTROL]
         self.tags = _tags(types)
         self._known = frozenset(self.tags.values())
         union: Any = Union[tuple(types)]  # noqa: UP007 - the types are not known before

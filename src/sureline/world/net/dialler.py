@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from random import random
 from typing import Any
 
-from sureline.world.address import Node, endpoint_of
+from sureline.world.address import NO_NODE, Node, endpoint_of
 from sureline.world.net.codec import Hello
 from sureline.world.net.limits import Limits
-from sureline.world.net.opening import Greeter, Opening
+from sureline.world.net.opening import Greeter, Opening, Wish
 
 RETRY_PAUSES_S = (0.0, 0.1, 0.4)
 """Before each try. A refused connection is final; one that was accepted and then cut is not: the
@@ -20,12 +21,15 @@ other side may have had too many at its door."""
 
 class DialError(Exception):
     """A call that failed. `may_help`: another try might succeed. `silent`: nobody is there, which
-    is no news for a log."""
+    is no news for a log. `refused`: the other machine says so itself."""
 
-    def __init__(self, why: str, *, may_help: bool = False, silent: bool = False) -> None:
+    def __init__(
+        self, why: str, *, may_help: bool = False, silent: bool = False, refused: bool = False
+    ) -> None:
         super().__init__(why)
         self.may_help = may_help
         self.silent = silent
+        self.refused = refused
 
 
 OnOpen = Callable[[Opening, Hello], None]
@@ -59,10 +63,10 @@ class Dialler:
         self._next()
 
     async def open(
-        self, node: Node, on_open: OnOpen, *, bulk: bool, wanted: Callable[[], bool]
+        self, node: Node, on_open: OnOpen, wish: Wish, *, wanted: Callable[[], bool]
     ) -> None:
-        """Call a node until it answers, a few times, while it is `wanted`. `on_open` takes the
-        stream over, at once. Raises DialError."""
+        """Call a node where it listens until it answers, a few times, while it is `wanted`.
+        `on_open` takes the stream over, at once. Raises DialError."""
         failure = DialError("nobody is called there")
         for pause_s in RETRY_PAUSES_S:
             if pause_s:
@@ -70,7 +74,7 @@ class Dialler:
             if not wanted():
                 return
             try:
-                await self._try(node, on_open, bulk=bulk)
+                await self.once(node, on_open, wish)
                 return
             except DialError as error:
                 failure = error
@@ -78,7 +82,29 @@ class Dialler:
                     break
         raise failure
 
-    async def _try(self, node: Node, on_open: OnOpen, *, bulk: bool) -> None:
+    async def once(self, node: Node, on_open: OnOpen, wish: Wish) -> None:
+        """Like `open`, with one try."""
+        opening, outcome = self.begin(node, on_open, wish)
+        try:
+            async with asyncio.timeout(self._limits.connect_s):
+                await self._connect(node, opening)
+            async with asyncio.timeout(self._limits.handshake_s):
+                await outcome
+        except (OSError, TimeoutError, ValueError) as error:
+            # ValueError: a host that cannot be one, which somebody may have made up
+            opening.stream.abort("no answer in time")
+            refused = isinstance(error, ConnectionRefusedError)
+            number = error.errno if isinstance(error, OSError) else None
+            why = os.strerror(number) if number else str(error) or "no answer in time"
+            raise DialError(why, silent=True, refused=refused) from None
+        except asyncio.CancelledError:
+            opening.stream.abort("not wanted any more")
+            raise
+
+    def begin(
+        self, node: Node, on_open: OnOpen, wish: Wish, through: Node = NO_NODE
+    ) -> tuple[Opening, asyncio.Future[None]]:
+        """A connection to be opened, and what becomes of it: nothing, or a DialError."""
         outcome: asyncio.Future[None] = self._loop.create_future()
 
         def opened(opening: Opening, hello: Hello) -> None:
@@ -94,23 +120,13 @@ class Dialler:
             self._greeter,
             self._loop.time(),
             target=node,
-            bulk=bulk,
+            wish=wish,
             on_open=opened,
             on_stranger=lambda opening: opening.stream.abort("it shows no certificate"),
             on_failed=failed,
+            through=through,
         )
-        try:
-            async with asyncio.timeout(self._limits.connect_s):
-                await self._connect(node, opening)
-            async with asyncio.timeout(self._limits.handshake_s):
-                await outcome
-        except (OSError, TimeoutError, ValueError) as error:
-            # ValueError: a host that cannot be one, which somebody may have made up
-            opening.stream.abort("no answer in time")
-            raise DialError(str(error) or "no answer in time", silent=True) from None
-        except asyncio.CancelledError:
-            opening.stream.abort("not wanted any more")
-            raise
+        return opening, outcome
 
     def _connect(self, node: Node, opening: Opening) -> Awaitable[object]:
         try:

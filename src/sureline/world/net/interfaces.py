@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sureline.world.address import Node
@@ -34,6 +34,43 @@ class NodeCredentials(Protocol):
 
     def refused(self, identity: Identity) -> str | None:
         """Why this peer must be refused now (revoked, expired); None if it is welcome."""
+
+
+class Directory(Protocol):
+    """What is known of other nodes beyond this node's own connections."""
+
+    def relays_of(self, node: Node) -> Sequence[Node]:
+        """Through whom a node says that it is reached; nobody if it can be dialled."""
+
+    def may_be_there(self, node: Node) -> bool:
+        """Whether it is worth while to ask others for a way there: not if it is known to be
+        gone."""
+
+    def can_be_dialled(self) -> Sequence[Node]:
+        """Those present who say so, other than this node."""
+
+
+class NoDirectory:
+    """For a node that knows nobody."""
+
+    def relays_of(self, node: Node) -> Sequence[Node]:
+        return ()
+
+    def may_be_there(self, node: Node) -> bool:
+        return False
+
+    def can_be_dialled(self) -> Sequence[Node]:
+        return ()
+
+
+class Berth(NamedTuple):
+    """How others reach this node, as far as it knows: through `relays`, if it cannot be dialled.
+    `can_be_dialled` is None while nobody has tried."""
+
+    can_be_dialled: bool | None = None
+    relays: tuple[Node, ...] = ()
+    why_not: str = ""
+    """What became of the last call in vain."""
 
 
 OnMessage = Callable[[AgentId, AgentId, Message], None]

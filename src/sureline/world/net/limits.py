@@ -8,6 +8,9 @@ FRAME_BYTES_MAX = 1 << 20
 HELLO_BYTES_MAX = 4096
 WRITE_BYTES = 1 << 18
 """How much is encrypted and handed to the system at a time."""
+UNACKNOWLEDGED_S = 10.0
+"""If the other machine's system confirms nothing for so long, the connection is broken: the way
+there is cut. (A process that merely stands still does not count: its system confirms.)"""
 
 
 class Limits(NamedTuple):
@@ -71,3 +74,42 @@ class Limits(NamedTuple):
     bulk_idle_s: float = 30.0
     bulk_answer_s: float = 60.0
     """An answer that makes no progress for this long is given up."""
+    bulk_relayed_s: float = 20.0
+    """Likewise through a relay: it may be its fault."""
+
+    circuits_max: int = 512
+    """Connections carried for others; beyond them the one that was idle longest gives way."""
+    circuits_per_peer_max: int = 96
+    """Asked for by one peer."""
+    circuit_bytes_max: int = 128 << 10
+    """Under way in each direction; then the one who sends is held back."""
+    circuit_open_s: float = 5.0
+    """Within this time whoever is wanted must have answered."""
+    circuit_grace_s: float = 5.0
+    """One that carried something within this time does not give way."""
+    circuit_idle_s: float = 600.0
+    moorings_max: int = 256
+    """Nodes that can only dial out and are called through this one."""
+
+    head_start_s: float = 0.15
+    """How long the direct way may take before a relay is tried beside it."""
+    relay_head_start_s: float = 0.5
+    """Likewise a relay, before the next one is."""
+    direct_again_s: float = 60.0
+    """For so long a direct way that was in vain is not tried first."""
+    relay_again_s: float = 60.0
+    """For so long a relay that carried nothing is tried last."""
+    third_again_s: float = 15.0
+    """Before others are asked again to reach somebody for us; doubles up to 15 minutes."""
+    go_over_s: float = 0.5
+    """After a relayed link is open: look for a direct way; again after 60 times that, doubling."""
+    ping_s: float = 3.0
+    """On a relayed link that was silent for so long: ask whether it still carries."""
+    silent_s: float = 9.0
+    """If nothing was heard by then, it is cut and the relay tried last."""
+    moor_s: float = 5.0
+    """How often a node that can only dial out says so to its relays."""
+    moored_s: float = 15.0
+    """A relay that has not confirmed for so long is left for another."""
+    dial_back_s: float = 300.0
+    """How often a node asks whether others can dial it; a fifth of that while they cannot."""

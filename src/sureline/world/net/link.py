@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from sureline.world.address import Node
+from sureline.world.address import NO_NODE, Node
 from sureline.world.net.codec import (
     BadFrameError,
     Bye,
@@ -21,6 +21,7 @@ from sureline.world.net.codec import (
     Hello,
     UnknownKindError,
 )
+from sureline.world.net.control import CONTROL
 from sureline.world.net.limits import Limits
 from sureline.world.net.throttle import Throttle
 from sureline.world.net.tls import RECORD_BYTES, TlsStream
@@ -42,6 +43,9 @@ class LinkOwner(Protocol):
     """No link may deliver now: whoever takes the messages is behind."""
 
     def took(self, link: NetLink, sender_part: str, to_part: str, message: Message) -> None: ...
+    def heard(self, link: NetLink, message: Message) -> None:
+        """The other side's network says something to ours."""
+
     def link_writable(self, link: NetLink) -> None: ...
     def link_lost(self, link: NetLink, why: str) -> None: ...
     def complain(self, kind: str, source: str, text: str) -> None: ...
@@ -60,28 +64,46 @@ class NetLink:
         "bytes_in",
         "bytes_out",
         "closing_since",
+        "go_over_at",
+        "go_over_s",
+        "heard_at",
         "identity",
         "incomplete_since",
         "leaving",
         "messages_in",
         "messages_out",
         "misbehaved",
+        "moored_until",
         "node",
         "opened_at",
         "ours",
         "stream",
+        "through",
         "used_at",
     )
 
     def __init__(
-        self, owner: LinkOwner, stream: TlsStream, node: Node, identity: Identity, *, ours: bool
+        self,
+        owner: LinkOwner,
+        stream: TlsStream,
+        node: Node,
+        identity: Identity,
+        *,
+        ours: bool,
+        through: Node = NO_NODE,
     ) -> None:
         now = owner.loop.time()
         self.node = node
         self.identity = identity
         self.ours = ours
         self.stream = stream
-        self.opened_at = self.used_at = now
+        self.through = through
+        """Who carries it, if it is not between the ends alone."""
+        self.opened_at = self.used_at = self.heard_at = now
+        self.moored_until = 0.0
+        """Until then it is kept, used or not: one of the ends can only dial out."""
+        self.go_over_at = now
+        self.go_over_s = 0.0
         self.closing_since: float | None = None
         self.incomplete_since: float | None = None
         self.bye_said = self.bye_heard = self.leaving = self.misbehaved = False
@@ -121,9 +143,18 @@ class NetLink:
             self.bye_said = True
             if self.closing_since is None:
                 self.closing_since = self._owner.loop.time()
-            frame = self._owner.codec.encode("", "", Bye(leaving))
-            self.bytes_out += len(frame)
-            self.stream.write(frame)
+            self._say(Bye(leaving))
+
+    def say(self, message: Message) -> None:
+        """A word from network to network, beside what the agents say."""
+        if self.usable:
+            self.used_at = self._owner.loop.time()
+            self._say(message)
+
+    def _say(self, message: Message) -> None:
+        frame = self._owner.codec.encode("", "", message)
+        self.bytes_out += len(frame)
+        self.stream.write(frame)
 
     def cut(self, why: str) -> None:
         """Close at once, because of what the other side did."""
@@ -167,7 +198,7 @@ class NetLink:
     # Within.
 
     def _take(self, data: bytes) -> None:
-        now = self.used_at = self._owner.loop.time()
+        now = self.used_at = self.heard_at = self._owner.loop.time()
         self.bytes_in += len(data)
         try:
             bodies = self._frames.feed(data)
@@ -197,6 +228,8 @@ class NetLink:
             self._hear_bye(message)
         elif kind is Hello or kind is GreetingRefused:
             raise BadFrameError("a greeting in the middle of a conversation")
+        elif kind in CONTROL:
+            self._owner.heard(self, message)
         else:
             self._owner.took(self, sender_part, to_part, message)
 

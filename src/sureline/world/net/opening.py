@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sureline.world.address import NO_NODE, Node, endpoint_of, name_of, peer_of
 from sureline.world.identity.errors import IdentityError
@@ -40,6 +40,14 @@ class NotWelcomeError(Exception):
     """The other side must not be talked to; says why."""
 
 
+class Wish(NamedTuple):
+    """What a connection is to be used for; as in `Hello`."""
+
+    bulk: bool = False
+    reach: Node = NO_NODE
+    ticket: str = ""
+
+
 class Greeter:
     """Knows who we are and decides who is welcome."""
 
@@ -51,8 +59,8 @@ class Greeter:
         """Names of peers that were told to go."""
         self._identities: dict[bytes, Identity] = {}
 
-    def hello(self, to: Node, *, bulk: bool) -> bytearray:
-        said = Hello(VERSION, self.credentials.grid, self.node, name_of(to), bulk)
+    def hello(self, to: Node, wish: Wish) -> bytearray:
+        said = Hello(VERSION, self.credentials.grid, self.node, name_of(to), *wish)
         return self.codec.encode("", "", said)
 
     def identify(self, der: bytes, target: Node | None) -> Identity:
@@ -103,6 +111,10 @@ class Greeter:
         if target is not None and name != name_of(target):
             raise NotWelcomeError(f"{name} answers there")
 
+    def is_for_another(self, hello: Hello) -> bool:
+        """Whether somebody wants to be connected with another node."""
+        return bool(hello.reach) and name_of(hello.reach) != name_of(self.node)
+
 
 class Opening:
     """One connection that is not open yet. Ends with exactly one call of `on_open`, `on_stranger`
@@ -110,17 +122,18 @@ class Opening:
 
     __slots__ = (
         "_buffer",
-        "_bulk",
         "_greeter",
         "_on_failed",
         "_on_open",
         "_on_stranger",
         "_over",
         "_refusal",
+        "_wish",
         "identity",
         "started_at",
         "stream",
         "target",
+        "through",
     )
 
     def __init__(
@@ -129,18 +142,21 @@ class Opening:
         started_at: float,
         *,
         target: Node | None,
-        bulk: bool,
+        wish: Wish,
         on_open: Callable[[Opening, Hello], None],
         on_stranger: Callable[[Opening], None],
         on_failed: Callable[[Opening, str, bool], None],
+        through: Node = NO_NODE,
     ) -> None:
         """`target` is the node that we call; None if it is they who call us. `on_failed` is told
-        why, and whether another try may help."""
+        why, and whether another try may help. `through` is who carries the connection, if it is
+        not between the ends alone."""
         self.target = target
+        self.through = through
         self.started_at = started_at
         self.identity: Identity | None = None
         self._greeter = greeter
-        self._bulk = bulk
+        self._wish = wish
         self._on_open = on_open
         self._on_stranger = on_stranger
         self._on_failed = on_failed
@@ -160,10 +176,10 @@ class Opening:
         try:
             self.identity = self._greeter.identify(der, self.target)
         except NotWelcomeError as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
             return
         if self.target is not None:
-            self.stream.write(self._greeter.hello(self.target, bulk=self._bulk))
+            self.stream.write(self._greeter.hello(self.target, self._wish))
 
     def readable(self) -> None:
         """Read the greeting and not a byte more: what follows is for the next user."""
@@ -180,7 +196,7 @@ class Opening:
                     return
                 self._buffer += data
         except BadFrameError as error:
-            self._refuse(f"bad frame: {error}")
+            self.refuse(f"bad frame: {error}")
 
     def _greeted(self) -> None:
         _, _, said = self._greeter.codec.decode(memoryview(self._buffer)[HEADER_BYTES:])
@@ -193,16 +209,21 @@ class Opening:
         try:
             self._greeter.check(said, self.identity, self.target)
         except NotWelcomeError as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
             return
-        if self.target is None:
-            self.stream.write(self._greeter.hello(NO_NODE, bulk=said.bulk))
+        if self.target is None and not self._greeter.is_for_another(said):
+            self.welcome(said.bulk)
         self._over = True
         self._on_open(self, said)
         if not self.stream.closing:
             self.stream.user.readable()
 
-    def _refuse(self, reason: str) -> None:
+    def welcome(self, bulk: bool) -> None:
+        """Greet who has called us. Somebody who wants another is greeted when that one is there."""
+        self.stream.write(self._greeter.hello(NO_NODE, Wish(bulk)))
+
+    def refuse(self, reason: str) -> None:
+        """Say why there will be no connection, and close it."""
         self._refusal = reason
         if self.target is None:
             self.stream.write(self._greeter.codec.encode("", "", GreetingRefused(reason)))

@@ -2,7 +2,8 @@
 
 A route sends on one link at a time and changes it only when that link is gone, so messages keep
 their order. Two nodes that call each other at once get two links; the one opened by the node with
-the smaller address stays, and its rival is closed in order by the node that opened it.
+the smaller address stays, and its rival is closed in order by the node that opened it. A link of
+their own stays before one that a relay carries, whoever opened it.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class Route:
     def adopt(self, link: NetLink) -> None:
         """A link to this node is open."""
         for other in list(self._links):
-            if other.ours == link.ours and other.usable:
+            same = other.ours == link.ours and bool(other.through) == bool(link.through)
+            if same and other.usable:
                 other.stream.abort("a newer connection replaces it")
         self._links.append(link)
         self.blocked_until = 0.0
@@ -116,8 +118,13 @@ class Route:
 
     def _part_with_rival(self) -> None:
         usable = [link for link in self._links if link.usable]
-        if len({link.ours for link in usable}) == 2 and self._owner.node > self.node:
-            next(link for link in usable if link.ours).say_bye()
+        direct = [link for link in usable if not link.through]
+        rivals = direct or usable
+        if len({link.ours for link in rivals}) == 2 and self._owner.node > self.node:
+            next(link for link in rivals if link.ours).say_bye()
+        for link in usable:
+            if direct and link.through and link.ours:
+                link.say_bye()
 
     def gone(self, link: NetLink) -> None:
         """A link to this node is closed."""

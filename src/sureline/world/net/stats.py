@@ -22,6 +22,8 @@ class PeerLink(NamedTuple):
     messages_out: int
     bytes_in: int
     bytes_out: int
+    through: Node
+    """Who carries it, if it is not between the ends alone."""
 
     @classmethod
     def of(cls, link: NetLink, now: float) -> PeerLink:
@@ -34,6 +36,7 @@ class PeerLink(NamedTuple):
             link.messages_out,
             link.bytes_in,
             link.bytes_out,
+            link.through,
         )
 
 
@@ -59,3 +62,7 @@ class Stats(NamedTuple):
     """Messages dropped because too many waited for the same node."""
     undelivered: int
     """Messages dropped because nobody could be reached."""
+    circuits: int
+    """Connections carried for others, now."""
+    carried_bytes: int
+    """For others, both directions."""

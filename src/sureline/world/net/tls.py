@@ -12,11 +12,13 @@ almost nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from sureline.world.net.limits import WRITE_BYTES
+from sureline.world.net.limits import UNACKNOWLEDGED_S, WRITE_BYTES
 
 RECORD_BYTES = 16 << 10
 """OpenSSL hands out, and takes, at most one record at a time."""
@@ -82,6 +84,7 @@ class TlsStream(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
         self._tcp.set_write_buffer_limits(high=2 * WRITE_BYTES, low=WRITE_BYTES // 2)
+        notice_cuts(transport)
         if self.on_connected is not None:
             self.on_connected()
             self.on_connected = None
@@ -201,6 +204,23 @@ class TlsStream(asyncio.Protocol):
         if self._tcp is not None:
             self._tcp.abort()
 
+    def detach(self) -> tuple[asyncio.Transport, bytes]:
+        """End TLS here without a word and hand out the plain connection, with what has arrived
+        beyond the last record that was read. Raises ValueError if it is not that far."""
+        if self._tcp is None or self.closing or self._tls is None or self._tls.pending():
+            raise ValueError("this connection cannot be handed over")
+        self._send_ciphertext()
+        tcp, self._tcp, self._tls = self._tcp, None, None
+        self.closing = True
+        return tcp, self._cipher_in.read()
+
+    def attach(self, tcp: asyncio.Transport, arrived: bytes) -> None:
+        """Begin TLS over a connection that `detach` handed out."""
+        tcp.set_protocol(self)
+        self.connection_made(tcp)
+        if arrived and not self.closing:
+            self.data_received(arrived)
+
     # Within.
 
     def _because(self, why: str) -> None:
@@ -247,6 +267,15 @@ class TlsStream(asyncio.Protocol):
     def _send_ciphertext(self) -> None:
         if self._tcp is not None and self._cipher_out.pending:
             self._tcp.write(self._cipher_out.read())
+
+
+def notice_cuts(transport: asyncio.BaseTransport) -> None:
+    """Let the system break a connection whose other end confirms nothing any more."""
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux has it
+    plain: socket.socket | None = transport.get_extra_info("socket")
+    if option is not None and plain is not None:
+        with contextlib.suppress(OSError):  # it is gone already
+            plain.setsockopt(socket.IPPROTO_TCP, option, round(UNACKNOWLEDGED_S * 1000))
 
 
 def _reason(error: ssl.SSLError) -> str:

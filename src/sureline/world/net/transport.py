@@ -17,15 +17,20 @@ from sureline.world.net.complaints import Complaints
 from sureline.world.net.dialler import DialError, Dialler
 from sureline.world.net.door import Door
 from sureline.world.net.interfaces import (
+    Berth,
     BulkHandler,
+    Directory,
     NodeCredentials,
+    NoDirectory,
     OnMessage,
     OnUnreachable,
     StrangerHandler,
 )
 from sureline.world.net.limits import Limits
 from sureline.world.net.link import NetLink
-from sureline.world.net.opening import Greeter, Opening
+from sureline.world.net.moorings import Dialled
+from sureline.world.net.opening import Greeter, Opening, Wish
+from sureline.world.net.reaching import Reaching
 from sureline.world.net.route import Route, UndeliveredCounts
 from sureline.world.net.stats import PeerLink, Stats
 from sureline.world.net.stranger import Strangers
@@ -58,6 +63,9 @@ class NetTransport:
         self.node = NO_NODE
         self.leaving = False
         self.holding = False
+        self.directory: Directory = NoDirectory()
+        self.carries = True
+        """Whether connections of others are carried."""
         self.counts = UndeliveredCounts()
         self._complaints = Complaints(loop.time)
         self._greeter = Greeter(credentials, codec)
@@ -65,7 +73,8 @@ class NetTransport:
         self._door = Door(limits, loop.time, self.complain)
         self._strangers = Strangers(loop, limits, strangers, self.complain)
         self._bulk_server = BulkServer(self, bulk)
-        self._bulk_client = BulkClient(self, self._dialler)
+        self._reaching = Reaching(self, self._dialler)
+        self._bulk_client = BulkClient(self, self._reaching.ways)
         self._links: dict[NetLink, Route] = {}
         self._routes: dict[Node, Route] = {}
         self._aliases: dict[Node, Node] = {}
@@ -116,6 +125,51 @@ class NetTransport:
         self._on_message = on_message
         self._on_unreachable = on_unreachable
 
+    def reach(
+        self,
+        directory: Directory,
+        on_berth: Callable[[Berth], None],
+        *,
+        dialled: Dialled = "auto",
+        carries: bool = True,
+    ) -> None:
+        """From now on reach those who cannot be dialled, and be reached: `on_berth` hears how.
+        Without `carries` nothing is carried for others."""
+        self.directory = directory
+        self.carries = carries
+        self._reaching.on_berth = on_berth
+        self._reaching.moorings.dialled = dialled
+        self._reaching.moorings.sweep(self.loop.time())
+
+    def doubted(self) -> None:
+        """Somebody takes this node for gone: see whether it can still be dialled."""
+        self._reaching.moorings.look_soon()
+
+    @property
+    def settled(self) -> bool:
+        """Whether this node has found out how it is reached, as far as others would tell."""
+        moorings = self._reaching.moorings
+        outbound = moorings.berth.can_be_dialled is False or moorings.dialled == "never"
+        return bool(moorings.berth.relays) if outbound else moorings.looked
+
+    @property
+    def berth(self) -> Berth:
+        """How others reach this node."""
+        return self._reaching.moorings.berth
+
+    async def way_to(self, node: Node) -> Node:
+        """Who carries the link with a node, which is opened if there is none; no node if nobody
+        does. Raises DialError."""
+        link = self.link_with(node)
+        if link is None:
+            await self._reaching.ways.open(
+                node, self.opened, bulk=False, wanted=lambda: self.link_with(node) is None
+            )
+            link = self.link_with(node)
+        if link is None:
+            raise DialError("the connection broke again")
+        return link.through
+
     def complain(self, kind: str, source: str, text: str) -> None:
         self._complaints.say(kind, source, text)
 
@@ -163,8 +217,8 @@ class NetTransport:
         try:
             if peer_of(node) in self._greeter.dropped:
                 raise DialError("that peer has been refused", silent=True)
-            await self._dialler.open(
-                node, self._opened, bulk=False, wanted=lambda: route.link is None
+            await self._reaching.ways.open(
+                node, self.opened, bulk=False, wanted=lambda: route.link is None
             )
         except DialError as error:
             route.dialling = False
@@ -180,22 +234,28 @@ class NetTransport:
             if known == node:
                 del self._aliases[alias]
                 self._on_unreachable(alias)
+        self._reaching.missed(node)
         self._on_unreachable(node)
 
     # Connections that open.
 
     def _accept(self) -> asyncio.Protocol:
+        return self.accepting(NO_NODE).stream
+
+    def accepting(self, through: Node) -> Opening:
+        """A connection that others open to this node, perhaps through another."""
         opening = Opening(
             self._greeter,
             self.loop.time(),
             target=None,
-            bulk=False,
-            on_open=self._opened,
+            wish=Wish(),
+            on_open=self.opened,
             on_stranger=self._stranger,
             on_failed=self._failed,
+            through=through,
         )
         opening.stream.on_connected = functools.partial(self._door.enter, opening)
-        return opening.stream
+        return opening
 
     def _failed(self, opening: Opening, why: str, may_help: bool) -> None:
         self._door.leave(opening)
@@ -212,12 +272,15 @@ class NetTransport:
         if not self._strangers.admit(opening.stream):
             self._refused += 1
 
-    def _opened(self, opening: Opening, hello: Hello) -> None:
+    def opened(self, opening: Opening, hello: Hello) -> None:
+        """A connection is open, whoever opened it: from here on it has a purpose."""
         self._door.leave(opening)
         identity = opening.identity
         assert identity is not None
         if self.leaving and opening.target is None:
             opening.stream.close("this node goes away")
+            return
+        if self._reaching.took_over(opening, hello):
             return
         if hello.bulk and opening.target is None:
             self._bulk_server.admit(opening.stream, hello.node, identity)
@@ -230,10 +293,19 @@ class NetTransport:
             opening.stream.close("too many nodes are known here")
             return
         target = opening.target
-        link = NetLink(self, opening.stream, node, identity, ours=target is not None)
+        carrier = opening.through
+        link = NetLink(
+            self,
+            opening.stream,
+            node,
+            identity,
+            ours=target is not None,
+            through=NO_NODE if carrier == node else carrier,
+        )
         opening.stream.user = link
         self._links[link] = route
         route.adopt(link)
+        self._reaching.linked(link)
         if target is not None and target != node:
             self._know_as(target, route)
         self._trim(self.loop.time())
@@ -248,6 +320,27 @@ class NetTransport:
             called.move_queue_to(route)
 
     # Links at work.
+
+    def links(self) -> list[NetLink]:
+        return list(self._links)
+
+    def link_with(self, node: Node) -> NetLink | None:
+        """A link that can be sent on."""
+        route = self._routes.get(self._aliases.get(node, node))
+        link = None if route is None else route.link
+        return link if link is not None and link.usable else None
+
+    def say(self, link: NetLink, message: Message) -> None:
+        link.say(message)
+
+    def say_to(self, node: Node, message: Message) -> None:
+        """A word from network to network, over a link that is opened for it if need be."""
+        route = self._route(node)
+        if route is not None and not self.leaving:
+            route.send(self.codec.encode("", "", message))
+
+    def heard(self, link: NetLink, message: Message) -> None:
+        self._reaching.heard(link, message)
 
     def took(self, link: NetLink, sender_part: str, to_part: str, message: Message) -> None:
         role = message.needs_role
@@ -291,6 +384,7 @@ class NetTransport:
                 link.cut("that peer is refused from now on")
         self._bulk_server.drop(peer_name)
         self._bulk_client.drop(peer_name)
+        self._reaching.drop(peer_name)
         for route in list(self._routes.values()):
             if peer_of(route.node) == peer_name:
                 route.fail()
@@ -305,6 +399,7 @@ class NetTransport:
             self._inspect(link, now)
         self._trim(now)
         self._sweep_bulk(now)
+        self._reaching.sweep(now)
         for node in [node for node, route in self._routes.items() if not route.needed]:
             del self._routes[node]
 
@@ -333,7 +428,7 @@ class NetTransport:
 
     def _trim(self, now: float) -> None:
         """Close the least recently used idle links beyond those that are kept warm."""
-        links = [link for link in self._links if link.usable]
+        links = [link for link in self._links if link.usable and link.moored_until <= now]
         excess = len(links) - self.limits.warm_links
         if excess <= 0:
             return
@@ -368,6 +463,8 @@ class NetTransport:
             without_role=self._without_role,
             overflowed=self.counts.overflowed,
             undelivered=self.counts.undelivered,
+            circuits=len(self._reaching.relay),
+            carried_bytes=self._reaching.relay.carried_bytes,
         )
 
     # The end.
@@ -386,6 +483,7 @@ class NetTransport:
             link.say_bye(leaving=True)
         await self._until(deadline, lambda: not self._links)
         await self._dialler.close()
+        await self._reaching.close()
         for link in list(self._links):
             link.stream.abort("this node goes away")
         self._door.close()

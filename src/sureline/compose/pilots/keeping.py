@@ -1,0 +1,165 @@
+"""Keeping the pilots of one run: a thread that looks after them until the run is over.
+
+It asks for as many as are of use, replaces those whose time was over or that were lost, learns
+from each how long it waited, and says when it gives up.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from sureline.compose.pilots.factory import PilotFactory
+from sureline.compose.pilots.starting import Pilots, PilotSeen
+from sureline.sites.order import PilotOrder
+from sureline.sites.port import JobId, JobStatus, SiteError
+from sureline.sites.waits import WaitBook, WaitSeen
+from sureline.world.identity.home import GridHome
+
+LOOK_EVERY_S = 2.0
+LOOK_AGAIN_S_MAX = 60.0
+"""Between two looks at a site that does not answer."""
+SERVES = '"pilot":true'
+"""What a pilot prints once it serves."""
+ITS_OWN = ("failed", "lost", "node-failed", "out-of-memory", "deadline")
+"""Ends after which one asks whether a pilot had come up at all."""
+
+
+class PilotKeeper(threading.Thread):
+    """`open_tasks` says how many tasks are left; `give_up` is called, once, when nothing more can
+    be started and nothing is there. `close` ends all pilots."""
+
+    def __init__(
+        self,
+        pilots: Pilots,
+        home: GridHome,
+        run: str,
+        order: PilotOrder,
+        open_tasks: Callable[[], int],
+        tell: Callable[[str], None],
+        give_up: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="pilots", daemon=True)
+        self._pilots = pilots
+        self._home = home
+        self._run_name = run
+        self._order = order
+        self._open_tasks = open_tasks
+        self._tell = tell
+        self._give_up = give_up
+        self._factory = PilotFactory(0, order.number)
+        self._waits = WaitBook(pilots.directory / "waits.jsonl")
+        self._began: set[JobId] = set()
+        self._over: set[JobId] = set()
+        self._held: set[JobId] = set()
+        self._since = time.time()
+        self._turn = 0
+        self._stopping = threading.Event()
+        self._told_trouble = ""
+
+    def run(self) -> None:
+        pause_s = LOOK_EVERY_S
+        while not self._stopping.is_set():
+            try:
+                self.look()
+                pause_s = LOOK_EVERY_S
+                self._told_trouble = ""
+            except SiteError as error:
+                pause_s = min(LOOK_AGAIN_S_MAX, 2 * pause_s)
+                if str(error) != self._told_trouble:
+                    self._told_trouble = str(error)
+                    self._tell(f"pilots: {error}; tries again")
+            self._stopping.wait(pause_s)
+
+    def close(self) -> None:
+        """No pilot of the run is left, as far as its engine answers."""
+        self._stopping.set()
+        self.join()
+        batches = self._pilots.batches(run=self._run_name)
+        bases = [b for b in self._pilots.batches(self._home.grid) if b.base]
+        self._pilots.stop([*batches, *bases], self._tell)
+
+    def look(self) -> None:
+        """One round. Raises SiteError if an engine does not answer: then nothing is concluded."""
+        there = 0
+        for batch in self._pilots.batches(run=self._run_name):
+            seen = self._pilots.seen(batch)
+            for pilot in seen:
+                self._saw(pilot)
+            left = sum(p.status is None or not p.status.is_over for p in seen)
+            if not left:
+                self._pilots.settle(batch)
+            there += left
+        if self._factory.paused:
+            if not there and not self._stopping.is_set():
+                self._stopping.set()
+                self._give_up(self._factory.paused)
+            return
+        wanted = math.ceil(self._open_tasks() / self._order.shape.cores)
+        number = self._factory.to_submit(time.monotonic(), wanted, there)
+        if number:
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        choice = self._order.choices[self._turn % len(self._order.choices)]
+        share = math.ceil(number / len(self._order.choices))
+        self._turn += 1
+        try:
+            self._pilots.start(self._home, choice, self._order.shape, share, self._run_name)
+        except SiteError as error:
+            self._factory.refused(time.monotonic(), str(error), again=error.again)
+            self._tell(f"pilots: {error}" + ("; tries again" if error.again else ""))
+        else:
+            self._factory.submitted()
+            many = "a pilot" if share == 1 else f"{share} pilots"
+            self._tell(f"asked {choice.name} for {many}")
+
+    # -- what became of them ---------------------------------------------------------------------
+
+    def _saw(self, pilot: PilotSeen) -> None:
+        job, status = pilot.job, pilot.status
+        if job is None or status is None:
+            return
+        if status.word == "held" and job not in self._held:
+            self._held.add(job)
+            self._factory.fits_nowhere(status.reason)
+            self._pilots.book.site_of(pilot.batch).cancel([job])
+        if status.started_at is not None and job not in self._began:
+            self._began.add(job)
+            self._learn(pilot, status)
+        if status.is_over and job not in self._over:
+            self._over.add(job)
+            self._judge(pilot, status)
+        elif status.word == "running" and job not in self._over:
+            self._factory.began()
+
+    def _learn(self, pilot: PilotSeen, status: JobStatus) -> None:
+        """How long it waited; what began before this process did was seen by another."""
+        batch = pilot.batch
+        if status.submitted_at is None or status.started_at is None or status.starts > 1:
+            return
+        if status.started_at < self._since:
+            return
+        self._waits.add(
+            WaitSeen(
+                at=status.submitted_at,
+                site=batch.choice.name,
+                partition=batch.choice.partition,
+                cores=batch.shape.cores * batch.count,
+                limit_s=batch.shape.lifetime_s or 0.0,
+                wait_s=max(0.0, status.started_at - status.submitted_at),
+            )
+        )
+
+    def _judge(self, pilot: PilotSeen, status: JobStatus) -> None:
+        if status.word not in ITS_OWN:
+            return
+        said = self._pilots.output(pilot.batch, pilot.number)
+        if SERVES in said:
+            return
+        line = said.strip().rpartition("\n")[2]
+        why = ": ".join(filter(None, (status.word, status.reason, line)))
+        self._factory.start_failed(time.monotonic(), why)
+        self._tell(f"pilot {pilot.batch.pilot(pilot.number)} did not come up: {why}")

@@ -1,0 +1,133 @@
+"""How long jobs wait in a queue: what was seen, kept durably, and what that says of the next one.
+
+Waits depend on the partition, the time of day and what is asked for. Of each the newest count:
+queues change. The most particular memory that has enough is used: like jobs at this time of day,
+like jobs at any time, all of the partition. Nothing is assumed of the form of the distribution.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+NEWEST = 60
+"""What is older has been overtaken by others of its sort."""
+ENOUGH = 5
+HOURS_APART = 3
+LINES_MAX = 20_000
+SIZES = (1, 4, 16, 64, 256, 1024)
+LIMITS_S = (900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
+
+
+class WaitSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that began: when it was submitted, what it was, and how long it had waited."""
+
+    at: float
+    site: str
+    partition: str
+    cores: int
+    limit_s: float
+    wait_s: float
+
+
+class WaitFor(NamedTuple):
+    """What is to be submitted."""
+
+    at: float
+    site: str
+    partition: str
+    cores: int
+    """Of all jobs of the submission."""
+    limit_s: float
+
+
+class ExpectedWait(NamedTuple):
+    """`waits_s` are equally likely; none if nothing is known. `from_` says what they are of."""
+
+    waits_s: tuple[float, ...]
+    from_: str
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.waits_s)
+
+    def quantile_s(self, share: float) -> float:
+        """By when it has begun with this chance, at k / (n + 1), which is right on average however
+        few were seen; beyond the longest, that one."""
+        ordered = sorted(self.waits_s)
+        place = share * (len(ordered) + 1) - 1
+        if place >= len(ordered) - 1:
+            return ordered[-1]
+        low = max(0, int(place))
+        part = max(0.0, place - low)
+        return ordered[low] + part * (ordered[low + 1] - ordered[low])
+
+
+class WaitBook:
+    """A file of lines, one for each job that began; appended to by whoever sees it begin."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, seen: WaitSeen) -> None:
+        """Durable when this returns. Lines of several processes do not mix."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, msgspec.json.encode(seen) + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def seen(self) -> list[WaitSeen]:
+        """What is known, oldest first; a line that a crash has cut is passed over."""
+        try:
+            lines = self._path.read_bytes().splitlines()[-LINES_MAX:]
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            try:
+                found.append(msgspec.json.decode(line, type=WaitSeen))
+            except msgspec.MsgspecError:
+                continue
+        return found
+
+    def expected(self, asked: WaitFor) -> ExpectedWait:
+        return expected_wait(self.seen(), asked)
+
+
+def expected_wait(seen: Sequence[WaitSeen], asked: WaitFor) -> ExpectedWait:
+    here = [w for w in seen if (w.site, w.partition) == (asked.site, asked.partition)]
+    alike = [
+        w
+        for w in here
+        if _class(w.cores, SIZES) == _class(asked.cores, SIZES)
+        and _class(w.limit_s, LIMITS_S) == _class(asked.limit_s, LIMITS_S)
+    ]
+    hour = _hour(asked.at)
+    now = [w for w in alike if abs((_hour(w.at) - hour + 12) % 24 - 12) <= HOURS_APART]
+    where = f"partition {asked.partition}" if asked.partition else asked.site
+    for sort, said in (
+        (now, "like jobs at this time of day"),
+        (alike, "like jobs"),
+        (here, "jobs"),
+    ):
+        if len(sort) >= ENOUGH:
+            newest = sorted(sort, key=lambda w: w.at)[-NEWEST:]
+            return ExpectedWait(tuple(w.wait_s for w in newest), f"{len(newest)} {said} of {where}")
+    return ExpectedWait((), f"fewer than {ENOUGH} jobs of {where} were seen")
+
+
+def _class(amount: float, limits: Sequence[float]) -> int:
+    return sum(amount > limit for limit in limits)
+
+
+def _hour(at: float) -> float:
+    local = time.localtime(at)
+    return local.tm_hour + local.tm_min / 60

@@ -1,0 +1,193 @@
+"""Staying within reach without being dialled.
+
+A node asks a few others now and then to dial it where it says that it listens. If one of them
+cannot, it keeps connections to some that can be dialled, its relays, and says who they are: to all
+members, in its record, and to everybody it has a link with. Whoever wants it asks one of these.
+
+Its relays are those that anybody would guess first (`rendezvous`), so it is found even by those who
+were not told. A relay that refuses, dies or falls silent is left for the next; the others are warm
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import sample
+from typing import Literal, Protocol
+
+from sureline.world.address import Node
+from sureline.world.net.control import DialBack, DialledBack, Moor, Moored, Unmoor
+from sureline.world.net.interfaces import Berth, Directory
+from sureline.world.net.limits import Limits
+from sureline.world.net.link import NetLink
+from sureline.world.net.ways import rendezvous
+from sureline.world.protocol import Message
+
+RELAYS = 3
+ASKED = 3
+ANSWER_S = 8.0
+"""A call in vain takes its time."""
+AGAIN_S = 2.0
+
+Dialled = Literal["auto", "never", "always"]
+"""Whether others can dial this node: it finds out, it was told that they cannot, or it does not
+care (a command that is over before it matters)."""
+
+
+class MooringsOwner(Protocol):
+    loop: asyncio.AbstractEventLoop
+    limits: Limits
+    node: Node
+    directory: Directory
+
+    def say_to(self, node: Node, message: Message) -> None: ...
+
+
+class _Kept:
+    """A relay, or one that is asked to be one."""
+
+    __slots__ = ("asked_at", "confirmed", "heard_at")
+
+    def __init__(self, now: float) -> None:
+        self.asked_at = float("-inf")
+        self.heard_at = now
+        self.confirmed = False
+
+
+class Moorings:
+    """`on_change` hears how this node is reached now."""
+
+    def __init__(self, owner: MooringsOwner, on_change: Callable[[Berth], None]) -> None:
+        self.berth = Berth()
+        self.dialled: Dialled = "always"
+        self.looked = False
+        """Whether others were asked at least once, and have said all that they will."""
+        self._owner = owner
+        self._on_change = on_change
+        self._kept: dict[Node, _Kept] = {}
+        self._avoided: dict[Node, float] = {}
+        self._outbound = False
+        self._why_not = ""
+        self._ask_at = 0.0
+        self._asked_at = 0.0
+        self._number = 0
+        self._answers: dict[Node, str | None] = {}
+        """Of those who were asked; None while they have not said."""
+
+    def sweep(self, now: float) -> None:
+        if self.dialled == "never":
+            self._outbound = True
+        elif self.dialled == "auto":
+            self._look(now)
+        if self._outbound:
+            self._moor(now)
+
+    # Can others dial us?
+
+    def _look(self, now: float) -> None:
+        if self._answers:
+            if now - self._asked_at > ANSWER_S:
+                self._weigh(now)
+        elif now >= self._ask_at:
+            others = self._owner.directory.can_be_dialled()
+            self._number += 1
+            self._asked_at = now
+            self._ask_at = now + AGAIN_S
+            self._answers = dict.fromkeys(sample(list(others), min(ASKED, len(others))))
+            for node in self._answers:
+                self._owner.say_to(node, DialBack(self._number))
+
+    def dialled_back(self, link: NetLink, message: DialledBack) -> None:
+        if message.number == self._number and link.node in self._answers:
+            self._answers[link.node] = message.why_not[:200]
+            self._weigh_if_all_said()
+
+    def look_soon(self) -> None:
+        """Somebody thinks that this node is gone: perhaps others cannot dial it any more."""
+        self._ask_at = min(self._ask_at, self._asked_at + 5 * AGAIN_S)
+
+    def _weigh_if_all_said(self) -> None:
+        if None not in self._answers.values():
+            now = self._owner.loop.time()
+            self._weigh(now)
+            if self._outbound:
+                self._moor(now)
+
+    def _weigh(self, now: float) -> None:
+        self.looked = True
+        said = [why for why in self._answers.values() if why is not None]
+        self._answers = {}
+        if not said:
+            return  # nobody answered: ask others
+        in_vain = [why for why in said if why]
+        self._outbound = bool(in_vain)
+        every_s = self._owner.limits.dial_back_s
+        self._ask_at = now + (every_s / 5 if in_vain else every_s)
+        self._why_not = in_vain[0] if in_vain else ""
+        if not in_vain:
+            self._cast_off()
+            self._publish()
+
+    # Relays.
+
+    def _moor(self, now: float) -> None:
+        limits = self._owner.limits
+        for node, kept in list(self._kept.items()):
+            if now - kept.heard_at > limits.moored_s:
+                self._leave(node, now)
+        for node in [node for node, until in self._avoided.items() if until <= now]:
+            del self._avoided[node]
+        if len(self._kept) < RELAYS:
+            others = [
+                node
+                for node in self._owner.directory.can_be_dialled()
+                if node not in self._kept and node not in self._avoided
+            ]
+            for node in rendezvous(self._owner.node, others, RELAYS - len(self._kept)):
+                self._kept[node] = _Kept(now)
+        for node, kept in self._kept.items():
+            if now - kept.asked_at >= limits.moor_s:
+                kept.asked_at = now
+                self._owner.say_to(node, Moor())
+        self._publish()
+
+    def moored(self, link: NetLink, message: Moored) -> None:
+        """A relay's answer."""
+        kept = self._kept.get(link.node)
+        if kept is None:
+            return
+        now = self._owner.loop.time()
+        if message.why_not or link.through:
+            self._leave(link.node, now)
+        else:
+            kept.confirmed = True
+            kept.heard_at = now
+            link.moored_until = now + self._owner.limits.moored_s
+        self._publish()
+
+    def missed(self, node: Node) -> None:
+        """Nobody listens there any more."""
+        if self._answers.get(node, "") is None:
+            del self._answers[node]
+            self._weigh_if_all_said()
+        if node in self._kept:
+            now = self._owner.loop.time()
+            self._leave(node, now)
+            self._moor(now)
+
+    def _leave(self, node: Node, now: float) -> None:
+        del self._kept[node]
+        self._avoided[node] = now + self._owner.limits.relay_again_s
+
+    def _cast_off(self) -> None:
+        for node in self._kept:
+            self._owner.say_to(node, Unmoor())
+        self._kept.clear()
+
+    def _publish(self) -> None:
+        relays = tuple(node for node, kept in self._kept.items() if kept.confirmed)
+        berth = Berth(not self._outbound, relays, self._why_not)
+        if berth != self.berth:
+            self.berth = berth
+            self._on_change(berth)

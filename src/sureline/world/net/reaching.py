@@ -1,0 +1,214 @@
+"""Reaching nodes that cannot be dialled, and being reached: joins `ways`, `relay`, `moorings`.
+
+It takes what concerns them of a transport: connections that are opened for another purpose than to
+talk here, and the networks' own messages on links. And it looks after links that somebody else
+carries: a direct way is looked for beside them, and one that carries nothing any more is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Protocol
+
+from sureline.world.address import Node
+from sureline.world.net.codec import Hello
+from sureline.world.net.control import (
+    DialBack,
+    DialledBack,
+    Moor,
+    Moored,
+    Ping,
+    Pong,
+    Summons,
+    Through,
+    Unmoor,
+)
+from sureline.world.net.dialler import DialError, Dialler
+from sureline.world.net.interfaces import Berth, Directory
+from sureline.world.net.limits import Limits
+from sureline.world.net.link import NetLink
+from sureline.world.net.moorings import Moorings
+from sureline.world.net.opening import Opening, Wish
+from sureline.world.net.relay import Relay
+from sureline.world.net.ways import Ways
+from sureline.world.protocol import Message
+
+ERRANDS_MAX = 64
+"""Calls to answer, dial-backs and looks for a direct way, at once."""
+GO_OVER_FACTOR = 60
+GO_OVER_S_MAX = 600.0
+IDLE_S = 60.0
+"""Nobody looks for a better way to somebody who is not spoken to."""
+
+
+class ReachingOwner(Protocol):
+    """The transport."""
+
+    loop: asyncio.AbstractEventLoop
+    limits: Limits
+    node: Node
+    directory: Directory
+    carries: bool
+    holding: bool
+
+    def link_with(self, node: Node) -> NetLink | None: ...
+    def say(self, link: NetLink, message: Message) -> None: ...
+    def say_to(self, node: Node, message: Message) -> None: ...
+    def complain(self, kind: str, source: str, text: str) -> None: ...
+    def accepting(self, through: Node) -> Opening: ...
+    def opened(self, opening: Opening, hello: Hello) -> None: ...
+    def links(self) -> Iterable[NetLink]: ...
+
+
+class Reaching:
+    def __init__(self, owner: ReachingOwner, dialler: Dialler) -> None:
+        self.on_berth: Callable[[Berth], None] = lambda berth: None
+        self._owner = owner
+        self._dialler = dialler
+        self.ways = Ways(owner, dialler)
+        self.relay = Relay(owner, dialler)
+        self.moorings = Moorings(owner, self._berthed)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def _berthed(self, berth: Berth) -> None:
+        for link in self._owner.links():
+            if link.usable:
+                self._owner.say(link, Through(berth.relays))
+        self.on_berth(berth)
+
+    # What the transport tells.
+
+    def took_over(self, opening: Opening, hello: Hello) -> bool:
+        """Whether a connection that others have opened is not for talking here."""
+        if opening.target is not None or not (hello.ticket or hello.reach):
+            return False
+        if hello.ticket:
+            ours = self.ways.answered(opening, hello.ticket)
+            if not (ours or self.relay.answered(opening, hello.ticket)):
+                opening.stream.close("nobody called it")
+        elif opening.stream.closing:
+            pass
+        elif hello.reach == self._owner.node:
+            self._let_in(hello.node, opening, hello)
+        else:
+            self.relay.asked(opening, hello)
+        return True
+
+    def linked(self, link: NetLink) -> None:
+        """A link is open."""
+        link.go_over_at = self._owner.loop.time() + self._owner.limits.go_over_s
+        if self.moorings.berth.relays:
+            self._owner.say(link, Through(self.moorings.berth.relays))
+
+    def missed(self, node: Node) -> None:
+        self.moorings.missed(node)
+
+    def heard(self, link: NetLink, message: Message) -> None:
+        """One network's word to the other."""
+        match message:
+            case Ping():
+                self._owner.say(link, Pong())
+            case Moor():
+                self._owner.say(link, Moored(self._moor(link)))
+            case Moored():
+                self.moorings.moored(link, message)
+            case Unmoor():
+                link.moored_until = 0.0
+            case Summons():
+                self._errand(self._answer(link.node, message.ticket))
+            case Through():
+                self.ways.told(link.node, message.relays)
+            case DialBack():
+                self._errand(self._dial_back(link, message.number))
+            case DialledBack():
+                self.moorings.dialled_back(link, message)
+
+    def sweep(self, now: float) -> None:
+        self.relay.sweep(now)
+        self.moorings.sweep(now)
+        for link in list(self._owner.links()):
+            if link.through and link.usable:
+                self._look_after(link, now)
+
+    def drop(self, peer_name: str) -> None:
+        self.relay.drop(peer_name)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.relay.close()
+
+    # Within.
+
+    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
+        if len(self._tasks) >= ERRANDS_MAX:
+            work.close()
+            return
+        task = self._owner.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _moor(self, link: NetLink) -> str:
+        """Keep a link for one who can only dial out; why not, else ''."""
+        now = self._owner.loop.time()
+        if not self._owner.carries:
+            return "this peer carries nothing for others"
+        if link.through:
+            return "not a connection of its own"
+        moored = sum(other.moored_until > now for other in self._owner.links())
+        if link.moored_until <= now and moored >= self._owner.limits.moorings_max:
+            return f"this peer keeps at most {self._owner.limits.moorings_max} such connections"
+        link.moored_until = now + 2 * self._owner.limits.moored_s
+        return ""
+
+    async def _answer(self, caller: Node, ticket: str) -> None:
+        """Dial who called, and let in whoever speaks to us over it."""
+        try:
+            await self._dialler.once(caller, partial(self._let_in, caller), Wish(ticket=ticket))
+        except DialError as error:
+            self._owner.complain("call", caller, f"{caller} called and cannot be dialled: {error}")
+
+    def _let_in(self, carrier: Node, opening: Opening, hello: Hello) -> None:
+        """What comes over this connection from now on is somebody who calls us."""
+        tcp, arrived = opening.stream.detach()
+        self._owner.accepting(carrier).stream.attach(tcp, arrived)
+
+    async def _dial_back(self, link: NetLink, number: int) -> None:
+        def opened(opening: Opening, hello: Hello) -> None:
+            opening.stream.close("it can be dialled")
+
+        why_not = ""
+        try:
+            await self.ways.directly(link.node, opened, Wish(bulk=True))
+        except DialError as error:
+            why_not = str(error) or "no answer"
+        if link.usable:
+            self._owner.say(link, DialledBack(number, why_not))
+
+    def _look_after(self, link: NetLink, now: float) -> None:
+        """A link that somebody carries for us."""
+        quiet_s = now - link.heard_at
+        asked = link.used_at > link.heard_at and not self._owner.holding
+        if asked and quiet_s > self._owner.limits.silent_s:
+            self.ways.failed(link.through)
+            self._owner.complain(
+                "silent", link.through, f"{link.through} does not carry to {link.node}"
+            )
+            link.stream.abort("nothing comes over it any more")
+        elif asked and quiet_s > self._owner.limits.ping_s:
+            self._owner.say(link, Ping())
+        elif now >= link.go_over_at and now - link.used_at < IDLE_S:
+            again_s = max(2 * link.go_over_s, GO_OVER_FACTOR * self._owner.limits.go_over_s)
+            link.go_over_s = min(again_s, GO_OVER_S_MAX)
+            link.go_over_at = now + link.go_over_s
+            self._errand(self._go_over(link.node))
+
+    async def _go_over(self, node: Node) -> None:
+        try:
+            await self.ways.directly(node, self._owner.opened, Wish())
+        except DialError:
+            pass  # it goes on as it is
