@@ -32,6 +32,7 @@ def sleeper(tag, count=1):
     return SiteWork(tag=tag, argv=("sleep", "300"), count=count)
 
 
+@pytest.mark.soak
 def test_a_lost_dask_worker_and_a_lost_scheduler_are_the_engines_fault(tmp_path):
     pytest.importorskip("distributed", reason="dask is an extra")
     with DaskLab(tmp_path, threads=1) as lab:

@@ -1,9 +1,9 @@
 """Sites with queues of their own as a lean simulated world, around the real engine of one run.
 
-The whole grid in the simulator (`grid`) costs half a minute for 300 jobs at twelve sites, most of it
-for keepers and gossip that a site's queue does not have. Here the engine of a run, its strategy and
-an agent for each site run as they are, from the same code as live; what is modelled is the sites:
-their processors, what others leave of them, transfers, failures, times in which they are down.
+The whole grid in the simulator (`grid`) costs half a minute for 300 jobs at twelve sites, most of
+it for keepers and gossip that a site's queue does not have. Here the engine of a run, its strategy
+and an agent for each site run as they are, from the same code as live; what is modelled is the
+sites: their processors, what others leave of them, transfers, failures, times of being down.
 
 The same seed gives the same run, and all strategies meet the same history of a site: what happens
 there is drawn from a source of its own.
