@@ -63,25 +63,35 @@ class SimulatedSite:
         self._has: set[str] = set()
         self._others = 0.0
         self._up = True
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when others have changed what is left."""
         self._draw()
         if trait.up_s:
             self._after(random.expovariate(1 / trait.up_s), self._go_down)
 
     def _draw(self) -> None:
         self._others = self._random.choice(self._trait.shares) * self._trait.processors
+        self.on_change()
         self._after(max(1.0, self._random.expovariate(1 / self._trait.every_s)), self._draw)
         self._begin()
 
     def _go_down(self) -> None:
         self._up = False
+        self.on_change()
         for held in sorted(self._running, key=lambda held: held.job.label):
             self._end(held, JobEnded("lost", reason="the site went down", fault="machine"))
         self._after(self._random.expovariate(1 / self._trait.down_s), self._come_up)
 
     def _come_up(self) -> None:
         self._up = True
+        self.on_change()
         self._after(self._random.expovariate(1 / self._trait.up_s), self._go_down)
         self._begin()
+
+    @property
+    def left(self) -> float:
+        """What others leave of it; -1 while it is down."""
+        return self._trait.processors - self._others if self._up else -1.0
 
     # -- as a runner ---------------------------------------------------------------------------
 
@@ -109,8 +119,8 @@ class SimulatedSite:
             self._after(0.0, lambda: self._end(handle, JobEnded("cancelled", reason="stopped")))
 
     def _begin(self) -> None:
-        free = self._trait.processors - self._others - len(self._running)
-        while self._up and self._queue and free >= 1:
+        free = self.left - len(self._running)
+        while self._queue and free >= 1:
             held = self._queue.popleft()
             held.running = True
             self._running.add(held)

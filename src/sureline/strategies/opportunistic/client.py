@@ -246,7 +246,6 @@ class SiteClient(Deciding):
             failures_end=self._settings.as_printed,
             withdrawals_count=self._settings.withdrawals == "count",
         )
-        waits = record.waits_s
         total_s, number = record.takes_s.get(task.kind_name, (usual_s, 1))
         return SiteState(
             target.name,
@@ -256,7 +255,7 @@ class SiteClient(Deciding):
             record.waiting,
             record.running,
             whole - missing,
-            sum(waits) / len(waits) if waits else 0.0,
+            record.expected_wait_s(self._world.elapsed()),
             missing * self._whereabouts.s_per_byte,
             total_s / number,
         )

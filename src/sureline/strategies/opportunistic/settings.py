@@ -28,8 +28,11 @@ class OpportunisticSettings(msgspec.Struct, frozen=True):
     ] = 300.0
     withdrawals: Annotated[
         Literal["recover", "count"],
-        msgspec.Meta(description="whether what was taken back still counts against the site"),
-    ] = "recover"
+        msgspec.Meta(
+            description="whether what was taken back still counts against the site, or its ratio "
+            "recovers, as in the paper"
+        ),
+    ] = "count"
     window: Annotated[
         int,
         msgspec.Meta(
