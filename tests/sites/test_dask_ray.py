@@ -23,9 +23,14 @@ class TestDask(SiteConformance):
     def place(self, dask_lab, tmp_path_factory):
         self.address = dask_lab.address
         self.spool = tmp_path_factory.mktemp("dask")
+        self.made = []
+        yield
+        for site in self.made:
+            site.close()
 
     def make(self):
-        return DaskSite(self.spool, self.address)
+        self.made.append(DaskSite(self.spool, self.address))
+        return self.made[-1]
 
 
 def sleeper(tag, count=1):

@@ -35,6 +35,7 @@ from sureline.peer.store import BlobStore
 from sureline.peer.tree import StoreError
 from sureline.sites import task_at_site
 from sureline.sites.port import COUNT_MAX, JobId, JobStatus, Site, SiteError, SiteWork
+from sureline.sites.spooled import SpooledSite
 from sureline.workflow.files import FileRecord
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
@@ -170,6 +171,8 @@ class SiteRunner:
             self._book.remove()
         else:
             self._book.close()
+        if isinstance(self._site, SpooledSite):
+            await self._call(self._site.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # -- plumbing ------------------------------------------------------------------------------

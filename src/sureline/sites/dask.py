@@ -59,6 +59,11 @@ class DaskSite(SpooledSite):
             raise SiteError(f"no dask scheduler at {self._address}: {error}", again=True) from None
         return self._connected
 
+    def close(self) -> None:
+        if self._connected is not None:
+            self._connected.close()
+            self._connected = None
+
     def _asked(self, call: str, *args: Any, **named: Any) -> Any:
         """A call of the client's; whatever goes wrong with the scheduler is its own."""
         client = self._client()

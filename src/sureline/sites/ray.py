@@ -105,6 +105,9 @@ class RaySite(SpooledSite):
             said = f"no ray cluster at {self._address}: {error!r:.200}"
             raise SiteError(said, again=True) from None
 
+    def close(self) -> None:
+        self._ray.shutdown()
+
     def _asked(self, method: str, *args: Any) -> Any:
         owner = self._owner()
         try:

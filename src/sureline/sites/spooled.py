@@ -77,6 +77,9 @@ class SpooledSite(LocalSite):
         """Take back those that have not begun; the others end by the spool."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Let go of the connection to the engine; the jobs go on."""
+
     def submit(self, work: SiteWork) -> list[JobId]:
         if work.options:
             raise SiteError(

@@ -29,10 +29,8 @@ def opportunistic_page(made: OpportunisticReproduced) -> str:
         '<div class="diagrams">',
         bar_chart("minutes, as in the paper", [_spread(one) for one in papers], STATISTICS),
         bar_chart("minutes, with the monitor", [_spread(one) for one in monitored], STATISTICS),
-        bar_chart("speed-up, as in the paper", [Bars(o.selector, [o.speed_up]) for o in papers]),
-        bar_chart(
-            "speed-up, with the monitor", [Bars(o.selector, [o.speed_up]) for o in monitored]
-        ),
+        bar_chart("speed-up, as in the paper", [_speed_up(one) for one in papers]),
+        bar_chart("speed-up, with the monitor", [_speed_up(one) for one in monitored]),
         "</div>",
     ]
     return page(f"{made.paper}: {made.jobs} jobs, {made.runs} runs", parts, lines(made))
@@ -45,6 +43,10 @@ def _is_usual(one: SelectorRuns) -> bool:
 def _spread(one: SelectorRuns) -> Bars:
     seconds = (one.minimum_s, one.median_s, one.average_s, one.maximum_s)
     return Bars(one.selector, [round(value / 60, 1) for value in seconds])
+
+
+def _speed_up(one: SelectorRuns) -> Bars:
+    return Bars(one.selector, [one.speed_up])
 
 
 def _done(title: str, runs: list[SelectorRuns]) -> str:
