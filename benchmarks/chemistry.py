@@ -1,13 +1,14 @@
 """Reactions per second of the chemical engine, against a naive matcher in the same run.
 
-    python benchmarks/chemistry.py [--sizes 100,1000,100000] [--naive-max 1000] [--json FILE]
+    python benchmarks/chemistry.py [--sizes 100,1000,100000] [--naive-max 10000] [--json FILE]
 
 The naive matcher is what one writes first: for every reaction it goes through all ordered choices
 of molecules from the beginning until a rule takes one. It knows nothing of tags and tries again
 what did not react before. Both run the same programs from the same text to inertia, and must come
 to the same solution; figures are CPU seconds of this process.
 
-`max` is the naive matcher's best case: any two molecules react, so there is nothing to find.
+`max` is the naive matcher's best case: any two molecules react, so there is nothing to find. It is
+ahead with some hundred numbers, level with a thousand, and behind from there on.
 """
 
 from __future__ import annotations
@@ -99,8 +100,13 @@ def measured(run: Callable[[Program], tuple[Solution, int]], program: Program) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default="100,300,1000,100000")
-    parser.add_argument("--naive-max", type=int, default=1000, help="no larger with the naive one")
+    parser.add_argument("--sizes", default="100,300,1000,10000,100000")
+    parser.add_argument(
+        "--naive-max", type=int, default=10_000, help="no larger `max` with the naive one"
+    )
+    parser.add_argument(
+        "--naive-search-max", type=int, default=1000, help="no larger others with the naive one"
+    )
     parser.add_argument(
         "--primes-max", type=int, default=3000, help="every pair must be tried once"
     )
@@ -114,7 +120,7 @@ def main() -> None:
             program = parse_program(text(size))
             ours = measured(with_engine, program)
             row: dict[str, Any] = {"program": name, "size": size, "engine": ours}
-            if size <= arguments.naive_max:
+            if size <= (arguments.naive_max if name == "max" else arguments.naive_search_max):
                 naive = measured(with_naive, program)
                 assert naive.pop("solution") == ours["solution"], f"{name} {size}: not the same"
                 row["naive"] = naive

@@ -14,11 +14,8 @@ from sureline.chemistry.molecules import (
     RuleOf,
     Solution,
     SolutionOf,
-    SolutionPattern,
     Symbol,
     TupleOf,
-    TuplePattern,
-    Variable,
 )
 from sureline.chemistry.parser import SORTS, Program
 
@@ -55,15 +52,15 @@ class Maker:
                 return Literal(self.atom())
             name = self.random.choice(["v", "w", "x", "y", "z", "_"])
             names.update({name} - {"_"})
-            return Variable(name, self.random.choice(["int"] * 9 + [""] * 9 + [*SORTS]))
+            return Name(name, self.random.choice(["int"] * 9 + [""] * 9 + [*SORTS]))
         inner = [self.pattern(names, rests, depth - 1) for _ in range(self.random.randint(0, 2))]
         if self.often(0.6) and inner:
-            return TuplePattern((Literal(self.random.choice([A, A, B])), *inner))
+            return TupleOf((Literal(self.random.choice([A, A, B])), *inner))
         rest = self.random.choice([None, "_", "rest"])
         if rest == "rest" and rests:
             rest = "_"
         rests.update({rest} - {None, "_"})
-        return SolutionPattern(tuple(inner), rest)
+        return SolutionOf((*inner, *([] if rest is None else [Rest(rest)])))
 
     def expression(self, names, depth=2):
         if not depth or self.often(0.5):

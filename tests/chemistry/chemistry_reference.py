@@ -16,11 +16,8 @@ from sureline.chemistry.molecules import (
     RuleOf,
     Solution,
     SolutionOf,
-    SolutionPattern,
     Symbol,
     TupleOf,
-    TuplePattern,
-    Variable,
     filled,
 )
 
@@ -115,7 +112,7 @@ def match(pattern, molecule, bound):
     if isinstance(pattern, Literal):
         if plain(pattern.value) == plain(molecule):
             yield bound
-    elif isinstance(pattern, Variable):
+    elif isinstance(pattern, Name):
         if not SORTS[pattern.sort](molecule):
             return
         if pattern.name == "_":
@@ -124,20 +121,22 @@ def match(pattern, molecule, bound):
             yield {**bound, pattern.name: molecule}
         elif plain(bound[pattern.name]) == plain(molecule):
             yield bound
-    elif isinstance(pattern, TuplePattern):
+    elif isinstance(pattern, TupleOf):
         if isinstance(molecule, tuple) and len(molecule) == len(pattern.parts):
             yield from match_all(pattern.parts, molecule, bound)
-    elif isinstance(pattern, SolutionPattern) and isinstance(molecule, Solution):
+    elif isinstance(pattern, SolutionOf) and isinstance(molecule, Solution):
         yield from _match_solution(pattern, molecule.molecules, bound)
 
 
 def _match_solution(pattern, inner, bound):
-    for chosen in permutations(range(len(inner)), len(pattern.parts)):
+    parts = [part for part in pattern.parts if not isinstance(part, Rest)]
+    rests = [part.name for part in pattern.parts if isinstance(part, Rest)]
+    for chosen in permutations(range(len(inner)), len(parts)):
         rest = [m for i, m in enumerate(inner) if i not in chosen]
-        if rest and pattern.rest is None:
+        if rest and not rests:
             continue
-        for now in match_all(pattern.parts, [inner[i] for i in chosen], bound):
-            yield {**now, f"?{pattern.rest}": rest}
+        for now in match_all(parts, [inner[i] for i in chosen], bound):
+            yield {**now, **{f"?{name}": rest for name in rests}}
 
 
 def holds(condition, bound):

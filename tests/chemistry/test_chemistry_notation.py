@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from sureline.chemistry import (
@@ -13,6 +15,12 @@ from sureline.chemistry import (
     show,
     show_program,
 )
+
+
+def doubled(what, times):
+    """Names that stand for ever larger molecules, each made of the one before."""
+    names = ["a", *(f"b{number}" for number in range(times)), "z"]
+    return "".join(f"let {new} = {what.replace('a', old)} in " for old, new in pairwise(names))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +49,10 @@ from sureline.chemistry import (
         ("replace " + "x, " * 70 + "y by y in <>", (1, 201), "too many parts"),
         ("", (1, 1), "'<' should stand where the text ends"),
         ("<" + "9" * 2000 + ">", (1, 2), "too long"),
+        ("<" + "1+" * 3000 + "1>", (1, 203), "too many signs"),
+        ("replace x by 1 if " + "x < 1 and " * 60 + "x > 1 in <>", (1, 515), "too many signs"),
+        ("let a = <1> in " + doubled("<a>", 70) + "<z>", (1, 1112), "too large"),
+        ("let a = 1:1 in " + doubled("a:a", 30) + "<z>", (1, 357), "too large"),
     ],
 )
 def test_mistakes_say_where(text, place, what):
@@ -88,3 +100,9 @@ def test_rules_alone():
     assert show(rules["a"]) == "a"
     with pytest.raises(ChemistryError, match="line 1, column 33"):
         parse_rules("let a = replace x by nothing in <1>")
+
+
+def test_what_is_as_deep_as_may_be_is_shown_and_read_back():
+    """Once for each molecule: twice at each depth would never end."""
+    text = "<" * 60 + ">" * 60
+    assert show(parse_program(text).solution) == text

@@ -136,6 +136,10 @@ def test_molecules_that_share_a_value_find_each_other():
         ("replace x::int, y::int, z::int by 1 if x + y + z < 0 in <1, 2, 3, 4, 5, 6, 7, 8>",
          Bounds(tries=50), "tried"),
         ("let on = replace x::int by x + 1 in <<1, on>>", Bounds(reactions=50), "reactions"),
+        ("replace A:x by A:(A:x) in <A:1>", Bounds(), "too deep"),
+        ("replace <x> by <<x>> in <<1>>", Bounds(), "too deep"),
+        ("replace N:x by N:(replace y by x) in <N:1>", Bounds(), "too deep"),
+        ("replace x by x:x in <1>", Bounds(molecules=5000), "too large"),
     ],
 )  # fmt: skip
 def test_a_program_without_an_end_stops_at_a_bound(program, bounds, why):

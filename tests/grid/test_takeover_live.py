@@ -109,6 +109,52 @@ def test_of_two_who_resume_at_once_one_drives_and_nothing_finished_runs_again(tm
         assert len(epochs) == len(set(epochs))
 
 
+GIVEN = """
+name: given
+tasks:
+  early: {run: echo early > early, outputs: [early]}
+  late:
+    run: 'until [ -e GATE ]; do sleep 0.05; done; cat early > late'
+    inputs: [early]
+    outputs: [late]
+  last: {run: cat late given > last, inputs: [late, given], outputs: [last]}
+"""
+
+
+def test_a_submitted_run_ends_without_the_machine_that_submitted_it(tmp_path):
+    """An input that nobody had read was lost with the home."""
+    where, other, gate = tmp_path / "work", tmp_path / "other", tmp_path / "gate"
+    for folder in (where, other, tmp_path / "lab"):
+        folder.mkdir()
+    (where / "flow.yaml").write_text(GIVEN.replace("GATE", str(gate)))
+    (where / "given").write_text("given\n")
+    with GridLab(tmp_path / "lab") as lab:
+        begin(lab, 4)
+        arguments = ("--grid", GRID, "--takeover-after", "10s", "--json")
+        said = lab.do("p3", "submit", "flow.yaml", *arguments, where=where)
+        assert said.code == 0, said
+        run, pid = said.json["run"], said.json["pid"]
+
+        def stays():
+            return lab.do("p3", "status", run, "--json", where=where).json["stays"]
+
+        lab.until(lambda: stays() == "", "the machine to be free to go")
+        os.kill(pid, signal.SIGKILL)
+        orphans.kill(f"{os.path.abspath(where / '.sureline')}:", prefix=True)
+        lab.peers["p3"].kill()
+        shutil.rmtree(lab.home("p3"))
+        shutil.rmtree(where)
+        gate.touch()
+
+        def state():
+            said = lab.do("p1", "runs", "--grid", GRID, "--json")
+            return [one["state"] for one in said.json["runs"]] if said.code == 0 else []
+
+        lab.until(lambda: state() == ["succeeded"], "the run to end without a person")
+        assert lab.do("p1", "fetch", run, "--grid", GRID, where=other).code == 0
+        assert (other / "last").read_text() == "early\ngiven\n"
+
+
 def has(where: Path, run: str) -> bool:
     if not (where / ".sureline").exists():
         return False

@@ -12,7 +12,7 @@ from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import CommandJob
 from sureline.peer.messages import Attach, Attached, Bind, Fenced, Finished, Release, Withdraw
-from sureline.peer.writers import SILENT_S
+from sureline.peer.writers import QUIET_S
 from sureline.workflow.model import Needs
 from sureline.world.agent import Agent
 from sureline.world.identity.signing import verify
@@ -95,9 +95,9 @@ def test_who_may_drive_does_not_turn_a_machine_from_a_writer_that_is_heard(grid:
     assert writer.attach(1, papers("w", 1))
     for number in range(4):
         assert not eve.attach(1000 + number, papers("eve", 1000 + number))
-        wait(grid, SILENT_S - 10.0)
+        wait(grid, QUIET_S - 10.0)
         assert writer.works(f"t{number}") and not writer.of(Fenced)
-    wait(grid, SILENT_S)
+    wait(grid, QUIET_S)
     assert eve.attach(2000, papers("eve", 2000)), "a run is gone on with once its writer is silent"
     assert not writer.attach(1, b"") and writer.of(Fenced)
     assert writer.attach(2001, papers("w", 2001)), "who submitted it waits for nobody"
@@ -106,7 +106,7 @@ def test_who_may_drive_does_not_turn_a_machine_from_a_writer_that_is_heard(grid:
 def test_another_run_of_the_same_name_is_not_that_run(grid: ToyGrid) -> None:
     writer, eve = Speaker(grid, "w"), Speaker(grid, "eve")
     assert writer.attach(1, papers("w", 1))
-    wait(grid, 10 * SILENT_S)
+    wait(grid, 10 * QUIET_S)
     mine = Chartered(RUN, b"an evil graph", b"an event", by="eve")
     assert not eve.attach(7, papers("eve", 7, mine))
     assert writer.works("t")

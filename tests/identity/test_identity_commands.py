@@ -62,7 +62,7 @@ def test_a_grid_from_nothing_to_an_invitation(home, capsys):
     assert invitation.grid == "lab"
     assert invitation.addresses[0].endswith(f":{PORT_DEFAULT}")
     record = authority().invited(invitation.id)
-    assert record.secret == invitation.secret and record.roles == ("run", "submit")
+    assert record.secret == invitation.secret and record.roles == ("drive", "run", "submit")
     assert stat.S_IMODE(os.stat(home).st_mode) == 0o700
 
 

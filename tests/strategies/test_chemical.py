@@ -5,13 +5,17 @@ Whole runs are in test_conformance; seeds are in the names of failing cases.
 
 from __future__ import annotations
 
+from importlib.resources import files
 from random import Random
 
+import msgspec
 import pytest
 from chemical_net import ChemicalNet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sureline.experiments.drive import run_scenario
+from sureline.experiments.scenario_reader import read_scenario
 from sureline.overlay.ring import ValueRange
 from sureline.run.options import Options
 from sureline.strategies import resolved
@@ -137,6 +141,14 @@ def test_every_order_has_its_file():
 def test_a_mistake_in_a_setting_is_told_before_anything_runs(given, said):
     with pytest.raises(UserError, match=said):
         resolved(Options(grid="lab", strategy="chemical", settings=given))
+
+
+@pytest.mark.parametrize("setting", ["rules", "order"])
+def test_a_mistake_in_a_file_says_which_file_and_where(tmp_path, setting):
+    file = tmp_path / "my.chem"
+    file.write_text("let order = replace x by\n  y + 1\n")
+    with pytest.raises(UserError, match=rf"my.chem: .*{setting}, line 2, column 3: 'y' is not"):
+        resolved(Options(grid="g", strategy="chemical", settings={setting: str(file)}))
 
 
 def test_a_file_of_rules_travels_with_the_run(tmp_path):
@@ -308,3 +320,34 @@ def test_nothing_is_bound_to_a_resource_that_is_gone():
         net.enter_task(f"t{number}")
     assert net.until(lambda: len(net.writer.bound) == 4, 120.0)
     assert best not in net.writer.bound.values()
+
+
+# Whole runs, with holders, resources and writers that fail.
+
+SCENARIO = read_scenario(
+    (files("sureline.experiments") / "scenarios" / "molecules.toml").read_bytes(),
+    file="molecules.toml",
+    beside=None,
+)
+
+
+def runs_of(seed: int) -> None:
+    """One seed of the scenario `molecules`; level by level if it is odd."""
+    settings = {"barriers": "on" if seed % 2 else "off"}
+    workload = msgspec.structs.replace(SCENARIO.workload, settings=settings)
+    outcome = run_scenario(msgspec.structs.replace(SCENARIO, workload=workload), seed)
+    broken = [check for check in outcome.checks if not check.held]
+    assert not broken, f"seed {seed}: {broken}"
+    assert [run.state for run in outcome.runs] == ["succeeded"] * 3, f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_all_runs_finish_right_while_everything_fails(seed):
+    runs_of(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.limit_s(7200)
+def test_all_runs_finish_right_in_a_thousand_seeds():
+    for seed in range(1, 1001):
+        runs_of(seed)

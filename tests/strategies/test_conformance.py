@@ -66,6 +66,25 @@ class TestChemicalLevels(TestChemical):
     settings: ClassVar = {"barriers": "on"}
 
 
+class TestLatebinding(LiveIsHeavy, StrategyConformance):
+    strategy = "latebinding"
+
+
+@pytest.mark.soak
+class TestLatebindingDistributed(TestLatebinding):
+    settings: ClassVar = {"architecture": "distributed", "assignment": "greedy"}
+
+
+@pytest.mark.soak
+class TestLatebindingCentralized(TestLatebinding):
+    settings: ClassVar = {"architecture": "centralized"}
+
+
+@pytest.mark.soak
+class TestLatebindingPreDht(TestLatebinding):
+    settings: ClassVar = {"architecture": "pre-dht"}
+
+
 SUITES = [
     TestSpread,
     TestRandom,
@@ -75,6 +94,10 @@ SUITES = [
     TestPeercomp,
     TestChemical,
     TestChemicalLevels,
+    TestLatebinding,
+    TestLatebindingDistributed,
+    TestLatebindingCentralized,
+    TestLatebindingPreDht,
 ]
 
 

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -95,8 +95,9 @@ class TimerRunner:
 
         def end() -> None:
             del self._timers[handle]
+            inputs = {file.path: file.digest for file in job.inputs}
             outputs = tuple(
-                self._store.put(_content(job, path, size), path) for path in job.outputs
+                self._store.put(content(path, inputs, size), path) for path in job.outputs
             )
             elapsed_s = self._loop.time() - begun_at
             on_event(JobEnded("succeeded", 0, elapsed_s=elapsed_s, outputs=outputs))
@@ -116,8 +117,9 @@ class TimerRunner:
         self._timers.clear()
 
 
-def _content(job: CommandJob, path: str, size: int) -> bytes:
-    of = "\n".join([path, *sorted(f"{file.path} {file.digest}" for file in job.inputs)])
+def content(path: str, inputs: Mapping[str, str], size: int) -> bytes:
+    """Of an output, by its path, the digests of the inputs and its size."""
+    of = "\n".join([path, *sorted(f"{name} {digest}" for name, digest in inputs.items())])
     seed = hashlib.sha256(of.encode()).hexdigest().encode()
     return (seed * (size // len(seed) + 1))[: max(size, len(seed))]
 

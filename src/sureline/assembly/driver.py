@@ -26,7 +26,7 @@ from sureline.run.presence import part as presence_part
 from sureline.run.sealing import Recorded
 from sureline.strategies import strategy
 from sureline.workflow.model import Graph, Needs
-from sureline.world.address import at, name_of
+from sureline.world.address import at, name_of, peer_of
 from sureline.world.identity.signing import DRIVE, RunSigner
 
 LAST_WORDS_S = 5.0
@@ -121,6 +121,7 @@ class RunDriver:
         )
         gate.committed = self.office.when_committed
         gate.believes = lambda number: False
+        self.writer.successors = self._successors
         created, signer = charge.graph.created, charge.signer
         self.mirror = Mirror(
             me, place(me), run, charge.epoch, created, recorded, signer, self.office
@@ -177,6 +178,10 @@ class RunDriver:
             self._left_out[name_of(member.node)] = None
             return False
         return True
+
+    def _successors(self) -> Sequence[str]:
+        others = [m for m in self._node.present() if peer_of(m.node) != peer_of(self._node.id)]
+        return sorted(name_of(m.node) for m in others if DRIVE in m.offer.roles)[:NAMED_MAX]
 
     # -- for people ----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from sureline.overlay.kademlia import Kademlia, key_of
 from sureline.overlay.membership import Member, Membership, Offer
 from sureline.overlay.news import News
 from sureline.run.port import Strategy
-from sureline.world.address import Node, at
+from sureline.world.address import Node, at, name_of
 from sureline.world.agent import Agent
 from sureline.world.identity.revocations import RevocationList
 from sureline.world.protocol import World
@@ -94,6 +94,10 @@ class GridNode:
 
     def members(self) -> list[Member]:
         return self.present()
+
+    def has(self, node: Node) -> bool:
+        record = self.membership.knowledge.table.records.get(name_of(node))
+        return record is not None and record.present and record.node == node
 
     def watch(self, hear: Callable[[Member], None]) -> None:
         self.membership.watch(hear)

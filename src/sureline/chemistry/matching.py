@@ -17,20 +17,20 @@ from typing import NamedTuple
 from sureline.chemistry.arithmetic import Held, NoSenseError, Slots, compile_expression
 from sureline.chemistry.molecules import (
     NAMELESS,
-    BoundName,
     Expression,
     Literal,
     Molecule,
     Name,
     Operation,
     Pattern,
+    Rest,
     Rule,
     Solution,
-    SolutionPattern,
+    SolutionOf,
     Symbol,
-    TuplePattern,
-    Variable,
+    TupleOf,
     alike,
+    inside,
     key,
 )
 
@@ -91,15 +91,15 @@ _SORTS: dict[str, Callable[[Shape], bool]] = {
 
 def admits(pattern: Pattern, shape: Shape) -> bool:
     """Whether some molecule of this shape may fit."""
-    if isinstance(pattern, Variable):
+    if isinstance(pattern, Name):
         return _SORTS[pattern.sort](shape)
     if isinstance(pattern, Literal):
         numbers = (int, float)
         own = shape_of(pattern.value)
         return own == shape or (own in numbers and shape in numbers)
-    if isinstance(pattern, SolutionPattern):
+    if isinstance(pattern, SolutionOf):
         return shape is Solution
-    assert isinstance(pattern, TuplePattern)
+    assert isinstance(pattern, TupleOf)
     if not isinstance(shape, tuple) or shape[0] != len(pattern.parts):
         return False
     first = pattern.parts[0]
@@ -111,18 +111,18 @@ def admits(pattern: Pattern, shape: Shape) -> bool:
 
 
 def _is_plain(pattern: Pattern) -> bool:
-    if isinstance(pattern, TuplePattern):
+    if isinstance(pattern, TupleOf):
         return all(map(_is_plain, pattern.parts))
-    return not isinstance(pattern, SolutionPattern)
+    return not isinstance(pattern, SolutionOf)
 
 
 def _compile_test(pattern: Pattern, slots: Slots, bound: set[str]) -> Test:
     if isinstance(pattern, Literal):
         value = pattern.value
         return lambda molecule, held: alike(molecule, value)
-    if isinstance(pattern, TuplePattern):
+    if isinstance(pattern, TupleOf):
         return _compile_tuple(pattern, slots, bound)
-    assert isinstance(pattern, Variable), pattern
+    assert isinstance(pattern, Name), pattern
     fits = _SORTS[pattern.sort]
     if pattern.name == NAMELESS:
         return lambda molecule, held: fits(shape_of(molecule))
@@ -139,7 +139,7 @@ def _compile_test(pattern: Pattern, slots: Slots, bound: set[str]) -> Test:
     return bind
 
 
-def _compile_tuple(pattern: TuplePattern, slots: Slots, bound: set[str]) -> Test:
+def _compile_tuple(pattern: TupleOf, slots: Slots, bound: set[str]) -> Test:
     tests = [_compile_test(part, slots, bound) for part in pattern.parts]
     count = len(tests)
 
@@ -158,9 +158,9 @@ def _compile_search(pattern: Pattern, slots: Slots, bound: set[str], random: Ran
     if _is_plain(pattern):
         test = _compile_test(pattern, slots, bound)
         return lambda molecule, held, then: test(molecule, held) and then()
-    if isinstance(pattern, SolutionPattern):
+    if isinstance(pattern, SolutionOf):
         return _compile_solution(pattern, slots, bound, random)
-    assert isinstance(pattern, TuplePattern)
+    assert isinstance(pattern, TupleOf)
     parts = [_compile_search(part, slots, bound, random) for part in pattern.parts]
 
     def search(molecule: Molecule, held: Held, then: Then) -> bool:
@@ -178,12 +178,12 @@ def _compile_search(pattern: Pattern, slots: Slots, bound: set[str], random: Ran
     return search
 
 
-def _compile_solution(
-    pattern: SolutionPattern, slots: Slots, bound: set[str], random: Random
-) -> Search:
-    parts = [_compile_search(part, slots, bound, random) for part in pattern.parts]
-    rest = None if pattern.rest in (None, NAMELESS) else slots[pattern.rest]
-    exact = pattern.rest is None
+def _compile_solution(pattern: SolutionOf, slots: Slots, bound: set[str], random: Random) -> Search:
+    rests = [part.name for part in pattern.parts if isinstance(part, Rest)]
+    own = [part for part in pattern.parts if not isinstance(part, Rest)]
+    parts = [_compile_search(part, slots, bound, random) for part in own]
+    rest = next((slots[name] for name in rests if name != NAMELESS), None)
+    exact = not rests
 
     def search(molecule: Molecule, held: Held, then: Then) -> bool:
         if not isinstance(molecule, Solution):
@@ -254,8 +254,8 @@ def _compile_pattern(
 ) -> tuple[Test, Search | None]:
     if not _is_plain(pattern):
         return _never, _compile_search(pattern, slots, bound, random)
-    if isinstance(pattern, Variable) and pattern.name not in bound:
-        pattern = Variable(pattern.name)  # only molecules of its sort are ever tried here
+    if isinstance(pattern, Name) and pattern.name not in bound:
+        pattern = Name(pattern.name)  # only molecules of its sort are ever tried here
     return _compile_test(pattern, slots, bound), None
 
 
@@ -265,15 +265,9 @@ def _never(molecule: Molecule, held: Held) -> bool:
 
 def _variables(pattern: Pattern) -> list[str]:
     """The names that it binds, in order; a solution's rest as well."""
-    assert not isinstance(pattern, BoundName), "a rule within a rule is filled in before it acts"
-    if isinstance(pattern, Variable):
+    if isinstance(pattern, Name | Rest):
         return [] if pattern.name == NAMELESS else [pattern.name]
-    if isinstance(pattern, Literal):
-        return []
-    found = [name for part in pattern.parts for name in _variables(part)]
-    if isinstance(pattern, SolutionPattern) and pattern.rest not in (None, NAMELESS):
-        found.append(pattern.rest)
-    return found
+    return [name for part in inside(pattern) for name in _variables(part)]
 
 
 def _order(start: int, names: Sequence[Sequence[str]]) -> list[int]:
@@ -297,9 +291,9 @@ def _join(pattern: Pattern, bound: set[str], slots: Slots) -> tuple[Path, int] |
 
 
 def _places(pattern: Pattern, path: Path) -> Iterator[tuple[Path, str]]:
-    if isinstance(pattern, Variable):
+    if isinstance(pattern, Name):
         yield path, pattern.name
-    elif isinstance(pattern, TuplePattern):
+    elif isinstance(pattern, TupleOf):
         for index, part in enumerate(pattern.parts):
             yield from _places(part, (*path, index))
 
@@ -324,10 +318,7 @@ def conjuncts(condition: Expression | None) -> Iterator[Expression]:
 
 def names_in(of: Expression) -> set[str]:
     """The variables of a condition, in which no rules stand."""
-    if isinstance(of, Name):
-        return {of.name}
-    parts = of.operands if isinstance(of, Operation) else getattr(of, "parts", ())
-    return {name for part in parts for name in names_in(part)}
+    return {of.name} if isinstance(of, Name) else {n for part in inside(of) for n in names_in(part)}
 
 
 def _compile_check(condition: Expression, slots: Slots) -> Check:

@@ -9,8 +9,9 @@ whatever the order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import TypeAlias
 
 from sureline.chemistry.mistakes import TextPlace
@@ -21,6 +22,8 @@ Molecule: TypeAlias = "int | float | str | Symbol | tuple[Molecule, ...] | Solut
 NOWHERE = TextPlace(0, 0)
 NAMELESS = "_"
 """A variable of this name binds nothing."""
+DEPTH_MAX = 60
+"""Solutions, tuples and rules within each other, and brackets in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,26 @@ def alike(one: Molecule, other: Molecule) -> bool:
     return key(one) == key(other)
 
 
+def size_of(molecule: Molecule, most: int) -> int | None:
+    """How many molecules it is, with all within; None if they are more than `most`, or more than
+    DEPTH_MAX deep. One may stand in many places: a few doublings would fill the memory."""
+    size, level = 1, [molecule]
+    for _ in range(DEPTH_MAX):
+        level = list(islice(chain.from_iterable(map(_within, level)), most))
+        size += len(level)
+        if not level or size > most:
+            break
+    return size if not level and size <= most else None
+
+
+def _within(molecule: Molecule) -> Iterable[Molecule]:
+    if isinstance(molecule, Solution):
+        return molecule.molecules
+    if isinstance(molecule, Rule):
+        return _literals(molecule)
+    return molecule if isinstance(molecule, tuple) else ()
+
+
 # Rules.
 
 
@@ -102,46 +125,18 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
-    """Takes any molecule of its sort ('' for all); the same name twice, two that are alike."""
+class Name:
+    """What a variable holds. In a pattern it takes any molecule of its sort ('' for all); the same
+    name twice, two that are alike."""
 
     name: str
     sort: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BoundName:
-    """In a rule within a rule: takes what the outer rule has bound to this name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class TuplePattern:
-    parts: tuple[Pattern, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SolutionPattern:
-    """Takes a solution in which each part finds a molecule of its own, with no others unless
-    there is a `rest` to hold them."""
-
-    parts: tuple[Pattern, ...]
-    rest: str | None = None
-
-
-Pattern: TypeAlias = Literal | Variable | BoundName | TuplePattern | SolutionPattern
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    name: str
     place: TextPlace = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """All molecules that the rest of a solution pattern held, one by one."""
+    """All other molecules of a solution, one by one."""
 
     name: str
 
@@ -153,6 +148,9 @@ class TupleOf:
 
 @dataclass(frozen=True, slots=True)
 class SolutionOf:
+    """In a pattern each part takes a molecule of its own, and there are no others unless there is a
+    rest to hold them."""
+
     parts: tuple[Expression, ...]
 
 
@@ -173,6 +171,8 @@ class Operation:
 
 
 Expression: TypeAlias = Literal | Name | Rest | TupleOf | SolutionOf | RuleOf | Operation
+Pattern: TypeAlias = Expression
+"""One without operations and rules in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +186,26 @@ class Rule:
     name: str = ""
 
 
+def inside(of: Expression) -> tuple[Expression, ...]:
+    """What an expression or a pattern is made of."""
+    if isinstance(of, TupleOf | SolutionOf):
+        return of.parts
+    return of.operands if isinstance(of, Operation) else ()
+
+
+def everything_in(rule: Rule) -> Iterator[Expression]:
+    left = [*rule.takes, *rule.gives, *([] if rule.condition is None else [rule.condition])]
+    while left:
+        yield (of := left.pop())
+        left += inside(of)
+
+
+def _literals(rule: Rule) -> Iterator[Molecule]:
+    for of in everything_in(rule):
+        if isinstance(of, Literal | RuleOf):
+            yield of.value if isinstance(of, Literal) else of.rule
+
+
 # What a rule within a rule knows of the outer one.
 
 Bound: TypeAlias = "dict[str, Molecule]"
@@ -193,15 +213,6 @@ Bound: TypeAlias = "dict[str, Molecule]"
 
 def filled(rule: Rule, bound: Bound, rests: dict[str, tuple[Molecule, ...]]) -> Rule:
     """The rule with the outer rule's variables replaced by what they hold."""
-
-    def pattern(of: Pattern) -> Pattern:
-        if isinstance(of, BoundName):
-            return Literal(bound[of.name]) if of.name in bound else of
-        if isinstance(of, TuplePattern):
-            return TuplePattern(tuple(map(pattern, of.parts)))
-        if isinstance(of, SolutionPattern):
-            return SolutionPattern(tuple(map(pattern, of.parts)), of.rest)
-        return of
 
     def each(of: tuple[Expression, ...]) -> tuple[Expression, ...]:
         found: list[Expression] = []
@@ -216,7 +227,7 @@ def filled(rule: Rule, bound: Bound, rests: dict[str, tuple[Molecule, ...]]) -> 
         if isinstance(of, Name):
             return Literal(bound[of.name]) if of.name in bound else of
         if isinstance(of, TupleOf):
-            return TupleOf(tuple(map(expression, of.parts)))
+            return TupleOf(each(of.parts))
         if isinstance(of, SolutionOf):
             return SolutionOf(each(of.parts))
         if isinstance(of, RuleOf):
@@ -226,4 +237,4 @@ def filled(rule: Rule, bound: Bound, rests: dict[str, tuple[Molecule, ...]]) -> 
         return of
 
     condition = expression(rule.condition) if rule.condition is not None else None
-    return Rule(tuple(map(pattern, rule.takes)), each(rule.gives), condition, rule.once, rule.name)
+    return Rule(each(rule.takes), each(rule.gives), condition, rule.once, rule.name)

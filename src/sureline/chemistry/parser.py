@@ -21,8 +21,8 @@ from sureline.chemistry.arithmetic import NoSenseError, value_of
 from sureline.chemistry.lexer import NUMBER_CHARS_MAX, Token, Tokens
 from sureline.chemistry.mistakes import ChemistryError, TextPlace
 from sureline.chemistry.molecules import (
+    DEPTH_MAX,
     NAMELESS,
-    BoundName,
     Expression,
     Literal,
     Molecule,
@@ -34,18 +34,18 @@ from sureline.chemistry.molecules import (
     RuleOf,
     Solution,
     SolutionOf,
-    SolutionPattern,
     Symbol,
     TupleOf,
-    TuplePattern,
-    Variable,
+    size_of,
 )
 
-DEPTH_MAX = 60
-"""Brackets within brackets."""
 PATTERN_PARTS_MAX = 64
 """Of one rule: each costs the search for its molecules a level of recursion, or two."""
 SORTS = ("int", "float", "number", "string", "bool", "symbol", "tuple", "solution", "rule")
+OPERATIONS_MAX = 100
+"""Of one rule or molecule: what is in a row is read as one within the other."""
+SIZE_MAX = 1_000_000
+"""Molecules in one molecule; names stand for others, so a short text may mean very many."""
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 T = TypeVar("T")
@@ -81,19 +81,19 @@ def parse_placed(text: str) -> list[tuple[TextPlace, Molecule]]:
 
 
 def _guarded(
-    text: str, read: Callable[[_Parser], T], names: Mapping[str, Molecule] | None = None
+    text: str, read: Callable[[MoleculeParser], T], names: Mapping[str, Molecule] | None = None
 ) -> T:
-    parser = _Parser(Tokens(text), dict(names or {}))
+    parser = MoleculeParser(Tokens(text), dict(names or {}))
     try:
         return read(parser)
     except NoSenseError as error:
         raise ChemistryError(error.what, "write another value", error.place) from None
 
 
-class _Scope:
+class NameScope:
     """What the variables of a rule, and of the rules around it, are: 'one' or 'rest'."""
 
-    def __init__(self, outer: _Scope | None) -> None:
+    def __init__(self, outer: NameScope | None) -> None:
         self.outer: dict[str, str] = {**outer.outer, **outer.own} if outer is not None else {}
         self.own: dict[str, str] = {}
         self.parts = 0
@@ -102,14 +102,15 @@ class _Scope:
         return self.own.get(name) or self.outer.get(name)
 
 
-class _Parser:
+class MoleculeParser:
     def __init__(self, tokens: Tokens, names: dict[str, Molecule]) -> None:
         self._source = tokens
         self._tokens = tokens.tokens
         self._at = 0
         self._names = names
-        self._scope: _Scope | None = None
+        self._scope: NameScope | None = None
         self._depth = 0
+        self._operations = 0
 
     # Tokens.
 
@@ -203,13 +204,19 @@ class _Parser:
         return found
 
     def _ground(self, parts: Iterable[Expression]) -> list[Molecule]:
-        return [part.value if type(part) is Literal else value_of(part) for part in parts]
+        found = [part.value if type(part) is Literal else value_of(part) for part in parts]
+        for molecule in found:
+            if type(molecule) is not int and size_of(molecule, SIZE_MAX) is None:
+                hint = f"at most {SIZE_MAX:,} within it, {DEPTH_MAX} deep, are understood"
+                raise self._mistake("a molecule up to here is too large", hint, self._token)
+        return found
 
     # Rules.
 
     def _rule(self, name: str = "") -> Rule:
         once = self._next().kind == "replace-one"
-        outer, self._scope = self._scope, _Scope(self._scope)
+        self._operations = 0
+        outer, self._scope = self._scope, NameScope(self._scope)
         try:
             takes = self._several(self._pattern)
             self._expect("by", "write: replace PATTERNS by MOLECULES if CONDITION")
@@ -240,7 +247,7 @@ class _Parser:
         parts = [self._pattern_part()]
         while self._take(":"):
             parts.append(self._pattern_part())
-        return parts[0] if len(parts) == 1 else TuplePattern(tuple(parts))
+        return parts[0] if len(parts) == 1 else TupleOf(tuple(parts))
 
     def _pattern_part(self) -> Pattern:
         scope = self._scope
@@ -268,7 +275,7 @@ class _Parser:
         self._expect(")", "close the parenthesis")
         return found
 
-    def _pattern_name(self, scope: _Scope) -> Pattern:
+    def _pattern_name(self, scope: NameScope) -> Pattern:
         token = self._next()
         name = token.text
         if self._take("::"):
@@ -278,16 +285,14 @@ class _Parser:
                 raise self._mistake(f"'{sort.text}' is no sort of molecule", hint, sort)
             if name != NAMELESS:
                 self._bind(name, "one", token, scope)
-            return Variable(name, sort.text)
+            return Name(name, sort.text)
         if name in self._names:
             return Literal(self._names[name])
-        if name in scope.outer and scope.outer[name] == "one":
-            return BoundName(name)
-        if name != NAMELESS:
+        if name != NAMELESS and scope.outer.get(name) != "one":
             self._bind(name, "one", token, scope)
-        return Variable(name)
+        return Name(name)
 
-    def _bind(self, name: str, kind: str, token: Token, scope: _Scope) -> None:
+    def _bind(self, name: str, kind: str, token: Token, scope: NameScope) -> None:
         if name in self._names or name in scope.outer:
             hint = "give the variable another name"
             raise self._mistake(f"'{name}' has a value already", hint, token)
@@ -296,28 +301,29 @@ class _Parser:
             raise self._mistake(f"'{name}' is bound twice, to a rest and else", hint, token)
         scope.own[name] = kind
 
-    def _solution_pattern(self, scope: _Scope) -> Pattern:
+    def _solution_pattern(self, scope: NameScope) -> Pattern:
         parts: list[Pattern] = []
-        rest: str | None = None
         while not self._take(">"):
-            if parts or rest is not None:
+            if parts:
                 self._expect(",", "write commas between patterns, and > at the end")
-            if not self._take("?"):
-                parts.append(self._pattern())
-                continue
-            token = self._next()
-            if token.kind != "name" or rest is not None:
-                hint = "one such as ?rest holds all other molecules"
-                raise self._mistake("this is no name for the rest of a solution", hint, token)
-            rest = token.text
-            if rest != NAMELESS:
-                self._bind(rest, "rest", token, scope)
-        return SolutionPattern(tuple(parts), rest)
+            parts.append(self._rest(parts, scope) if self._take("?") else self._pattern())
+        return SolutionOf(tuple(parts))
+
+    def _rest(self, before: list[Pattern], scope: NameScope) -> Rest:
+        token = self._next()
+        if token.kind != "name" or any(isinstance(part, Rest) for part in before):
+            hint = "one such as ?rest holds all other molecules"
+            raise self._mistake("this is no name for the rest of a solution", hint, token)
+        if token.text != NAMELESS:
+            self._bind(token.text, "rest", token, scope)
+        return Rest(token.text)
 
     # Expressions.
 
     def _element(self) -> Expression:
         token = self._token
+        if self._scope is None:
+            self._operations = 0
         if token.kind == "number" and self._tokens[self._at + 1].text in (",", ">"):
             return Literal(self._literal())  # by far the most frequent in large solutions
         if self._take("?"):
@@ -350,18 +356,25 @@ class _Parser:
         left = operand()
         while (token := self._token).text in signs and token.kind in ("sign", token.text):
             self._at += 1
-            left = Operation(token.text, (left, operand()), self._source.place(token.at))
+            left = self._operation(token, left, operand())
         return left
+
+    def _operation(self, sign: Token, *operands: Expression) -> Expression:
+        self._operations += 1
+        if self._operations > OPERATIONS_MAX:
+            hint = f"at most {OPERATIONS_MAX} in one rule or molecule are understood"
+            raise self._mistake("there are too many signs", hint, sign)
+        return Operation(sign.text, operands, self._source.place(sign.at))
 
     def _not(self) -> Expression:
         token = self._token
         if self._take("not"):
-            return Operation("not", (self._nested(self._not),), self._source.place(token.at))
+            return self._operation(token, self._nested(self._not))
         left = self._tuple()
         sign = self._token
         if sign.kind == "sign" and sign.text in _COMPARISONS:
             self._at += 1
-            return Operation(sign.text, (left, self._tuple()), self._source.place(sign.at))
+            return self._operation(sign, left, self._tuple())
         return left
 
     def _tuple(self) -> Expression:
@@ -381,8 +394,7 @@ class _Parser:
         token = self._token
         if self._is("-") and self._tokens[self._at + 1].kind != "number":
             self._next()
-            operand = self._nested(self._unary)
-            return Operation("-", (operand,), self._source.place(token.at))
+            return self._operation(token, self._nested(self._unary))
         return self._primary()
 
     def _primary(self) -> Expression:
@@ -411,7 +423,7 @@ class _Parser:
     def _name(self) -> Expression:
         token = self._next()
         if self._scope is not None and self._scope.kind(token.text) == "one":
-            return Name(token.text, self._source.place(token.at))
+            return Name(token.text, place=self._source.place(token.at))
         if token.text in self._names:
             return Literal(self._names[token.text])
         known = [*self._names]

@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sureline.chemistry.molecules import (
-    BoundName,
     Expression,
     Literal,
     Molecule,
     Name,
     Operation,
-    Pattern,
     Rest,
     Rule,
     RuleOf,
@@ -21,8 +19,6 @@ from sureline.chemistry.molecules import (
     SolutionOf,
     Symbol,
     TupleOf,
-    TuplePattern,
-    Variable,
 )
 
 if TYPE_CHECKING:
@@ -62,28 +58,32 @@ def show(molecule: Molecule, *, as_given: bool = False) -> str:
         shown = [(show(m, as_given=as_given), isinstance(m, tuple)) for m in molecule]
         return ":".join(f"({text})" if nested else text for text, nested in shown)
     if isinstance(molecule, Solution):
-        inner = molecule.molecules if as_given else in_order(molecule.molecules)
-        return f"<{', '.join(show(m, as_given=as_given) for m in inner)}>"
+        if as_given:
+            return f"<{', '.join(show(m, as_given=True) for m in molecule.molecules)}>"
+        return f"<{', '.join(text for _, text, _ in _sorted(molecule.molecules))}>"
     return molecule.name or f"({show_rule(molecule)})"
 
 
 def in_order(molecules: Iterable[Molecule]) -> list[Molecule]:
     """Numbers by size, then the rest by kind and text: a solution has no order of its own."""
+    return [molecule for _, _, molecule in _sorted(molecules)]
 
-    def place(molecule: Molecule) -> tuple[int, float, str]:
-        for kind, rank in _ORDER:
-            if isinstance(molecule, kind):
-                if rank:
-                    return rank, 0, show(molecule)
-                assert isinstance(molecule, int | float)
-                return (rank, molecule, "")
-        return _RULES_LAST, 0, show(molecule)
 
-    return sorted(molecules, key=place)
+def _sorted(molecules: Iterable[Molecule]) -> list[tuple[tuple[int, float], str, Molecule]]:
+    """In order, with the text of each: what is deep is shown once, not once more at each depth."""
+    shown = [(_place(molecule), show(molecule), molecule) for molecule in molecules]
+    return sorted(shown, key=lambda one: one[:2] if one[0][0] else (one[0], ""))
+
+
+def _place(molecule: Molecule) -> tuple[int, float]:
+    for kind, rank in _ORDER:
+        if isinstance(molecule, kind):
+            return rank, molecule if rank == 0 else 0  # type: ignore[return-value]  # 0: a number
+    return _RULES_LAST, 0
 
 
 def show_rule(rule: Rule) -> str:
-    takes = ", ".join(map(_pattern, rule.takes))
+    takes = ", ".join(_expression(part, _TUPLE) for part in rule.takes)
     gives = ", ".join(_expression(part, _TUPLE) for part in rule.gives) or "nothing"
     text = f"{'replace-one' if rule.once else 'replace'} {takes} by {gives}"
     return f"{text} if {_expression(rule.condition, _OR)}" if rule.condition is not None else text
@@ -98,27 +98,6 @@ def show_program(program: Program) -> str:
     return "\n".join([*lines, show(program.solution)]) + "\n"
 
 
-def _pattern(pattern: Pattern) -> str:
-    if isinstance(pattern, Literal):
-        return show(pattern.value)
-    if isinstance(pattern, Variable):
-        return f"{pattern.name}::{pattern.sort}" if pattern.sort else pattern.name
-    if isinstance(pattern, BoundName):
-        return pattern.name
-    if isinstance(pattern, TuplePattern):
-        nested = (TuplePattern, tuple)
-        return ":".join(
-            f"({_pattern(part)})"
-            if isinstance(part.value if isinstance(part, Literal) else part, nested)
-            else _pattern(part)
-            for part in pattern.parts
-        )
-    parts = [*map(_pattern, pattern.parts)]
-    if pattern.rest is not None:
-        parts.append(f"?{pattern.rest}")
-    return f"<{', '.join(parts)}>"
-
-
 def _expression(of: Expression, least: int) -> str:
     """In parentheses if its sign holds less tightly than `least`."""
     text, strength = _with_strength(of)
@@ -129,7 +108,7 @@ def _with_strength(of: Expression) -> tuple[str, int]:
     if isinstance(of, Literal):
         return show(of.value), _TUPLE if isinstance(of.value, tuple) else _WHOLE
     if isinstance(of, Name):
-        return of.name, _WHOLE
+        return f"{of.name}::{of.sort}" if of.sort else of.name, _WHOLE
     if isinstance(of, Rest):
         return f"?{of.name}", _WHOLE
     if isinstance(of, SolutionOf):

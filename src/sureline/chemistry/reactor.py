@@ -33,13 +33,15 @@ from sureline.chemistry.matching import (
 )
 from sureline.chemistry.mistakes import ChemistryError
 from sureline.chemistry.molecules import (
+    NAMELESS,
     Molecule,
+    Rest,
     Rule,
     Solution,
-    SolutionPattern,
-    TuplePattern,
+    everything_in,
     is_inert,
     key,
+    size_of,
 )
 
 SPARE = 64
@@ -226,15 +228,8 @@ def _living(cells: list[Cell], random: Random) -> Iterator[Cell]:
 
 
 def _rests(rule: Rule) -> frozenset[str]:
-    found: set[str] = set()
-    left: list[object] = list(rule.takes)
-    while left:
-        pattern = left.pop()
-        if isinstance(pattern, TuplePattern | SolutionPattern):
-            left += pattern.parts
-            if isinstance(pattern, SolutionPattern) and pattern.rest is not None:
-                found.add(pattern.rest)
-    return frozenset(found - {"_"})
+    """What it binds to the rests of solutions."""
+    return frozenset(of.name for of in everything_in(rule) if isinstance(of, Rest)) - {NAMELESS}
 
 
 class Boiling:
@@ -378,6 +373,7 @@ class Reactor:
             name = f"rule {watch.rule.name}" if watch.rule.name else "a rule"
             hint = "say in the condition (if ...) which molecules the rule is for"
             raise ChemistryError(f"{error.what}, in what {name} makes", hint, error.place) from None
+        self._weigh(made)
         self._bounds.reactions -= 1
         self.reactions += 1
         taken = tuple([cell.molecule for cell in watch.used])
@@ -388,6 +384,14 @@ class Reactor:
             if watch.cell is not None:
                 self._sink(watch.cell)
         return Reaction(watch.rule, taken, made)
+
+    def _weigh(self, made: tuple[Molecule, ...]) -> None:
+        for molecule in made:
+            if isinstance(molecule, tuple | Solution | Rule):
+                size = size_of(molecule, self._bounds.molecules)
+                if size is None:
+                    raise BoundError("a molecule became too large, or too deep")
+                self._bounds.tries -= size
 
     def _float(self, molecule: Molecule) -> None:
         cell = Cell(molecule)

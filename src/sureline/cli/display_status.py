@@ -21,6 +21,7 @@ from sureline.forecast.follow import Forecaster, kinds_of
 from sureline.forecast.machines import Machines
 from sureline.forecast.progress import Tracker
 from sureline.forecast.result import Forecast, describe
+from sureline.journal.away import Away
 from sureline.journal.events import CancelAsked, Grown
 from sureline.journal.locks import Holder, RunLock, holder
 from sureline.journal.store import Journal
@@ -48,6 +49,7 @@ class RunStatus:
         self._forecaster: Forecaster | None = None
         self._drain = False
         self._position = 0
+        self._away = Away()
         self.alive = False
         self.driver: Holder | None = None
         self.now = 0.0
@@ -64,6 +66,7 @@ class RunStatus:
             if isinstance(entry.event, Grown):
                 self._grow(entry.event)
             self.view.apply(entry.event)
+            self._away.apply(entry.event)
             self._tracker.apply(entry.event)
             self._machines.apply(entry.event)
             if isinstance(entry.event, CancelAsked):
@@ -165,9 +168,16 @@ class RunStatus:
             "running": [self._running_data(one) for one in self.running()],
             "failed": [{"task": name, "reason": reason} for name, reason in self.failures()],
             "forecast": None if forecast is None else self._forecast_data(forecast),
+            "stays": self.stays,
             "terms": terms_data(view),
             "repairs": repairs_data(view),
         }
+
+    @property
+    def stays(self) -> str | None:
+        """Why the run needs the machine that drives it; '' if it does not, None if that is no
+        question."""
+        return self._away.why_stay() if self._away.on_grid and self.state == "running" else None
 
     def _running_data(self, one: RunningTask) -> dict[str, Any]:
         task = self.view.tasks[one.task]
@@ -196,7 +206,7 @@ class RunStatus:
 
     def lines(self, width: int, rows: int, signs: Signs = UNICODE) -> list[Text]:
         """One screen."""
-        failures = self._terms_lines() + self._failure_lines()
+        failures = self._terms_lines() + self._away_lines() + self._failure_lines()
         title = Text(f"run {self.run}: {self.state}", style="bold", end="")
         title.append(self._about(), style="not bold")
         room = rows - 1 - len(failures)
@@ -219,6 +229,13 @@ class RunStatus:
         """What was asked and what was done for it; how it stands is in the frame."""
         lines = [line for line in terms_lines(self.view) if not line.startswith("  foreseen")]
         return [Text(printable(line), end="") for line in lines]
+
+    def _away_lines(self) -> list[Text]:
+        if self.stays is None:
+            return []
+        off = "  the machine that drives it may be switched off"
+        on = f"  the machine that drives it must stay on: {self.stays}"
+        return [Text(printable(on if self.stays else off), end="")]
 
     def _failure_lines(self) -> list[Text]:
         failures = self.failures()

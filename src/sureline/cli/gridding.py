@@ -177,7 +177,9 @@ def invite(
             negative="",
             consume_multiple=False,
             help="What the peer may do: run (run tasks of others), submit (have its own run by "
-            "others), drive (go on with others' runs), or several as run,submit, the default.",
+            "others), drive (go on with others' runs when their driver is gone), or several as "
+            "run,submit. Default: all three, for a machine whose owner you trust; give run alone "
+            "to one that is only to work.",
         ),
     ] = None,
     expires: Annotated[

@@ -36,6 +36,7 @@ def _register() -> None:
         peering,
         pilots,
         planning,
+        queueing,
         reacting,
         remembering,
         reproducing,
@@ -73,6 +74,7 @@ def _register() -> None:
     app.command(peering.peer)
     app.command(peering.peers)
     app.command(peering.leave)
+    app.command(queueing.queue)
     app.command(pilots.pilots)
     app.command(filing.files)
     app.command(simulating.simulate)

@@ -98,6 +98,14 @@ def peer(
             help="With --pilot: a program that ends with 0 if this machine is fit for your tasks."
         ),
     ] = None,
+    queue: Annotated[
+        bool,
+        Parameter(negative="", help="Host the grid's task queue here, for 'latebinding'."),
+    ] = False,
+    readers: Annotated[
+        int,
+        Parameter(help="So many read files from here at a time at most; the others wait in turn."),
+    ] = 8,
     cache: Annotated[str, Parameter(help="Disk space for files of the grid at most.")] = "10GB",
     sandbox: Annotated[
         Literal["auto", "none"],
@@ -170,6 +178,8 @@ def peer(
     home = _enrolled(join, grid, name, quiet)
     if slots is not None and not 0 <= slots <= 100_000:
         raise UserError(f"--slots {slots:g} is not a number of cores; give 0 or more")
+    if not 1 <= readers <= READERS_MAX:
+        raise UserError(f"--readers {readers} is not a number of readers; give 1 to {READERS_MAX}")
     piloting = _pilot(pilot, lifetime, health)
     dealing = _dealing(price, late_fee, cancel_fee, reserve_fee, discount)
     try:
@@ -194,6 +204,8 @@ def peer(
         max(1, cache_bytes),
         rules,
         piloting,
+        queue,
+        readers,
         "never" if outbound_only else "auto",
         relay,
     )
@@ -245,6 +257,7 @@ def _rules(
 
 
 LIFETIME_S_MIN = 60.0
+READERS_MAX = 1000
 
 
 def _pilot(pilot: bool, lifetime: str | None, health: str | None) -> Pilot | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,11 +17,18 @@ from sureline.cli.options import Json
 from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sureline.compose.pilots.planning import PilotPlan
     from sureline.compose.pilots.starting import Pilots, PilotSeen
     from sureline.sites.book import PilotBatch
-    from sureline.sites.order import Engine, PilotShape, SiteChoice
+    from sureline.sites.order import Engine, PilotOrder, PilotShape, SiteChoice
+    from sureline.workflow.model import Graph
+    from sureline.workflow.terms import Terms
 
 LIFETIME_S_MIN = 60.0
+PILOTS_DEFAULT = 10
+"""Of a run, at most."""
 
 pilots = cyclopts.App(
     name="pilots",
@@ -44,7 +53,10 @@ class PilotSettings:
             help="With ssh: a machine, as ssh knows it. May be repeated: the pilots are spread.",
         ),
     ] = None
-    pilot_cores: Annotated[int, Parameter(help="Cores of one pilot.")] = 1
+    pilot_cores: Annotated[
+        int | None,
+        Parameter(help="Cores of one pilot. Default: 1, or what a run's largest task needs."),
+    ] = None
     pilot_memory: Annotated[
         str | None,
         Parameter(help="Memory of one pilot, e.g. 8GB. Default: what the engine gives."),
@@ -120,22 +132,47 @@ class PilotSettings:
             for host in self.host or [""]
         ]
 
-    def shape(self, lifetime_s: float | None = None) -> PilotShape:
+    def shape(self, graph: Graph | None = None) -> PilotShape:
+        """Of one pilot; one that is not told takes any task of the graph."""
         from sureline.sites.order import PilotShape
         from sureline.workflow.quantities import parse_size
 
-        if self.pilot_cores < 1:
-            raise UserError(f"--pilot-cores {self.pilot_cores} is not a number of cores")
+        needs = [] if graph is None else [task.needs for task in graph.tasks]
+        cores = self.pilot_cores
+        if cores is None:
+            cores = max((math.ceil(one.cores) for one in needs), default=1) or 1
+        if cores < 1:
+            raise UserError(f"--pilot-cores {cores} is not a number of cores")
         try:
             memory_bytes = parse_size(self.pilot_memory) if self.pilot_memory else 0
         except ValueError as error:
             raise UserError(f"--pilot-memory: {error}") from None
         return PilotShape(
-            cores=self.pilot_cores,
+            cores=cores,
             memory_bytes=memory_bytes,
-            lifetime_s=self.lifetime_s() or lifetime_s,
+            gpus=max((one.gpus for one in needs), default=0),
+            lifetime_s=self.lifetime_s(),
             options=tuple(self.pilot_option or ()),
         )
+
+    def order(self, on: Engine, number: int | None, graph: Graph) -> PilotOrder:
+        """The pilots that a run may have at most."""
+        from sureline.sites.order import PilotOrder
+        from sureline.sites.port import COUNT_MAX
+
+        shape, choices = self.shape(graph), self.choices(on)
+        if number is None:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+            number = max(1, cores // shape.cores) if on == "local" else PILOTS_DEFAULT
+        if not 1 <= number <= COUNT_MAX:
+            raise UserError(f"--pilots {number} is not a number of pilots; give 1 to {COUNT_MAX}")
+        small = [t for t in graph.tasks if t.needs.cores > shape.cores]
+        if small:
+            raise UserError(
+                f"task {small[0].name} needs {small[0].needs.cores:g} cores, a pilot has "
+                f"{shape.cores}; say --pilot-cores {math.ceil(small[0].needs.cores)}"
+            )
+        return PilotOrder(tuple(choices), shape, number, self.base_listen or "")
 
     def lifetime_s(self) -> float | None:
         from sureline.workflow.quantities import parse_duration
@@ -152,6 +189,48 @@ class PilotSettings:
 
 
 On = Annotated[Literal["local", "ssh", "slurm"], Parameter(help="The engine that starts them.")]
+RunOn = Annotated[
+    Literal["local", "ssh", "slurm"] | None,
+    Parameter(
+        name="--on",
+        help="Start pilots for this run through an engine, as many and as long as it needs, and "
+        "end them with it. Default: no pilots.",
+    ),
+]
+PilotsMost = Annotated[
+    int | None,
+    Parameter(
+        name="--pilots",
+        help="With --on: how many pilots at most. Default: 10; with local, as many as there are "
+        "cores.",
+    ),
+]
+
+
+def check_on(
+    on: Engine | None, grid: str | None, number: int | None, settings: PilotSettings
+) -> None:
+    """Whether the options for a run's own pilots go together. Raises UserError."""
+    if on is not None and grid is not None:
+        raise UserError("--on starts a grid of the run's own; leave out --grid, or --on")
+    if on is None and (number is not None or settings != PilotSettings()):
+        raise UserError("these options are for pilots; say --on local, ssh or slurm, too")
+
+
+def planned(
+    graph: Graph, where: Path, terms: Terms, order: PilotOrder, *, fresh: bool
+) -> PilotPlan:
+    """What a run on pilots would be started with, by what is known in this directory and home."""
+    from sureline.compose import HOME
+    from sureline.compose.pilots.base import pilots_directory
+    from sureline.compose.pilots.planning import plan_pilots
+    from sureline.compose.terms import before
+    from sureline.sites.waits import WaitBook
+    from sureline.world.identity.home import home_directory
+
+    waits = WaitBook(pilots_directory(home_directory()) / "waits.jsonl")
+    known = before(graph, where / HOME, fresh=fresh)
+    return plan_pilots(graph, known, terms, order, waits, time.time())
 
 
 def pilots_start(

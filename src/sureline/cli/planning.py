@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from sureline.cli.options import (
     read_flow,
     working_directory,
 )
+from sureline.cli.pilots import PilotSettings, PilotsMost, RunOn, check_on, planned
 from sureline.cli.wanted import Cores, Gpus, Memory, Tags
 from sureline.workflow.mistakes import UserError
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sureline.journal.history import Observed
+    from sureline.sites.order import PilotOrder
     from sureline.strategies.surety.planning.judging import Method
     from sureline.strategies.surety.planning.plan import Plan, Weights
     from sureline.workflow.model import Graph
@@ -66,6 +69,9 @@ def plan(
     grid: Annotated[
         str | None, Parameter(name="--grid", help="Plan for the peers of this grid instead.")
     ] = None,
+    on: RunOn = None,
+    pilots: PilotsMost = None,
+    piloting: PilotSettings = PilotSettings(),  # noqa: B008 - it is immutable
     method: Annotated[
         Literal["montecarlo", "pert", "cpm"],
         Parameter(
@@ -107,13 +113,18 @@ def plan(
         raise UserError("--bids and --grid exclude each other; leave one out")
     if seed < 0:
         raise UserError(f"--seed {seed} is negative; give 0 or more")
+    check_on(on, grid or bids, pilots, piloting)
     terms = read_terms(within, budget, surety, own_unit=bids is not None)
     chosen = read_weights(weights)
     capacity = machine(where, cores, memory, gpus, tag)
-    here = capacity if bids is None and grid is None else None
+    here = capacity if bids is None and grid is None and on is None else None
     reading = read_flow(flow, where, set_, here, pretend=_is_trace(flow), to_run=bids is None)
     for warning in reading.warnings:
         console.note(f"note: {warning}")
+    if on is not None:
+        return _on_pilots(
+            reading.graph, where, terms, piloting.order(on, pilots, reading.graph), json
+        )
     if bids is not None:
         made = _with_bids(reading.graph, bids, terms, method, chosen, seed)
     elif chosen is not None:
@@ -139,6 +150,29 @@ def plan(
         for line in lines(made):
             console.say(line)
     return 3 if made.refused is not None else 0
+
+
+def _on_pilots(graph: Graph, where: Path, terms: Terms, order: PilotOrder, json: bool) -> int:
+    """Walltime, number and surety of the pilots that a run would start."""
+    import msgspec
+
+    within_s = terms.deadline_at
+    if within_s is not None:
+        terms = msgspec.structs.replace(terms, deadline_at=time.time() + within_s)
+    made = planned(graph, where, terms, order, fresh=False)
+    if json:
+        console.print_json(msgspec.to_builtins(made))
+    else:
+        console.say(f"{made.site}: {made.sentence}")
+        console.say(f"  durations  {made.source}")
+        if made.wait_p50_s is not None and made.wait_p90_s is not None:
+            half, most = console.duration(made.wait_p50_s), console.duration(made.wait_p90_s)
+            console.say(f"  the queue  {half} (50 %) to {most} (90 %), from {made.wait_from}")
+        elif made.once_started:
+            console.say(f"  the queue  not known: {made.wait_from}")
+        if made.refused:
+            console.say(f"  refused    {made.refused}; --within {made.within_s:.0f}s would do")
+    return 3 if made.refused else 0
 
 
 def _is_trace(flow: str) -> bool:

@@ -19,11 +19,14 @@ from sureline.workflow.mistakes import SurelineError, UserError
 
 if TYPE_CHECKING:
     from sureline.compose import Outcome
+    from sureline.journal.away import Away
     from sureline.journal.store import Journal
     from sureline.run.options import Options
 
 TAKEN_WITHIN_S = 60.0
 """Longer than any process takes from its start to taking a run over, on the busiest machine."""
+AWAY_WITHIN_S = 10.0
+"""So long a submitted run may take to stand on its own before this is said to take longer."""
 LOOK_EVERY_S = 0.05
 WAIT_EVERY_S = 0.2
 SAID_MAX = 2000
@@ -40,7 +43,8 @@ def submit(
     """Start a run in the background and return at once; follow it with status, wait or cancel.
 
     When this returns, the run is recorded durably and a process of its own drives it, which goes
-    on when the terminal is closed.
+    on when the terminal is closed. On a grid it says whether the run needs this machine any more:
+    its inputs go to other peers, and a peer with the role drive goes on with it.
 
     Example: sureline submit wordcount.yaml --grid lab
     """
@@ -59,11 +63,31 @@ def submit(
     except TermsRefusedError:
         remove_tree(str(where / HOME if is_first else where / HOME / "logs" / run))
         raise
+    away = _until_settled(where, run)
+    stays = away.why_stay() if away.on_grid and not away.is_over else ""
     if json:
-        console.print_json({"run": run, "pid": pid, "grid": wanted.grid})
+        console.print_json({"run": run, "pid": pid, "grid": wanted.grid, "stays": stays})
     else:
         console.say(f"run {run} goes on in the background; follow it with: sureline status {run}")
+        if stays:
+            console.say(f"this machine must stay on for now: {stays}")
+        elif away.on_grid and not away.is_over:
+            console.say(f"this machine may be switched off: {away.where()}")
     return 0
+
+
+def _until_settled(where: Path, run: str) -> Away:
+    """Whether the run needs this machine; what it needs goes to the grid within a few seconds, if
+    it is not much."""
+    from sureline.journal.away import Away
+
+    give_up_at = time.monotonic() + AWAY_WITHIN_S
+    with _journal(where) as journal:
+        while True:
+            away = Away(entry.event for entry in journal.events(run))
+            if away.is_settled or time.monotonic() > give_up_at:
+                return away
+            time.sleep(WAIT_EVERY_S)
 
 
 def _is_judged(options: Options) -> bool:

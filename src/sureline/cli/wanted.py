@@ -20,6 +20,7 @@ from sureline.cli.options import (
     read_flow,
     retry_delay_s,
 )
+from sureline.cli.pilots import PilotSettings, PilotsMost, RunOn, check_on, planned
 from sureline.cli.terms import Anyway, Budget, By, RepairToo, Surety, Within, refused, terms
 from sureline.workflow.mistakes import UserError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sureline.catalog.entries import SiteEntry
     from sureline.peer.capacity import Capacity
     from sureline.run.options import Options
+    from sureline.sites.order import Engine
     from sureline.workflow.model import Graph
 
 Cores = Annotated[float | None, Parameter(help="Cores to use at most. Default: all of them.")]
@@ -96,6 +98,9 @@ class RunSettings:
     fresh: Annotated[
         bool, Parameter(negative="", help="Run every task; reuse no earlier result.")
     ] = False
+    on: RunOn = None
+    pilots: PilotsMost = None
+    piloting: PilotSettings = PilotSettings()  # noqa: RUF009 - it is immutable
     cores: Cores = None
     memory: Memory = None
     gpus: Gpus = None
@@ -142,16 +147,18 @@ class RunSettings:
 
         delay_s = retry_delay_s(self.retry_delay)
         asked = terms(self.within, self.by, self.budget, self.surety)
-        given = limits(self.grid, self.cores, self.memory, self.gpus, self.tag)
+        check_on(self.on, self.grid, self.pilots, self.piloting)
+        elsewhere = self.grid or self.on
+        given = limits(elsewhere, self.cores, self.memory, self.gpus, self.tag)
         capacity = machine(where, self.cores, self.memory, self.gpus, self.tag)
-        entries = _sites(self.sites, self.grid)
+        entries = _sites(self.sites, "--grid" if self.grid else "--on" if self.on else "")
         names = ",".join(entry.name for entry in entries)
         options = self._options(asked.deadline_at, asked.surety, delay_s, names)
         reading = read_flow(
             flow,
             where,
             self.set_,
-            None if self.grid or entries else capacity,
+            None if elsewhere or entries else capacity,
             pretend=pretend,
             speed=speed,
         )
@@ -164,6 +171,8 @@ class RunSettings:
             graph = for_sites(graph, entries)
         for warning in reading.warnings:
             console.note(f"note: {warning}")
+        if self.on is not None:
+            return self._on_pilots(self.on, reading.graph, capacity, options, where, as_json)
         is_forecast = not (self.grid or entries) and not strategy(options.strategy).judges
         is_refused = is_forecast and refused(
             graph,
@@ -185,20 +194,55 @@ class RunSettings:
             settings["selector"] = _program(chosen)
         return settings
 
+    def _on_pilots(
+        self,
+        on: Engine,
+        graph: Graph,
+        capacity: Capacity,
+        options: Options,
+        where: Path,
+        as_json: bool,
+    ) -> _Ready:
+        """The same on pilots of the run's own; says what they promise."""
+        import msgspec
+
+        from sureline.run.binds import check_travels
+
+        check_travels(graph)
+        order = self.piloting.order(on, self.pilots, graph)
+        plan = planned(graph, where, options.terms, order, fresh=self.fresh)
+        if plan.refused and not self.anyway:
+            console.note(
+                f"sureline: {plan.refused}; --within {plan.within_s:.0f}s would do; --anyway "
+                "starts it as it is"
+            )
+            if as_json:
+                why = {"why": plan.refused, "nearest": {"within": plan.within_s}}
+                console.print_json({"run": None, "state": "refused", "refused": why})
+            return _Ready(graph, capacity, options, [], True)
+        console.note(f"{plan.site}: {plan.sentence}")
+        shape = msgspec.structs.replace(order.shape, lifetime_s=plan.lifetime_s)
+        order = msgspec.structs.replace(order, number=plan.number, shape=shape)
+        # It was judged here, with all the pilots that are to come.
+        kept = msgspec.json.encode(order).decode()
+        options = msgspec.structs.replace(options, pilots=kept, anyway=True)
+        return _Ready(graph, capacity, options, [], False)
+
     def _options(
         self, deadline_at: float | None, surety: float, delay_s: float, sites: str
     ) -> Options:
         from sureline.run.options import Options
-        from sureline.strategies import resolved
+        from sureline.sites.order import private_grid
+        from sureline.strategies import resolved, usual_on_pilots
 
         return resolved(
             Options(
                 fresh=self.fresh,
                 stop_on_failure=self.stop_on_failure,
                 retry_delay_s=delay_s,
-                grid=self.grid or "",
+                grid=self.grid or (private_grid() if self.on else ""),
                 sites=sites,
-                strategy=self.strategy or "",
+                strategy=self.strategy or (usual_on_pilots(self.budget) if self.on else ""),
                 settings=self._settings(),
                 deadline_at=deadline_at,
                 budget=self.budget,
@@ -219,12 +263,12 @@ def _program(text: str) -> str:
     return str(path)
 
 
-def _sites(text: str | None, grid: str | None) -> list[SiteEntry]:
+def _sites(text: str | None, grid: str) -> list[SiteEntry]:
     """The sites that the user named; none if she named none."""
     if text is None:
         return []
     if grid:
-        raise UserError("--grid and --sites are two places for the same tasks; leave one out")
+        raise UserError(f"{grid} and --sites are two places for the same tasks; leave one out")
     from sureline.compose.catalogued import catalogued
 
     return catalogued(() if text == "all" else tuple(text.split(",")))

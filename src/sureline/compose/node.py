@@ -25,6 +25,7 @@ import uvloop
 from sureline.assembly.ground import Standing
 from sureline.assembly.node import GridNode
 from sureline.assembly.words import messages
+from sureline.compose.pilots.base import open_home
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member, Membership, Offer
 from sureline.peer.files.cache import FileCache
@@ -384,7 +385,7 @@ async def open_node(
 ) -> AsyncIterator[LiveNode]:
     """A guest of the grid that has met it, for a command; what it fetches goes into the `cache`, by
     default the home's. Raises NobodyAnswersError."""
-    home = GridHome.open(grid)
+    home = open_home(grid)
     crashes: list[BaseException] = []
     cache = open_cache(home) if cache is None else cache
     try:

@@ -86,6 +86,10 @@ class PeerSettings(NamedTuple):
     rules: Rules = Rules()
     """What the tasks of others may do here."""
     pilot: Pilot | None = None
+    queue: bool = False
+    """Whether it offers to host the task queue of `latebinding`."""
+    readers: int = 8
+    """How many may read files from here at a time."""
     dialled: Dialled = "auto"
     """Whether others can dial this machine; by default it finds out."""
     carries: bool = True
@@ -297,12 +301,21 @@ class ServingPeer:
         )
 
     def _said_of_itself(self) -> dict[str, float | str]:
+        said: dict[str, float | str] = {}
+        if self._settings.queue:
+            said["queue"] = 1.0
+        if self._settings.pilot is not None:
+            said["pilot"] = 1.0
+        if self._ends_at is not None:
+            said["ends_at"] = self._ends_at
+        return said
+
+    @property
+    def _ends_at(self) -> float | None:
         pilot = self._settings.pilot
-        if pilot is None:
-            return {}
-        if pilot.lifetime_s is None:
-            return {"pilot": 1.0}
-        return {"pilot": 1.0, "ends_at": self._started_at + pilot.stop_after_s}
+        if pilot is None or pilot.lifetime_s is None:
+            return None
+        return self._started_at + pilot.stop_after_s
 
     def _crashed(self, error: BaseException) -> None:
         if isinstance(error, SurelineError):
@@ -340,7 +353,7 @@ class ServingPeer:
         runner.files = node.files
         peer = self._make_peer(node, kept)
         node.world.guard(peer.start)
-        node.files.serve()
+        node.files.serve(self._settings.readers)
         node.membership.on_superseded = self._superseded
         await node.settle()
         if node.transport.berth.can_be_dialled is False and not node.transport.berth.relays:
@@ -367,7 +380,8 @@ class ServingPeer:
         if "run" in credentials.identity.roles and settings.capacity.cores:
             marks = CacheMarks(node.cache)
             strategies = list(known().values())
-            workplace = Workplace(settings.capacity, marks, strategies, settings.dealing)
+            dealing = {**settings.dealing, "ends_at": self._ends_at or 0.0}
+            workplace = Workplace(settings.capacity, marks, strategies, dealing)
         certificates = Certificates(
             home.issuer().name,
             credentials.renewal_request,

@@ -22,7 +22,7 @@ from sureline.compose import HOME, Watcher
 from sureline.flow.asking import Asked, refuse_if_hopeless
 from sureline.flow.results import Results, RunFailedError
 from sureline.flow.running import Running
-from sureline.flow.settings import Paths, kind_of_function, paths_of, settings_of
+from sureline.flow.settings import Paths, kind_of_function, paths_of, settings_of, wishes_of
 from sureline.peer.calls import Handle
 from sureline.peer.capacity import Capacity
 from sureline.peer.code import Named
@@ -67,6 +67,8 @@ class Workflow:
         in_place: bool | Paths = False,
         shell: str = "",
         repeatable: bool = True,
+        requires: str = "",
+        rank: str = "",
     ) -> Handle:
         """Add a command. The arguments are the keys of a workflow file; see its reference."""
         read = paths_of(inputs)
@@ -81,6 +83,7 @@ class Workflow:
                 stdin=fed,
                 in_place=lying,
                 repeatable=repeatable,
+                **wishes_of(name, requires, rank),
                 **settings_of(name, after, needs, takes, retries, timeout, env),
             )
         )

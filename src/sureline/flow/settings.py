@@ -10,6 +10,7 @@ from sureline.peer.calls import Handle
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Needs, Takes
 from sureline.workflow.quantities import parse_cores, parse_duration, parse_size, parse_takes
+from sureline.workflow.wishes import parse_rank, parse_requires
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 NEEDS = ("cores", "memory", "disk", "gpus")
@@ -47,6 +48,14 @@ def settings_of(
             "timeout_s": None if timeout is None else parse_duration(str(timeout)),
             "env": {key: str(value) for key, value in (env or {}).items()},
         }
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None
+
+
+def wishes_of(name: str, requires: str, rank: str) -> dict[str, Any]:
+    """Raises UserError naming the task."""
+    try:
+        return {"requires": parse_requires(requires), "rank": parse_rank(rank)}
     except ValueError as error:
         raise UserError(f"{name}: {error}") from None
 

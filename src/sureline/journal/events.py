@@ -57,6 +57,22 @@ class Voters(Event, frozen=True, tag="voters"):
     voters: tuple[str, ...]
 
 
+class Entrusted(Event, frozen=True, tag="entrusted"):
+    """How much of what the user gave is held by peers, so that the run can go on without the
+    machine that it was submitted on. See `run.entrusting`."""
+
+    files: int
+    of_files: int
+    size: int
+    of_size: int
+    """Of the files whose size is known by now."""
+    by: tuple[PeerName, ...] = ()
+    whole: bool = False
+    """Whether nothing is missing."""
+    successors: tuple[str, ...] = ()
+    """Peers that could take the run over; a few."""
+
+
 class Grown(Event, frozen=True, tag="grown"):
     """The graph has more tasks from now on; `growth` is what `Graph.grown` takes."""
 
@@ -283,6 +299,7 @@ AnyEvent = (
     Submitted
     | Opened
     | Voters
+    | Entrusted
     | Grown
     | PeerJoined
     | PeerLeft

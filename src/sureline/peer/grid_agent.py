@@ -47,6 +47,7 @@ from sureline.peer.messages import (
     Attached,
     AttemptMessage,
     Bind,
+    Entrust,
     Fenced,
     Finished,
     Progressed,
@@ -56,6 +57,7 @@ from sureline.peer.messages import (
     Withdraw,
 )
 from sureline.peer.outbox import Key, Outbox
+from sureline.peer.safekeeping import Safekeeping
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
 from sureline.workflow.paths import PathError, normalise
@@ -158,6 +160,7 @@ class GridPeerAgent(Agent):
         self._check = check
         self._tasks: dict[Key, _Task] = {}
         self._gathering = Gathering(world, self._brought_in, self._gathered)
+        self._entrusted = Safekeeping(world, lambda file, run: self._marks.keep([file], run))
         self._ready: dict[Key, None] = {}
         self._over: dict[Key, int] = {}
         self._running = 0
@@ -254,7 +257,7 @@ class GridPeerAgent(Agent):
             self.outbox.resend(message.run)
 
         # The answer promises that older writers are fenced: it must not be forgotten in a crash.
-        self._writers.attach(run, epoch, sender, answer, start)
+        self._writers.attach(run, epoch, sender, answer, start, message.quiet_s)
 
     def _is_old(self, sender: AgentId, run: str, epoch: int) -> bool:
         """Fences a writer that is."""
@@ -298,6 +301,11 @@ class GridPeerAgent(Agent):
             self.outbox.acknowledge(message.run, message.reports)
             self._marks.release(message.unwanted, message.run)
 
+    @handles(Entrust)
+    def on_entrust(self, sender: AgentId, message: Entrust) -> None:
+        if self._may(sender, message.run, message.epoch):
+            self._entrusted.take(sender, message)
+
     @handles(Release)
     def on_release(self, sender: AgentId, message: Release) -> None:
         if not self._may(sender, message.run, message.epoch):
@@ -309,6 +317,7 @@ class GridPeerAgent(Agent):
         self.outbox.drop_run(message.run)
         for key in [key for key in self._tasks if key[0] == message.run]:
             self._stop(key, force=True)
+        self._entrusted.forget(message.run)
         self._marks.release_run(message.run)
 
     # -- admitting -----------------------------------------------------------------------------

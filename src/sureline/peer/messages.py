@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sureline.peer.jobs import Brought, CallJob, CommandJob, JobEnded, PauseJob
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 from sureline.world.address import Node
 from sureline.world.protocol import WRITES, Message
@@ -75,6 +76,8 @@ class Attach(Message, frozen=True, tag="run.attach"):
     """Told again in the answer, so that the writer knows which of its words it covers."""
     papers: bytes = b""
     """That the sender may write the run in this epoch; b'' to who has seen them."""
+    quiet_s: float = 25.0
+    """Another one is to be believed only when this one has been silent for so long."""
 
 
 class Acknowledge(Message, frozen=True, tag="run.acknowledge"):
@@ -99,6 +102,18 @@ class Release(Message, frozen=True, omit_defaults=True, tag="run.release"):
     epoch: int
     digests: tuple[str, ...] = ()
     over: bool = False
+
+
+class Entrust(Message, frozen=True, tag="run.entrust"):
+    """Hold these files of the user's until the run is over. Answered by Holds, for each."""
+
+    needs_role: ClassVar[str] = WRITES
+
+    run: str
+    epoch: int
+    files: tuple[FileRecord, ...]
+    source: Node
+    """Who has them."""
 
 
 # -- the machine tells -------------------------------------------------------------------------
@@ -160,6 +175,17 @@ class Attached(Message, frozen=True, tag="peer.attached"):
     """(task, attempt, its warrant) of the unacknowledged reports; they follow."""
 
 
+class Holds(Message, frozen=True, tag="peer.holds"):
+    """This machine holds a file that it was entrusted with, durably."""
+
+    needs_role: ClassVar[str] = "run"
+
+    run: str
+    digest: str
+    refused: str = ""
+    """Why it does not; one sentence."""
+
+
 class Fenced(Message, frozen=True, tag="peer.fenced"):
     """A newer writer has been here: whoever hears this must stop writing the run."""
 
@@ -175,6 +201,8 @@ class Fenced(Message, frozen=True, tag="peer.fenced"):
 MESSAGES = (
     Bind,
     Withdraw,
+    Entrust,
+    Holds,
     Attach,
     Acknowledge,
     Release,

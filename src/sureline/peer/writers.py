@@ -9,8 +9,9 @@ On disk the runs lie in a fixed number of values, by a hash, so that no change w
 `session` counts how often this machine's agent was started.
 
 Who says that it writes a run shows papers (`world.identity.signing`), and who was not its submitter
-is believed only when the writer that was believed before has been silent for SILENT_S: nobody can
-have this machine turn away from a writer that is well, whatever others have promised.
+is believed only when the writer that was believed before has been silent for as long as that one
+said: nobody can have this machine turn away from a writer that is well, whatever others have
+promised.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ NOTED_S = 3600.0
 """How far behind the time on disk may be, at which a writer was heard of."""
 GRACE_S = 3600.0
 """After a start, a writer has so long to be heard of, whatever the clock says."""
-SILENT_S = 25.0
-"""A writer asks at least every 15 s; a run is taken over after 30 s."""
+QUIET_S, QUIET_S_MIN, QUIET_S_MAX = 25.0, 5.0, 3600.0
+"""How long a writer may be silent before another one is believed; it may say otherwise."""
 SHELVES = 256
 
 
@@ -46,6 +47,7 @@ class Writer(msgspec.Struct):
     """By the machine's clock, for the next process."""
     start: bytes = b""
     """Of the run's papers: another one for another run of the same name."""
+    quiet_s: float = QUIET_S
 
 
 class _Kept(msgspec.Struct):
@@ -133,22 +135,29 @@ class Writers:
             return _same(known.address, sender)
         if authority.writer in (authority.submitter, peer_of(known.address)) or known.over:
             return True
-        return self.silent_s(authority.run) >= SILENT_S
+        return self.silent_s(authority.run) >= known.quiet_s
 
     def attach(
-        self, run: str, epoch: int, address: AgentId, then: Action, start: bytes = b""
+        self,
+        run: str,
+        epoch: int,
+        address: AgentId,
+        then: Action,
+        start: bytes = b"",
+        quiet_s: float = QUIET_S,
     ) -> None:
         """This is its writer now; `then` runs when that would survive a crash."""
         known = self._runs.pop(run, None)
         if known is not None:
             self._runs[run] = known  # at the end
             start = start or known.start
-            if known == Writer(epoch, address, False, known.heard_at, start):
+            if known == Writer(epoch, address, False, known.heard_at, start, known.quiet_s):
                 self.heard(run)
                 then()
                 return
         now = self._world.now()
-        writer = self._runs[run] = Writer(epoch, address, heard_at=now, start=start)
+        quiet_s = min(QUIET_S_MAX, max(QUIET_S_MIN, quiet_s))
+        writer = self._runs[run] = Writer(epoch, address, False, now, start, quiet_s)
         self._shelves.setdefault(_shelf_of(run), {})[run] = writer
         self._heard_s[run] = self._world.elapsed()
         self._put(run)

@@ -71,6 +71,7 @@ class Contact:
         warrants: Warrants,
         standing: PeerStanding,
         papers: bytes = b"",
+        takeover_after_s: float = 0.0,
     ) -> None:
         self._world = world
         self._run = run
@@ -80,7 +81,7 @@ class Contact:
         self._name_of_task = name_of_task
         self._warrants = warrants
         self._standing = standing
-        self.fleet = Fleet(world, run, epoch, standing, papers)
+        self.fleet = Fleet(world, run, epoch, standing, papers, takeover_after_s)
         self._when_whole: list[Action] = []
 
     def start(self) -> None:

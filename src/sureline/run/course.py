@@ -105,7 +105,16 @@ class Course:
         self._warrants = Warrants(b"" if self.here else world.random.randbytes(32), past.seals)
         standing = PeerStanding(past.strikes, world.now(), world.elapsed())
         self.contact = Contact(
-            world, run, epoch, self.attempts, self, self.name, self._warrants, standing, papers
+            world,
+            run,
+            epoch,
+            self.attempts,
+            self,
+            self.name,
+            self._warrants,
+            standing,
+            papers,
+            options.takeover_after_s,
         )
         self.fleet = self.contact.fleet
         self.blame = Blame(world, standing, self.contact, tell)

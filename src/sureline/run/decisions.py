@@ -6,7 +6,7 @@ then the targets are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sureline.journal.events import Noted, TaskBound, TaskEnded, TaskProgressed
 from sureline.peer.messages import Bind
@@ -19,6 +19,7 @@ from sureline.run.port import Bound, Deciding, Target
 from sureline.run.states import State
 from sureline.run.throttle import ProgressThrottle
 from sureline.run.warrants import seal_of
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
 from sureline.world.address import NO_NAME, PeerName
@@ -210,6 +211,9 @@ class Decisions:
         if self._course.here:
             return {}
         return self._course.delivery.holders.bytes_on(self._course.known.reads(task))
+
+    def reads(self, task: int) -> Sequence[FileRecord]:
+        return self._course.known.reads(task)
 
     def unfit(self, task: int) -> Collection[PeerName]:
         return self._course.unfit.of(task)

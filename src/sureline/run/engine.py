@@ -19,7 +19,7 @@ attempts (`attempts`), keeping in contact with targets (`contact`), attempts tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sureline.journal.events import (
@@ -33,12 +33,14 @@ from sureline.peer.messages import (
     Attached,
     Fenced,
     Finished,
+    Holds,
     Progressed,
     Refused,
     Started,
 )
 from sureline.run.course import Course
 from sureline.run.decisions import Decisions
+from sureline.run.entrusting import Entrusting
 from sureline.run.fence import Fence, Gate
 from sureline.run.free_repair import FreeRepairer
 from sureline.run.options import CancelRun, Options, Past
@@ -123,6 +125,9 @@ class RunEngine(Agent):
             refuse=self.refuse,
             on_woken=self.settled,
         )
+        self._entrusting: Entrusting | None = None
+        self.successors: Callable[[], Sequence[str]] = tuple
+        """Which other peers could take the run over; a few."""
         self._is_let_go = False
         """Whether the strategy has given its word that the run may begin."""
         self.stays_open = False
@@ -191,7 +196,24 @@ class RunEngine(Agent):
             if repairer is None:
                 repairer = FreeRepairer(self._decisions, self._deciding, self._decisions.restart)
             self._course.watch.begin(repairer, self._course.attempts.all)
+        if self.epoch == 1 and self._options.takeover_after_s:
+            self._entrust()
         self.settled()
+
+    def _entrust(self) -> None:
+        course = self._course
+        self._entrusting = Entrusting(
+            self.world,
+            self.me,
+            self.run,
+            self.epoch,
+            course.graph,
+            course.known,
+            course.fleet,
+            lambda: course.over,
+            self.successors,
+        )
+        self._entrusting.start()
 
     def refuse(self, reason: str) -> bool:
         if self._hearers.on_refused is None or not self._course.holds:
@@ -223,6 +245,11 @@ class RunEngine(Agent):
     def target_load(self, node: Node, cores: float) -> None:
         """How many of its cores are in use."""
         self._deciding.load(name_of(node), cores)
+
+    @handles(Holds)
+    def on_holds(self, sender: AgentId, message: Holds) -> None:
+        if self._entrusting is not None:
+            self._entrusting.held(sender, message)
 
     @handles(Attached)
     def on_attached(self, sender: AgentId, message: Attached) -> None:

@@ -24,6 +24,11 @@ ASK_MAX_S = 30.0
 ASK_AGAIN_S = 3.0
 """Between two questions to one that does."""
 ASK_ANYWAY_S = 15.0
+QUIET_S = 25.0
+QUIET_SHARE = 0.8
+"""Of the time after which a run is taken over: so long targets keep to a writer that is silent."""
+ASK_SHARE = 0.6
+"""Of that time, at most, passes before a target hears something."""
 UNANSWERED_MAX = 5
 """Questions in a row without a word, before a target is believed out of reach."""
 PAGES_MAX = 100
@@ -61,16 +66,25 @@ class WholeAnswer(msgspec.Struct):
 
 
 class Fleet:
-    """`papers` say that this writer may write the run; see `world.identity.signing`."""
+    """`papers` say that this writer may write the run; see `world.identity.signing`. If it is
+    silent for `takeover_after_s` (0 for ever), another one may come."""
 
     def __init__(
-        self, world: World, run: str, epoch: int, standing: PeerStanding, papers: bytes = b""
+        self,
+        world: World,
+        run: str,
+        epoch: int,
+        standing: PeerStanding,
+        papers: bytes = b"",
+        takeover_after_s: float = 0.0,
     ) -> None:
         self._world = world
         self._run = run
         self._epoch = epoch
         self._standing = standing
         self._papers = papers
+        self._quiet_s = QUIET_SHARE * takeover_after_s or QUIET_S
+        self._ask_anyway_s = min(ASK_ANYWAY_S, ASK_SHARE * self._quiet_s)
         self._all: dict[PeerName, Enlisted] = {}
 
     def get(self, name: PeerName) -> Enlisted | None:
@@ -128,9 +142,8 @@ class Fleet:
         enlisted.ask_at = self._world.elapsed() + wait_s
         enlisted.interval_s = min(ASK_MAX_S, 2 * enlisted.interval_s)
         papers = b"" if enlisted.attached else self._papers
-        self._world.send(
-            enlisted.target.agent, Attach(self._run, self._epoch, enlisted.serial, papers)
-        )
+        attach = Attach(self._run, self._epoch, enlisted.serial, papers, self._quiet_s)
+        self._world.send(enlisted.target.agent, attach)
 
     def ask_later(self, enlisted: Enlisted) -> None:
         """Something was bound there, and it may take a moment to tell of it."""
@@ -151,7 +164,7 @@ class Fleet:
         now = self._world.elapsed()
         if not enlisted.attached or unheard:
             return now >= enlisted.ask_at
-        return now >= max(enlisted.ask_at, enlisted.heard_at + ASK_ANYWAY_S)
+        return now >= max(enlisted.ask_at, enlisted.heard_at + self._ask_anyway_s)
 
     def collect(self, enlisted: Enlisted, page: Attached) -> WholeAnswer | None:
         """The whole answer, once its last missing page is here."""

@@ -47,7 +47,7 @@ class Hearing:
         word = self._heard.get(run)
         return self._world.elapsed() - (self._began_s if word is None else word.at_s)
 
-    def is_written(self, run: str, asker: str, gone: int) -> bool:
+    def is_written(self, run: str, asker: str, gone: int, quiet_s: float = QUIET_S) -> bool:
         """Whether another one than the asker seems to write the run, or to be about to, with an
         epoch later than the last that is known to be over."""
         return any(
@@ -56,7 +56,7 @@ class Hearing:
             and word.epoch.number > gone
             and self._world.elapsed() - word.at_s < for_s
             for word, for_s in (
-                (self._heard.get(run), QUIET_S),
+                (self._heard.get(run), quiet_s),
                 (self._promised.get(run), BEGIN_S),
             )
         )

@@ -17,7 +17,7 @@ from sureline.journal.events import decode
 from sureline.peer.messages import Fenced
 from sureline.run import grant
 from sureline.run.grant import Epoch
-from sureline.run.hearing import Hearing
+from sureline.run.hearing import QUIET_S, Hearing
 from sureline.run.keeping import (
     GRAPH_BYTES_MAX,
     LISTED_MAX,
@@ -120,14 +120,23 @@ class Keeper(Agent):
         return authority
 
     def _is_anothers(
-        self, authority: WriterAuthority, epoch: Epoch, state: KeptState, gone: int
+        self,
+        authority: WriterAuthority,
+        epoch: Epoch,
+        state: KeptState,
+        gone: int,
+        relief: bool = False,
     ) -> bool:
         """Whether the run is not to be had now: somebody else seems to write it. `gone` counts
-        only if it is the word of who submitted it, or wrote it last."""
+        only if it is the word of who submitted it, or wrote it last. Who relieves a writer that
+        has been silent for long is let in after that time, which the submitter may have set."""
         if epoch == state.term.promised:
             return False
         knows = authority.writer in (authority.submitter, peer_of(state.term.writer))
-        return self._hearing.is_written(authority.run, epoch.writer, gone if knows else 0)
+        quiet_s = SHARE * self._store.due_s(authority.run) if relief else QUIET_S
+        return self._hearing.is_written(
+            authority.run, epoch.writer, gone if knows else 0, min(QUIET_S, quiet_s)
+        )
 
     @handles(GrantAsk)
     def on_grant_ask(self, sender: AgentId, message: GrantAsk) -> None:
@@ -140,7 +149,7 @@ class Keeper(Agent):
             return
         if grant.asked(state.holding, epoch) == state.holding:
             self._promised(sender, message, "")
-        elif self._is_anothers(authority, epoch, state, message.gone):
+        elif self._is_anothers(authority, epoch, state, message.gone, message.relief):
             self._promised(sender, message, "")  # nothing new: the asker looks who writes it
         elif self._may_change(run):
             self._changing.add(run)

@@ -55,6 +55,10 @@ class Known:
         """Whether a user's file is used where it lies."""
         return path in self._in_place
 
+    def record(self, path: str) -> FileRecord | None:
+        """The identity of a file; None while it has none."""
+        return self._files.get(path)
+
     def add(self, files: Iterable[FileRecord]) -> None:
         for record in files:
             self._files[record.path] = record

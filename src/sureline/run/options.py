@@ -9,7 +9,6 @@ import msgspec
 from sureline.journal.events import Noted, TaskEnded, Unknown
 from sureline.run.standing import Strikes
 from sureline.run.warrants import Given
-from sureline.sites.order import PilotOrder
 from sureline.workflow.terms import SURETY_WANTED, Terms
 from sureline.world.address import PeerName
 from sureline.world.protocol import Message
@@ -53,8 +52,9 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """Replace files of the user's that no run here made."""
     trust: bool = False
     """Read what calls on a grid return as if it had been made here, though it can run code."""
-    pilots: PilotOrder | None = None
-    """On a grid of the run's own: what is to be started for it."""
+    pilots: str = ""
+    """On a grid of the run's own: what is to be started for it, a `sites.order.PilotOrder` as
+    JSON."""
 
     @property
     def terms(self) -> Terms:

@@ -32,6 +32,7 @@ from sureline.run.estimates import EstimatesFound
 from sureline.run.outlook import Following
 from sureline.run.repair import Repairer
 from sureline.run.states import State
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Graph, Needs
 from sureline.workflow.terms import Terms
 from sureline.world.address import NO_NAME, Node, PeerName
@@ -163,6 +164,9 @@ class Engine(Protocol):
 
     def held(self, task: int) -> Mapping[PeerName, int]:
         """How many bytes of its inputs each target holds."""
+
+    def reads(self, task: int) -> Sequence[FileRecord]:
+        """What must be on the machine that runs it; known once the task is ready."""
 
     def unfit(self, task: int) -> Collection[PeerName]:
         """Targets that have said that they will never run it, such as for want of a package. Bound
@@ -317,6 +321,9 @@ class Host(Protocol):
 
     def members(self) -> list[Member]:
         """Who is there, this node among them if it is a member."""
+
+    def has(self, node: Node) -> bool:
+        """Whether this node is a member that is not known to be gone."""
 
     def watch(self, hear: Callable[[Member], None]) -> None:
         """Be told whenever something about a member changes."""

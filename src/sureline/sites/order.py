@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Literal
 
 import msgspec
@@ -59,3 +60,11 @@ class PilotOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: PilotShape
     number: int
     base_listen: str = ""
+
+
+PRIVATE = "own-"
+
+
+def private_grid() -> str:
+    """A name for the grid of a new run that has pilots of its own."""
+    return f"{PRIVATE}{secrets.token_hex(5)}"

@@ -33,6 +33,7 @@ OURS = (
     "opportunistic",
     "peercomp",
     "chemical",
+    "latebinding",
 )
 """Modules of this package, each with a `Strategy` of its own name."""
 
@@ -83,6 +84,11 @@ def usual(*, grid: bool, terms: Terms, sites: bool = False) -> str:
     return "spread" if terms.budget is None else "surety"
 
 
+def usual_on_pilots(budget: float | None) -> str:
+    """The same, of a run that has pilots of its own; '' for what any grid would have."""
+    return "latebinding" if budget is None and "latebinding" in known() else ""
+
+
 def resolved(options: Options) -> Options:
     """The options with the strategy that they mean, and its settings checked. Raises UserError."""
     sites = bool(options.sites)
@@ -124,6 +130,10 @@ def _with_files(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:
             told = f"{field.encode_name}={value} of {strategy.name} cannot be read: {why}{one_of}"
             raise UserError(told) from None
         settings[field.encode_name] = text.rstrip("\n") + "\n"
+        try:
+            settings_of(strategy, {field.encode_name: settings[field.encode_name]})
+        except UserError as error:
+            raise UserError(f"{value}: {error}") from None
     return settings
 
 

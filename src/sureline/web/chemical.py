@@ -31,16 +31,18 @@ def chemical_page(made: ChemicalReproduced) -> str:
         parts.append('<div class="diagrams">')
         parts += [_diagram(name, cells, of, logarithmic=n > 0) for n, (name, of) in _numbered()]
         parts.append("</div>")
-    parts += [
-        "<h2>What the paper says</h2><table><tr><th>claim</th><th>ours</th><th></th></tr>",
-        *(
-            f"<tr><td>{escape(c.what)}</td><td>{escape(c.ours)}</td>"
-            f"<td>{escape(c.verdict)}</td></tr>"
-            for c in made.claims
-        ),
-        "</table>",
-    ]
+    claims = [(claim.what, claim.ours, claim.verdict) for claim in made.claims]
+    steps = [(step.said, step.left) for step in made.fig5]
+    parts += _table("What the paper says", ("the paper", "ours", ""), claims)
+    parts += _table("Fig. 5: five tasks on four resources", ("", "what is left"), steps)
     return page(made.paper, parts, lines(made))
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f'<h2>{escape(title)}</h2><table class="words">'
+    for kind, cells in [("th", heads), *(("td", row) for row in rows)]:
+        yield f"<tr>{''.join(f'<{kind}>{escape(cell)}</{kind}>' for cell in cells)}</tr>"
+    yield "</table>"
 
 
 def _numbered() -> Sequence[tuple[int, tuple[str, Measure]]]:

@@ -18,6 +18,7 @@ svg{max-width:100%;height:auto}svg text{fill:var(--soft);font-size:12px}
 pre{overflow-x:auto;font-size:13px}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid var(--line)}
+.words th,.words td{text-align:left}
 """
 
 Words = Callable[[float], str]

@@ -87,6 +87,10 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     """What alike tasks share; '' means the name with numeric suffixes stripped."""
     repeatable: bool = True
     """Whether a second attempt may run beside the first: not if it has effects outside."""
+    requires: str = ""
+    """What must hold of the machine that runs it, and `rank`, of which more is better: formulas of
+    `wishes`, for strategies that ask machines."""
+    rank: str = ""
 
     @property
     def kind_name(self) -> str:

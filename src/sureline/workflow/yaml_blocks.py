@@ -20,6 +20,7 @@ from sureline.workflow.quantities import (
     parse_takes,
 )
 from sureline.workflow.templates import Scope, Template, TemplateError, compile_template
+from sureline.workflow.wishes import parse_rank, parse_requires
 from sureline.workflow.yaml_needs import NEEDS_KEYS, flat_needs, is_close_to_known, parse_needs
 from sureline.workflow.yaml_tree import Items, Node, Pairs, Text
 
@@ -41,10 +42,12 @@ TASK_KEYS = (
     "in_place",
     "shell",
     "repeatable",
+    "requires",
+    "rank",
     "kind",
     "description",
 )
-DEFAULT_KEYS = ("needs", "retries", "timeout", "env", "shell", "repeatable")
+DEFAULT_KEYS = ("needs", "retries", "timeout", "env", "shell", "repeatable", "requires", "rank")
 TASKS_MAX = 2_000_000
 
 _BLOCK_NAME = re.compile(r"[\w.-]+")
@@ -304,6 +307,10 @@ class _Block:
             self._of("timeout"), get("timeout"), scope, _parse_timeout, None
         )
         self._retries = reader.quantity(self._of("retries"), get("retries"), scope, parse_count, 0)
+        self._requires = reader.quantity(
+            self._of("requires"), get("requires"), scope, parse_requires, ""
+        )
+        self._rank = reader.quantity(self._of("rank"), get("rank"), scope, parse_rank, "")
         self._env_names, self._env = self._environment(get("env"))
         self._all_in_place, self._in_place = self._places(get("in_place"))
         self._repeatable = self._yes_or_no("repeatable", otherwise=True)
@@ -340,6 +347,8 @@ class _Block:
             in_place=inputs if self._all_in_place else self._in_place.fill(values),
             kind=self._kind,
             repeatable=self._repeatable,
+            requires=self._requires.fill(values) if self._requires else "",
+            rank=self._rank.fill(values) if self._rank else "",
         )
 
     def _run_template(self) -> Template:

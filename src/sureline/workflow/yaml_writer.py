@@ -57,6 +57,9 @@ def _task(task: Task) -> Iterable[str]:
         yield f"    takes: {format_takes(task.takes)}"
     if task.needs != Needs():
         yield f"    needs: {{{', '.join(_needs(task.needs))}}}"
+    for key, formula in (("requires", task.requires), ("rank", task.rank)):
+        if formula:
+            yield f"    {key}: {_text(escape(formula))}"
     if task.retries:
         yield f"    retries: {task.retries}"
     if not task.repeatable:

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 from sureline.sites.book import PilotBatch, PilotBook
-from sureline.sites.order import SiteChoice
+from sureline.sites.order import PRIVATE, SiteChoice
 from sureline.sites.port import SiteWork
 from sureline.workflow.mistakes import SurelineError
-from sureline.world.identity.home import GridHome, Serving
+from sureline.world.identity.home import GridHome, Serving, grid_names, home_directory
 
 UP_WITHIN_S = 60.0
 LOOK_EVERY_S = 0.1
@@ -60,3 +60,16 @@ def _up(book: PilotBook, home: GridHome, batch: PilotBatch) -> Serving:
 def pilots_directory(home: Path) -> Path:
     """Of a home: its book of pilots, and the spool of the sites that see its files."""
     return home / "pilots"
+
+
+def private_home() -> Path:
+    """The home of the grids that runs on pilots have for themselves."""
+    return pilots_directory(home_directory()) / "private"
+
+
+def open_home(grid: str | None) -> GridHome:
+    """The named grid, also if it is a run's own, or the only one there is."""
+    home = private_home()
+    if grid is not None and grid.startswith(PRIVATE) and home.exists() and grid in grid_names(home):
+        return GridHome.open(grid, home)
+    return GridHome.open(grid)

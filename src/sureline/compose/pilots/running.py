@@ -8,7 +8,6 @@ ended; when it has succeeded, the grid is removed, too.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from sureline.compose.grid_run import GridRun
-from sureline.compose.pilots.base import ensure_base, pilots_directory
+from sureline.compose.pilots.base import ensure_base, private_home
 from sureline.compose.pilots.keeping import PilotKeeper
 from sureline.compose.pilots.starting import Pilots
 from sureline.compose.session import Outcome, Watcher
@@ -31,20 +30,13 @@ from sureline.world.identity.authority import Authority
 from sureline.world.identity.home import GridHome, grid_names, home_directory
 from sureline.world.identity.whereabouts import default_name
 
-PREFIX = "own-"
-
-
-def private_grid() -> str:
-    """A name for the grid of a new run."""
-    return f"{PREFIX}{secrets.token_hex(5)}"
-
 
 def order_of(journal: Journal, run: str) -> PilotOrder | None:
     """The pilots that a run was submitted with, if it has its own."""
     first = next(journal.events(run)).event
     assert isinstance(first, Submitted), "a run's first event is its submission"
     kept = first.options.get("pilots")
-    return None if kept is None else msgspec.convert(kept, PilotOrder)
+    return msgspec.json.decode(kept, type=PilotOrder) if isinstance(kept, str) else None
 
 
 class Counting(Watcher):
@@ -150,7 +142,7 @@ class PilotedRun:
 
 def open_private(grid: str) -> GridHome:
     """The grid of a run, which is made if it is not there."""
-    home = pilots_directory(home_directory()) / "private"
+    home = private_home()
     if grid not in (grid_names(home) if home.exists() else ()):
         Authority.create(home, grid, default_name())
     return GridHome.open(grid, home)

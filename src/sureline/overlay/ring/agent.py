@@ -23,7 +23,6 @@ from sureline.overlay.ring.messages import (
     Prepare,
     Publish,
     RingAnswer,
-    RingBye,
     RingMessage,
     Scan,
     Told,
@@ -106,15 +105,16 @@ class Ring(Agent):
             on_joined(len(self.base.table))
 
     def leave(self, on_done: Callable[[], None]) -> None:
-        """Hand over what is held here, say goodbye, and fall silent."""
+        """Say goodbye, hand over what is held here, and fall silent."""
         base = self.base
         self.publishing.publish({})
+        base.leaving = True
+        for contact in dict.fromkeys([*base.table.after(), *base.table.before()]):
+            self._greet(contact.agent)  # with no life, which says it
         for contact in base.table.after(base.settings.replicas):
             self.publishing.hand_over(contact.agent)
 
         def gone() -> None:
-            for contact in dict.fromkeys([*base.table.after(), *base.table.before()]):
-                self.world.send(contact.agent, RingBye(0, base.life))
             self.stop()
             on_done()
 
@@ -180,7 +180,7 @@ class Ring(Agent):
         if not after and self._seeds:
             self._seek(self._seeds)
         self._refresh_link()
-        now = self.world.now()
+        now = self.world.elapsed()
         self.captures.tick(now)
         self.publishing.tick(now)
 
@@ -255,23 +255,18 @@ class Ring(Agent):
         said = answer_here(self.base, int.from_bytes(asked.key))
         self.world.send(sender, Told(asked.number, self.base.life, *said))
 
-    @handles(RingBye)
-    def _on_bye(self, sender: AgentId, said: RingBye) -> None:
-        if self.base.table.life(sender) == said.life:
-            self.base.table.forget(sender)
-
     @handles(Where)
     def _on_where(self, sender: AgentId, asked: Where) -> None:
         self.world.send(sender, self.captures.registers.there(asked.number, asked.key))
 
     @handles(Prepare)
     def _on_prepare(self, sender: AgentId, asked: Prepare) -> None:
-        now = self.world.now()
+        now = self.world.elapsed()
         self.world.send(sender, self.captures.registers.prepare(asked, now))
 
     @handles(Accept)
     def _on_accept(self, sender: AgentId, asked: Accept) -> None:
-        now = self.world.now()
+        now = self.world.elapsed()
         self._used_at = self.world.elapsed()
         self.world.send(sender, self.captures.registers.accept(asked, sender, now))
         value = self.captures.free(asked.key, now)
@@ -280,7 +275,7 @@ class Ring(Agent):
 
     @handles(Publish)
     def _on_publish(self, sender: AgentId, said: Publish) -> None:
-        settings, now = self.base.settings, self.world.now()
+        settings, now = self.base.settings, self.world.elapsed()
         for entry in said.entries:
             self.metas.keep(entry, now, settings.metas_max, settings.meta_ttl_s)
 

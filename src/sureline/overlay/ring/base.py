@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sureline.overlay.kademlia.requests import Requests
 from sureline.overlay.kademlia.settings import KademliaSettings
 from sureline.overlay.ring.messages import RingContact
+from sureline.overlay.ring.places import distance, place_of
 from sureline.overlay.ring.settings import RingSettings
 from sureline.overlay.ring.table import RingTable
 from sureline.world.protocol import AgentId, Message, World
@@ -20,14 +21,25 @@ class RingBase:
 
     def __init__(self, me: AgentId, world: World, settings: RingSettings) -> None:
         self.me, self.world, self.settings = me, world, settings
-        self.life = world.random.getrandbits(47) + 1
+        self.mine = RingContact(me, world.random.getrandbits(47) + 1)
+        self.leaving = False
         self.table = RingTable(me, settings)
         self.requests = Requests(world, KademliaSettings())
         self.stopped = False
 
     @property
-    def mine(self) -> RingContact:
-        return RingContact(self.me, self.life)
+    def life(self) -> int:
+        """As it is said in messages; 0 by one who is about to go, and is to hold nothing more."""
+        return 0 if self.leaving else self.mine.life
+
+    def owners(self, key: int) -> list[RingContact]:
+        """Who should keep what lies there, as far as is known here."""
+        count = self.settings.replicas
+        found = self.table.owners(key, count)
+        if not self.leaving:
+            found.append(self.mine)
+            found.sort(key=lambda contact: distance(key, place_of(contact.agent)))
+        return found[:count]
 
     def jittered(self, seconds: float) -> float:
         return seconds * self.world.random.uniform(0.75, 1.25)

@@ -22,7 +22,6 @@ from sureline.overlay.ring.messages import (
     MoleculeState,
     Prepare,
     Promised,
-    RingContact,
     There,
     Where,
 )
@@ -49,13 +48,18 @@ class Captured(msgspec.Struct, frozen=True):
     value: bytes
     token: int
     until: float
-    """By this node's clock."""
+    """By this node's `elapsed`."""
+
+
+def odd(holders: Owners) -> Contacts:
+    """Of two, both would be needed for a majority: one alone is safer, and so with all even."""
+    return tuple(holders[: len(holders) - 1 + len(holders) % 2])
 
 
 class Captures:
     def __init__(self, base: RingBase) -> None:
         self._base = base
-        self.registers = Registers(base.mine, base.settings)
+        self.registers = Registers(base)
         self._moving: set[bytes] = set()
 
     def _draw(self) -> int:
@@ -173,12 +177,11 @@ class Captures:
                     self.move(key, wanted, lambda: None)
 
     def hand_over(self, on_done: Callable[[], None]) -> None:
-        """Move everything to others, before this node goes; it takes nothing more."""
-        base, registers = self._base, self.registers
-        registers.leaving = True
+        """Move everything to others, before this node goes."""
+        base = self._base
         moves = []
-        for key, record in registers.records.items():
-            to = self.wanted(key, without=base.mine)
+        for key, record in self.registers.records.items():
+            to = self.wanted(key)
             others = [h for h in record.holders if base.table.life(h.agent) == h.life]
             can_do_without = len(to) < len(record.holders) < 2 * len(others)
             if record.is_live and to and not can_do_without:
@@ -196,22 +199,24 @@ class Captures:
         for key, to in moves:
             self.move(key, to, moved)
 
-    def wanted(self, key: bytes, without: RingContact | None = None) -> Contacts:
+    def wanted(self, key: bytes) -> Contacts:
         """Who should hold it, as far as is known here."""
-        base = self._base
-        count = base.settings.replicas + (without is not None)
-        found = base.table.owners(int.from_bytes(key), count, base.mine)
-        return tuple(contact for contact in found if contact != without)[: base.settings.replicas]
+        return odd(self._base.owners(int.from_bytes(key)))
 
     def move(self, key: bytes, to: Contacts, on_done: Callable[[], None]) -> None:
+        began = self.registers.records[key].configuration
+
         def change(state: MoleculeState) -> MoleculeState | str:
             if state == EMPTY:
                 return MISSING
+            if decree.configuration != began:
+                return "moved already"
             # if it is gone, have all of its holders know: us, to begin with
             return state if state.gone else msgspec.structs.replace(state, moved=to)
 
         self._moving.add(key)
-        self._run(Decree(self, key, change, lambda state, why: self._moved(key, on_done)))
+        decree = Decree(self, key, change, lambda state, why: self._moved(key, on_done))
+        self._run(decree)
 
     def _settle(self, key: bytes) -> None:
         self._moving.add(key)
@@ -248,7 +253,7 @@ class Decree:
         self.rounds_max = self._base.settings.rounds_max
         self.asked_at = 0.0
         """When the change that was accepted was first asked for."""
-        self._configuration = 0
+        self.configuration = 0
         self._holders: Contacts = ()
         self._born: MoleculeState | None = None
         self._attempt = 0
@@ -287,7 +292,7 @@ class Decree:
 
     def _make(self, owners: Owners) -> None:
         """A key has one maker, so nobody has it yet: its owners are to hold it."""
-        self._makers = tuple(owners[: self._base.settings.replicas])
+        self._makers = odd(owners[: self._base.settings.replicas])
         if self._makers:
             self._go_to(0, self._makers, EMPTY)
         else:
@@ -320,7 +325,8 @@ class Decree:
             self._again(MISSING)
 
     def _go_to(self, configuration: int, holders: Contacts, born: MoleculeState | None) -> None:
-        self._configuration, self._holders = configuration, holders
+        self._registers.outdate(self._key, configuration)
+        self.configuration, self._holders = configuration, holders
         self._born = born
         self._prepare()
 
@@ -329,7 +335,7 @@ class Decree:
     def _prepare(self) -> None:
         self._round += 1
         ballot, life = Ballot(self._round, self._by), self._base.life
-        said = (self._key, self._configuration, self._holders, ballot, self._born)
+        said = (self._key, self.configuration, self._holders, ballot, self._born)
         poll = _Poll(self, lambda votes: self._decide(ballot, votes))
 
         def answered(by: AgentId, answer: Message) -> None:
@@ -364,13 +370,13 @@ class Decree:
         """To where it has moved; the new holders begin with what it is now."""
         self._makers = ()
         born = msgspec.structs.replace(state, moved=())
-        self._go_to(self._configuration + 1, state.moved, born)
+        self._go_to(self.configuration + 1, state.moved, born)
 
     def _accept(
         self, ballot: Ballot, state: MoleculeState, then: Callable[[MoleculeState], None]
     ) -> None:
-        self.asked_at, life = self._base.world.now(), self._base.life
-        said = (self._key, self._configuration, ballot, state, self._token)
+        self.asked_at, life = self._base.world.elapsed(), self._base.life
+        said = (self._key, self.configuration, ballot, state, self._token)
         poll = _Poll(self, lambda votes: then(state))
 
         def answered(by: AgentId, answer: Message) -> None:
@@ -422,7 +428,7 @@ class _Poll:
         decree = self._decree
         if not self._counts:
             return
-        if answer.configuration > decree._configuration:
+        if answer.configuration > decree.configuration:
             self._over = True
             decree._makers = ()
             decree._go_to(answer.configuration, answer.holders, answer.born)

@@ -76,9 +76,10 @@ def answer_here(base: RingBase, key: int) -> tuple[Contacts, Contacts]:
     """What this node can say of a key, as in `Told`: its owner and those after, if this is he or
     the one before him; else who is nearer."""
     table, count = base.table, base.settings.leaves
-    if table.owns(key):
+    owned = table.owns(key)
+    if owned and not base.leaving:
         return (base.mine, *table.after(count - 1)), ()
     nearer = table.nearer(key, NEARER)
-    if not nearer:
+    if owned or not nearer:
         return tuple(table.after(count)), ()
     return (), tuple(nearer)

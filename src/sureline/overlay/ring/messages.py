@@ -32,6 +32,7 @@ Contacts = Annotated[tuple[RingContact, ...], msgspec.Meta(max_length=64)]
 class RingMessage(Message, frozen=True):
     number: Count
     life: Life
+    """The sender's; 0 if it is about to go, and is to be counted on no more."""
 
 
 class RingAnswer(RingMessage, frozen=True):
@@ -61,10 +62,6 @@ class Told(RingAnswer, frozen=True, tag="ring.told"):
 
     owners: Contacts = ()
     nearer: Contacts = ()
-
-
-class RingBye(RingMessage, frozen=True, tag="ring.bye"):
-    """I am going."""
 
 
 # Molecules.
@@ -221,7 +218,7 @@ class Scanned(RingAnswer, frozen=True, tag="ring.scanned"):
 
 
 MESSAGES = (
-    *(Greet, Greeted, Ask, Told, RingBye),
+    *(Greet, Greeted, Ask, Told),
     *(Where, There, Prepare, Promised, Accept, Accepted),
     *(Publish, WithdrawMeta, Scan, Scanned),
 )

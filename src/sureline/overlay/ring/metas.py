@@ -109,7 +109,7 @@ class MetaPublishing:
 
     def _send(self) -> None:
         base = self._base
-        self._due_at = base.world.now() + base.jittered(base.settings.republish_s)
+        self._due_at = base.world.elapsed() + base.jittered(base.settings.republish_s)
         meta = Meta(base.me, base.life, self._sequence, dict(self._mine))
         for name, value in self._mine.items():
             if name not in self._features:
@@ -139,13 +139,8 @@ class MetaPublishing:
         base = self._base
         owned = [
             entry
-            for entry in self._metas.everything(base.world.now())
-            if any(
-                owner.agent == to
-                for owner in base.table.owners(
-                    int.from_bytes(entry.position), base.settings.replicas, base.mine
-                )
-            )
+            for entry in self._metas.everything(base.world.elapsed())
+            if any(owner.agent == to for owner in base.owners(int.from_bytes(entry.position)))
         ]
         for start in range(0, len(owned), base.settings.page_max):
             self._give(to, tuple(owned[start : start + base.settings.page_max]))

@@ -206,7 +206,7 @@ def scan(base: RingBase, metas: Metas, asked: Scan) -> Scanned:
         last = base.table.place
     found = [
         entry
-        for entry in metas.between(asked.feature, first, last, base.world.now())
+        for entry in metas.between(asked.feature, first, last, base.world.elapsed())
         if all(
             name in entry.meta.features and entry.meta.features[name] in limits
             for name, limits in asked.wants.items()

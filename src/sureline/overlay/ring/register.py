@@ -17,6 +17,7 @@ they accepted it, the taker from before he asked; so his ends first.
 
 from __future__ import annotations
 
+from sureline.overlay.ring.base import RingBase
 from sureline.overlay.ring.messages import (
     Accept,
     Accepted,
@@ -25,10 +26,8 @@ from sureline.overlay.ring.messages import (
     MoleculeState,
     Prepare,
     Promised,
-    RingContact,
     There,
 )
-from sureline.overlay.ring.settings import RingSettings
 from sureline.world.address import NO_AGENT
 from sureline.world.protocol import AgentId
 
@@ -78,59 +77,68 @@ class HolderRecord:
 class Registers:
     """All molecules that one node holds."""
 
-    def __init__(self, mine: RingContact, settings: RingSettings) -> None:
-        self._mine = mine
-        self._settings = settings
+    def __init__(self, base: RingBase) -> None:
+        self._base = base
         self.records: dict[bytes, HolderRecord] = {}
-        self.leaving = False
 
     def there(self, number: int, key: bytes) -> There:
         record = self.records.get(key)
         if record is None:
-            return There(number, self._mine.life)
-        return There(number, self._mine.life, record.configuration, record.holders, record.born)
+            return There(number, self._base.life)
+        return There(number, self._base.life, record.configuration, record.holders, record.born)
 
     def prepare(self, asked: Prepare, now: float) -> Promised | There:
         record = self.records.get(asked.key)
         if record is None or record.configuration < asked.configuration:
-            if asked.born is None or self._mine not in asked.holders or not self._room(asked.key):
-                return There(asked.number, self._mine.life)
+            if (
+                asked.born is None
+                or self._base.mine not in asked.holders
+                or not self._room(asked.key)
+            ):
+                return There(asked.number, self._base.life)
             record = HolderRecord(asked.configuration, asked.holders, asked.born, now)
             self.records[asked.key] = record
         elif record.configuration > asked.configuration:
             return self.there(asked.number, asked.key)
         record.promised = max(record.promised, asked.ballot)
-        return Promised(asked.number, self._mine.life, record.promised, record.ballot, record.state)
+        return Promised(asked.number, self._base.life, record.promised, record.ballot, record.state)
 
     def accept(self, asked: Accept, sender: AgentId, now: float) -> Accepted | There:
         record = self.records.get(asked.key)
         if record is None or record.configuration != asked.configuration:
             return self.there(asked.number, asked.key)
         if asked.ballot < record.promised:
-            return Accepted(asked.number, self._mine.life, record.promised)
+            return Accepted(asked.number, self._base.life, record.promised)
         if self._is_held(record, asked, now):
-            return Accepted(asked.number, self._mine.life, record.promised, held=True)
+            return Accepted(asked.number, self._base.life, record.promised, held=True)
         if asked.state.token != record.state.token or sender == asked.state.taker:
             record.since = now
         record.promised = record.ballot = asked.ballot
         record.state = asked.state
         record.changed_at = now
-        return Accepted(asked.number, self._mine.life, record.promised)
+        return Accepted(asked.number, self._base.life, record.promised)
 
     def _is_held(self, record: HolderRecord, asked: Accept, now: float) -> bool:
         old, new = record.state, asked.state
         if not old.taker or old.gone or asked.token == old.token:
             return False
         same = (new.taker, new.token, new.gone) == (old.taker, old.token, old.gone)
-        return not same and now - record.since < self._settings.lease_s
+        return not same and now - record.since < self._base.settings.lease_s
+
+    def outdate(self, key: bytes, configuration: int) -> None:
+        """There is a later configuration. A holder that was never told so forgets the one it knows:
+        those who agreed on the move, a majority, are others."""
+        record = self.records.get(key)
+        if record is not None and record.configuration < configuration and record.is_live:
+            del self.records[key]
 
     def _room(self, key: bytes) -> bool:
-        full = len(self.records) >= self._settings.records_max
-        return key in self.records or not (full or self.leaving)
+        full = len(self.records) >= self._base.settings.records_max
+        return key in self.records or not (full or self._base.leaving)
 
     def tidy(self, now: float) -> None:
         """Drop what is only remembered, after a while."""
-        settings = self._settings
+        settings = self._base.settings
         for key, record in list(self.records.items()):
             if record.is_live:
                 continue

@@ -34,8 +34,11 @@ class RingTable:
         return self._lives.get(agent)
 
     def heard(self, agent: AgentId, life: int) -> bool:
-        """Whether this is news: somebody new, or a new life."""
+        """Whether this is news: somebody new, or a new life. One without a life is about to go."""
         self.lost.pop(agent, None)
+        if life == 0:
+            self.forget(agent)
+            return False
         known = self._lives.get(agent)
         if known == life or agent == self.me:
             return False
@@ -99,11 +102,11 @@ class RingTable:
         found = self._clockwise[max(0, end - count) : end][::-1]
         return [RingContact(agent, self._lives[agent]) for _, agent in found]
 
-    def owners(self, key: int, count: int, mine: RingContact) -> list[RingContact]:
-        """The first nodes at or after the key, of those known here and this one."""
-        known = [RingContact(agent, self._lives[agent]) for _, agent in self._clockwise]
-        known.append(mine)
-        return sorted(known, key=lambda c: distance(key, place_of(c.agent)))[:count]
+    def owners(self, key: int, count: int) -> list[RingContact]:
+        """The first nodes at or after the key, of those known here."""
+        start = bisect_left(self._clockwise, (distance(self.place, key), ""))
+        found = (self._clockwise[start:] + self._clockwise[:start])[:count]
+        return [RingContact(agent, self._lives[agent]) for _, agent in found]
 
     def owns(self, key: int) -> bool:
         """Whether the key is this node's, as far as it knows."""

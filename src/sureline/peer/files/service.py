@@ -31,7 +31,7 @@ from sureline.peer.files.finding import (
     OnProgress,
 )
 from sureline.peer.files.partial import Partial
-from sureline.peer.files.serving import Server
+from sureline.peer.files.serving import AT_ONCE, Server
 from sureline.peer.files.small import ask_for_small
 from sureline.peer.files.transfer import Transfer, TransferKit
 from sureline.peer.files.wire import Body, Bulk
@@ -98,9 +98,10 @@ class FileService:
         """Answer the bulk request of an enrolled peer."""
         return await self._server.answer(peer, request)
 
-    def serve(self) -> None:
-        """Serve this home's cache from now on: announce what is in it, and what other processes
-        put there."""
+    def serve(self, readers: int = AT_ONCE) -> None:
+        """Serve this home's cache from now on, to so many at a time: announce what is in it, and
+        what other processes put there."""
+        self._server.allow(readers)
         self.cache.shared.serve(self.cache.size_bytes_max)
         if self._announcer is None:
             stock = _Stock(self.cache)

@@ -113,11 +113,15 @@ class Server:
         self._cache = cache
         self._threads = threads
         self._partials = partials
-        self._turns = Turns(AT_ONCE, WAITING_PER_PEER, WAITING_MAX)
+        self.allow(AT_ONCE)
         self._swarms: dict[str, _Swarm] = {}
         self._lists: dict[str, _Stored] = {}
         self._listing: dict[str, asyncio.Future[_Stored | None]] = {}
         self._suspected: dict[str, float] = {}
+
+    def allow(self, readers: int) -> None:
+        """How many are served at a time; the others wait in turn. Before any is."""
+        self._turns = Turns(readers, WAITING_PER_PEER, WAITING_MAX)
 
     async def answer(self, peer: PeerName, request: bytes) -> tuple[bytes, Body]:
         """Answer one request of an enrolled peer; never raises but for cancellation."""

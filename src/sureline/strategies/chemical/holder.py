@@ -85,7 +85,7 @@ class MoleculeHolder(Agent):
 
     def _look(self) -> None:
         self.world.after(LOOK_S, self._look)
-        now = self.world.now()
+        now = self.world.elapsed()
         for key in list(self.ring.captures.registers.records):
             value = self.ring.captures.free(key, now)
             if value is not None:

@@ -30,11 +30,8 @@ from sureline.chemistry.molecules import (
     Literal,
     Name,
     Operation,
-    Pattern,
-    SolutionPattern,
     TupleOf,
-    TuplePattern,
-    Variable,
+    inside,
 )
 from sureline.overlay.ring import ValueRange
 
@@ -208,16 +205,14 @@ def _asking(mapping: Rule) -> Rule:
     return Rule((task,), tuple(limits), None, True, "asking")
 
 
-def _features(pattern: Pattern) -> Iterator[tuple[str, Symbol]]:
+def _features(pattern: Expression) -> Iterator[tuple[str, Symbol]]:
     """The variables of a resource pattern that hold a feature: (variable, feature)."""
-    if isinstance(pattern, TuplePattern):
-        match pattern.parts:
-            case (Literal(Symbol() as feature), Variable(name)) if name != "_":
-                yield name, feature
-                return
-    if isinstance(pattern, TuplePattern | SolutionPattern):
-        for part in pattern.parts:
-            yield from _features(part)
+    match pattern:
+        case TupleOf((Literal(Symbol() as feature), Name(name))) if name != "_":
+            yield name, feature
+        case _:
+            for part in inside(pattern):
+                yield from _features(part)
 
 
 def _narrowed(limits: ValueRange, sign: str, value: float) -> ValueRange:

@@ -10,8 +10,9 @@ from sureline.world.identity.errors import IdentityError
 ROLES = ("run", "submit", "drive")
 """`run`: runs tasks for others. `submit`: may have its tasks run by others. `drive`: may go on with
 runs of others whose driver is gone, if they were delegated."""
-ROLES_DEFAULT = ("run", "submit")
-"""Of who is invited without a word about roles: to drive others' runs takes more trust."""
+ROLES_DEFAULT = ROLES
+"""Of who is invited without a word about roles: runs go on by themselves only where somebody may
+drive them, and who may submit can do about as much (docs/decisions/0191-default-roles.md)."""
 NAME_LENGTH_MAX = 63
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 _VARIANTS_MAX = 100_000

@@ -1,0 +1,206 @@
+"""Giving a run's inputs to the grid, so that it can go on without the machine that submitted it.
+
+What tasks make is on the peers that ran them; what the user gave is on the user's machine alone
+until somebody reads it. So the first writer of a run, while it goes on, finds out what all of the
+user's files are, and has two peers hold each (`peer.safekeeping`). How far that is stands in the
+journal (`Entrusted`), for whoever wants to switch the machine off.
+
+Files that are used in place have to be where they are used, and are left alone. What a later
+process writes is on record by then, or lies with a user who is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from sureline.journal.events import Entrusted, FileFetched
+from sureline.peer.jobs import FileReady, UserFile
+from sureline.peer.messages import Entrust, Holds
+from sureline.peer.travelling import data_of
+from sureline.run.fleet import Fleet
+from sureline.run.keys import digest_of
+from sureline.run.known import Known
+from sureline.workflow.files import FileRecord
+from sureline.workflow.model import Call, Graph
+from sureline.world.address import AgentId, PeerName, name_of, node_of, peer_of
+from sureline.world.protocol import Fetched, World
+
+HOLDERS = 2
+LOOK_S = 1.0
+IDENTIFIED_AT_ONCE = 8
+GIVEN_AT_ONCE = 64
+"""Files that one peer has still to tell of."""
+AGAIN_S = 30.0
+"""After so long a peer that has not told of a file is asked again."""
+TOLD_S = 5.0
+"""Between two words in the journal."""
+FIRST_S = 2.0
+"""A run that is over by then needs none of it."""
+
+
+class _File(msgspec.Struct):
+    record: FileRecord
+    asked_s: dict[PeerName, float] = {}
+    holders: set[PeerName] = set()
+    refused: set[PeerName] = set()
+
+    def is_safe(self, peers: Sequence[PeerName]) -> bool:
+        """Whether all hold it that should."""
+        able = sum(name not in self.refused for name in peers)
+        return bool(self.holders) and len(self.holders) >= min(HOLDERS, able)
+
+
+class Entrusting:
+    """`me` is the writer; its own peer holds nothing for it. `is_over` tells when there is nothing
+    left to do, `successors` which other peers could take the run over."""
+
+    def __init__(
+        self,
+        world: World,
+        me: AgentId,
+        run: str,
+        epoch: int,
+        graph: Graph,
+        known: Known,
+        fleet: Fleet,
+        is_over: Callable[[], bool],
+        successors: Callable[[], Sequence[str]],
+    ) -> None:
+        self._world = world
+        self._me = me
+        self._run = run
+        self._epoch = epoch
+        self._known = known
+        self._fleet = fleet
+        self._unknown = _user_files(graph, known)
+        self._identifying = 0
+        self._files = {record.digest: _File(record) for record in _data(graph)}
+        self._total = len(self._unknown) + len(self._files)
+        self._is_over = is_over
+        self._successors = successors
+        self._told: Entrusted | None = None
+        self._told_s = 0.0
+
+    def start(self) -> None:
+        self._world.after(FIRST_S, self._look)
+
+    def _is_whole(self, peers: Sequence[PeerName]) -> bool:
+        """Whether the run has all that it needs of this machine elsewhere."""
+        known = not self._unknown and not self._identifying
+        return known and bool(peers) and all(one.is_safe(peers) for one in self._files.values())
+
+    def _look(self) -> None:
+        if self._is_over():
+            return
+        self._identify()
+        self._give()
+        self._tell()
+        self._world.after(LOOK_S, self._look)
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def _identify(self) -> None:
+        while self._unknown and self._identifying < IDENTIFIED_AT_ONCE:
+            path = self._unknown.pop()
+            record = self._known.record(path)
+            if record is not None:
+                self._add(record)
+                continue
+            self._identifying += 1
+            self._world.fetch(UserFile(path, False), (), self._identified)
+
+    def _identified(self, fetched: Fetched) -> None:
+        self._identifying -= 1
+        if isinstance(fetched, FileReady):
+            record = fetched.file
+            if self._known.record(record.path) is None:
+                self._known.add([record])
+                self._world.record(FileFetched(self._world.now(), record))
+            self._add(record)
+        else:
+            self._total -= 1  # its task will say that it is missing
+        self._identify()
+
+    def _add(self, record: FileRecord) -> None:
+        if record.digest in self._files:
+            self._total -= 1
+        self._files.setdefault(record.digest, _File(record))
+
+    # -- who holds it ------------------------------------------------------------------------------
+
+    def _holders(self) -> list[PeerName]:
+        """Peers that can hold something, in no order."""
+        own = peer_of(self._me)
+        return [name for name in self._fleet.attached() if peer_of(name) != own]
+
+    def _give(self) -> None:
+        now_s, holders = self._world.elapsed(), self._holders()
+        batches: dict[PeerName, list[FileRecord]] = {}
+        waiting = dict.fromkeys(holders, 0)
+        for one in self._files.values():
+            one.holders.intersection_update(holders)
+            for name, asked_s in one.asked_s.items():
+                if name in waiting and name not in one.holders and now_s - asked_s < AGAIN_S:
+                    waiting[name] += 1
+        for digest, one in self._files.items():
+            if one.is_safe(holders):
+                continue
+            able = [name for name in holders if name not in one.refused]
+            able.sort(key=lambda name: digest_of(f"{digest} {name}".encode()))
+            for name in able[:HOLDERS]:
+                due = now_s - one.asked_s.get(name, -AGAIN_S) >= AGAIN_S
+                if name not in one.holders and due and waiting[name] < GIVEN_AT_ONCE:
+                    one.asked_s[name] = now_s
+                    waiting[name] += 1
+                    batches.setdefault(name, []).append(one.record)
+        for name, files in batches.items():
+            enlisted = self._fleet.get(name)
+            if enlisted is not None:
+                self._send(enlisted.target.agent, files)
+
+    def _send(self, to: AgentId, files: Sequence[FileRecord]) -> None:
+        self._world.send(to, Entrust(self._run, self._epoch, tuple(files), node_of(self._me)))
+
+    def held(self, sender: AgentId, message: Holds) -> None:
+        """A peer tells that it holds a file, or why not."""
+        name, one = name_of(sender), self._files.get(message.digest)
+        if one is None or name not in one.asked_s:
+            return
+        if message.refused:
+            one.refused.add(name)
+        else:
+            one.holders.add(name)
+
+    def _tell(self) -> None:
+        """In the journal, if anything has changed, and not too often."""
+        held = [one for one in self._files.values() if one.holders]
+        size = sum(one.record.size for one in held)
+        total = sum(one.record.size for one in self._files.values())
+        by = tuple(sorted({name for one in held for name in one.holders}))
+        whole = self._is_whole(self._holders())
+        successors = tuple(self._successors())
+        told = Entrusted(0.0, len(held), self._total, size, total, by, whole, successors)
+        now_s, before = self._world.elapsed(), self._told
+        early = before is not None and not told.whole and now_s - self._told_s < TOLD_S
+        if told == before or early:
+            return
+        self._told, self._told_s = told, now_s
+        self._world.record(msgspec.structs.replace(told, at=self._world.now()))
+
+
+def _user_files(graph: Graph, known: Known) -> list[str]:
+    paths = (path for task in graph.tasks for path in task.inputs)
+    return [
+        path
+        for path in dict.fromkeys(paths)
+        if graph.maker(path) is None and not known.lies_in_place(path)
+    ][::-1]
+
+
+def _data(graph: Graph) -> Iterable[FileRecord]:
+    """What calls read beside their inputs."""
+    for task in graph.tasks:
+        if isinstance(task.action, Call):
+            yield from data_of(graph, task.action)

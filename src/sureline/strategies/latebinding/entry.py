@@ -1,0 +1,437 @@
+"""The half beside a run's writer: what is ready goes to the queue, and advice comes back.
+
+Ready tasks are told to the queue, many at once, with all that pilots need to judge them; those that
+are bound or done are told as gone. A round's advice names a pilot for a task, and this half binds
+it there, or enqueues the task anew without that pilot.
+
+The queue is a convenience, not a must: when it has been silent for SILENT_S, or a task found
+nobody for STUCK_S though there was room, this half binds by itself, to whoever has room and holds
+most of the inputs. Pilots go on with what they hold meanwhile: they report to this writer, not to
+the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sureline.peer.capacity import Capacity, Ledger
+from sureline.peer.messages import Finished
+from sureline.run.port import (
+    Action,
+    Bound,
+    Deciding,
+    Engine,
+    EstimatesFound,
+    Noted,
+    Over,
+    PeerName,
+    Seat,
+    Target,
+    Unknown,
+)
+from sureline.strategies.books import Books
+from sureline.strategies.latebinding.half import PilotClaim
+from sureline.strategies.latebinding.judging import FOR_EVER_S, View, rank_of
+from sureline.strategies.latebinding.messages import (
+    Advice,
+    AskQueue,
+    Enqueue,
+    Enqueued,
+    ListedTask,
+    PlacedTask,
+    TheQueue,
+)
+from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
+from sureline.workflow.model import Needs
+from sureline.world.address import NO_NAME, at, node_of
+from sureline.world.agent import Agent, handles
+from sureline.world.protocol import AgentId, Message
+
+PART = "latebinding"
+TICK_S = 1.0
+TELL_S = 0.1
+"""What becomes ready within this time is told together."""
+LIFE_S = 5.0
+"""A sign of life to the queue, answered."""
+AGAIN_S = 3.0
+SURE = 0.95
+"""The share of its kind that a task's promised duration covers."""
+INPUTS_MAX = 200
+"""Of one task that are told; a task with more is ranked by the largest."""
+BUT_MAX = 8
+READS_FROM_S = 2.0
+READS_SHARE = 0.4
+"""A kind whose tasks use less than this share of their time, of at least so many seconds, for
+calculating waits for files."""
+DEALT_MAX = 64
+"""Tasks that are bound without the queue at one time."""
+
+
+class _Out(msgspec.Struct):
+    """A task that waits for advice."""
+
+    since_s: float
+    generation: int
+
+
+class QueueEntry(Agent, Deciding):
+    def __init__(self, seat: Seat) -> None:
+        super().__init__(seat.me, seat.world)
+        self._settings: LateSettings = seat.settings
+        self._books = Books(seat.run)
+        self._targets: dict[PeerName, Target] = {}
+        self._out: dict[int, _Out] = {}
+        self._fresh: dict[int, None] = {}
+        """To be told to the queue."""
+        self._gone: dict[int, None] = {}
+        self._generations: dict[int, int] = {}
+        self._but: dict[int, list[PeerName]] = {}
+        self._quiet_s: dict[PeerName, float] = {}
+        """Since when nothing of this run has begun or ended on each target."""
+        self._takes_s: list[float] = []
+        self._used: dict[str, list[float]] = {}
+        """By kind: seconds of calculating, and of all."""
+        self._advice: list[Advice] = []
+        self._queue: AgentId | None = None
+        self._memory = 0
+        self._number = 0
+        self._unanswered: dict[int, tuple[float, Enqueue]] = {}
+        self._answered_s = self._said_s = 0.0
+        self._telling = self._begun = self._is_over = self._alone = False
+
+    @property
+    def agent(self) -> Agent:
+        return self
+
+    def receive(self, sender: AgentId, message: Message) -> None:
+        """As every agent; what was meant for an earlier process comes too early."""
+        if self._begun and not self._is_over:
+            super().receive(sender, message)
+
+    # -- beginning -------------------------------------------------------------------------------
+
+    def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
+        self._engine = engine
+        self._answered_s = self.world.elapsed()
+
+        def estimated(found: EstimatesFound) -> None:
+            self._takes_s = [0.0 if e.guessed else e.quantile_s(SURE) for e in found.tasks]
+            self._begun = True
+            go()
+
+        engine.estimates(estimated)
+        self.world.after(TICK_S, self._tick)
+
+    def grown(self, tasks: range) -> None:
+        for task in tasks:
+            takes = self._engine.graph.tasks[task].takes
+            self._takes_s.append(0.0 if takes is None else takes.pessimistic_s)
+
+    # -- targets ---------------------------------------------------------------------------------
+
+    def target(self, target: Target) -> None:
+        if target.name in self._books:
+            self._books.leave(target.name)
+        self._books.join(target.name, target.capacity)
+        self._targets[target.name] = target
+        self._quiet_s[target.name] = self.world.elapsed()
+        if self._queue is None:
+            self._look_for_queue()
+
+    def gone(self, target: PeerName) -> None:
+        self._books.leave(target)
+        self._targets.pop(target, None)
+        self._quiet_s.pop(target, None)
+
+    def load(self, target: PeerName, cores: float) -> None:
+        self._books.report(target, cores)
+
+    def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
+        return self._books.best_but(needs, but)
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    def ready(self, task: int) -> None:
+        if task not in self._out:
+            generation = self._generations[task] = self._generations.get(task, 0) + 1
+            self._out[task] = _Out(self.world.elapsed(), generation)
+        self._gone.pop(task, None)
+        self._fresh[task] = None
+        self._tell_soon()
+
+    def bound(self, bound: Bound) -> None:
+        self._is_bound(bound.task)
+        needs = self._engine.graph.tasks[bound.task].needs
+        if bound.target in self._books:
+            self._books.take(bound.target, needs)
+            self._quiet_s[bound.target] = self.world.elapsed()
+
+    def _is_bound(self, task: int) -> None:
+        if self._out.pop(task, None) is not None:
+            if self._fresh.pop(task, 0) == 0:
+                self._gone[task] = None
+            self._tell_soon()
+
+    def over(self, over: Over) -> None:
+        bound, task = over.bound, self._engine.graph.tasks[over.bound.task]
+        self._books.give_back(bound.target, task.needs)
+        if bound.target in self._books:
+            self._quiet_s[bound.target] = self.world.elapsed()
+        if over.ending in ("lost", "refused"):
+            avoided = self._but.setdefault(bound.task, [])
+            avoided[:] = [*[one for one in avoided if one != bound.target], bound.target][-BUT_MAX:]
+        if isinstance(over.told, Finished) and over.ending == "succeeded":
+            used = self._used.setdefault(task.kind_name, [0.0, 0.0])
+            used[0] += over.told.ended.cpu_s
+            used[1] += over.told.ended.elapsed_s
+            self._note_inputs(bound, over.told)
+
+    def _note_inputs(self, bound: Bound, told: Finished) -> None:
+        came = told.brought
+        if came is None or not (came.here_files or came.peer_files):
+            return
+        said = (
+            f"of its inputs {came.here_files} were there already ({came.here_bytes:,} bytes) and "
+            f"{came.peer_files} came from others ({came.peer_bytes:,} bytes)"
+        )
+        self._engine.note("inputs", said, task=bound.task, attempt=bound.attempt, peer=bound.target)
+
+    def stands(self, task: int, committed: bool) -> None:
+        if committed:
+            self._is_bound(task)
+            self._but.pop(task, None)
+
+    # -- the queue -------------------------------------------------------------------------------
+
+    def _look_for_queue(self) -> None:
+        """Ask somebody where it is."""
+        if self._targets:
+            names = sorted(self._targets)
+            gate = self._targets[self.world.random.choice(names)]
+            self.world.send(at(node_of(gate.agent), PART), AskQueue())
+
+    @handles(TheQueue)
+    def on_the_queue(self, sender: AgentId, said: TheQueue) -> None:
+        if said.queue != self._queue:
+            self._queue, self._memory = said.queue, 0
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        """To a queue that knows nothing of this run."""
+        self._unanswered.clear()
+        self._gone.clear()
+        self._fresh = dict.fromkeys(self._out)
+        self._tell(whole=True)
+
+    def _tell_soon(self) -> None:
+        if not self._telling:
+            self._telling = True
+            self.world.after(TELL_S, self._tell)
+
+    def _tell(self, *, whole: bool = False) -> None:
+        """Pages of what is new; a sign of life if there is nothing."""
+        self._telling = False
+        if self._queue is None or self._is_over:
+            return
+        fresh = [task for task in self._fresh if self._engine.wanted(task)]
+        names = self._engine.graph.tasks
+        gone = [names[task].name for task in self._gone]
+        self._fresh, self._gone = {}, {}
+        for start in range(0, max(1, len(fresh), len(gone)), PAGE):
+            tasks = tuple(self._listed(task) for task in fresh[start : start + PAGE])
+            self._say(tasks, tuple(gone[start : start + PAGE]), whole=whole and not start)
+
+    def _say(
+        self, tasks: tuple[ListedTask, ...], gone: tuple[str, ...], *, whole: bool = False,
+        over: bool = False,
+    ) -> None:  # fmt: skip
+        assert self._queue is not None
+        self._number += 1
+        run, epoch, now = self._engine.run, self._engine.epoch, self.world.elapsed()
+        priority = self._settings.priority
+        said = Enqueue(run, epoch, self._number, priority, tasks, gone, whole, over)
+        self._unanswered[self._number] = now, said
+        self._said_s = now
+        self.world.send(self._queue, said)
+
+    def _listed(self, task: int) -> ListedTask:
+        described = self._engine.graph.tasks[task]
+        reads = sorted(self._engine.reads(task), key=lambda file: -file.size)[:INPUTS_MAX]
+        held = {p: n for p, n in self._engine.held(task).items() if p in self._targets}
+        sites: dict[str, int] = {}
+        for peer, size in held.items():
+            site = self._targets[peer].site
+            sites[site] = sites.get(site, 0) + size
+        home = max(sorted(sites), key=lambda site: sites[site]) if sites else ""
+        holder = max(sorted(held), key=lambda peer: held[peer]) if held else NO_NAME
+        but = [*self._but.get(task, ()), *sorted(self._engine.unfit(task))]
+        return ListedTask(
+            self._engine.run,
+            described.name,
+            self._out[task].generation,
+            described.needs,
+            described.requires,
+            described.rank,
+            tuple((file.path, file.digest, file.size) for file in reads),
+            self._takes_s[task],
+            self._engine.urgency(task),
+            home,
+            holder,
+            self._waits_for_files(described.kind_name),
+            tuple(dict.fromkeys(but[-2 * BUT_MAX :])),
+            self._settings.architecture,
+            self._settings.assignment == "exact",
+            self.me,
+        )
+
+    def _waits_for_files(self, kind: str) -> bool:
+        calculated_s, all_s = self._used.get(kind, (0.0, 0.0))
+        return all_s >= READS_FROM_S and calculated_s < READS_SHARE * all_s
+
+    @handles(Enqueued)
+    def on_enqueued(self, sender: AgentId, said: Enqueued) -> None:
+        if sender != self._queue:
+            return
+        self._unanswered.pop(said.number, None)
+        self._answered_s = self.world.elapsed()
+        if self._alone:
+            self._alone = False
+            self._engine.tell("the queue answers again")
+        began_anew = self._memory not in (0, said.memory)
+        self._memory = said.memory
+        if began_anew:
+            self._tell_all()
+
+    # -- advice ----------------------------------------------------------------------------------
+
+    @handles(Advice)
+    def on_advice(self, sender: AgentId, said: Advice) -> None:
+        if said.run == self._engine.run:
+            self._advice.append(said)
+            self._engine.wake()
+
+    def decide(self) -> None:
+        advice, self._advice = self._advice, []
+        for said in advice:
+            for placement in said.placements:
+                self._weigh(said, placement)
+
+    def _weigh(self, said: Advice, placed: PlacedTask) -> None:
+        """Bind it as advised, if it may be."""
+        engine = self._engine
+        task = engine.graph.index.get(placed.task)
+        out = None if task is None else self._out.get(task)
+        if task is None or out is None or out.generation != placed.generation:
+            return
+        if not engine.wanted(task):
+            return
+        attempt = 0
+        if placed.pilot in engine.targets():
+            attempt = engine.bind(task, placed.pilot, self._claim(task))
+            if attempt:
+                engine.note(
+                    "placed", _in_words(said, placed), task=task, attempt=attempt, peer=placed.pilot
+                )
+        else:
+            avoided = self._but.setdefault(task, [])
+            avoided[:] = [*avoided, placed.pilot][-BUT_MAX:]
+        if not attempt and task in self._out:
+            del self._out[task]
+            if engine.wanted(task):
+                self.ready(task)
+
+    def _claim(self, task: int) -> bytes:
+        kind = self._engine.graph.tasks[task].kind_name
+        reports = self._settings.architecture != "event"
+        claim = PilotClaim(self._takes_s[task], self._waits_for_files(kind), reports)
+        return msgspec.msgpack.encode(claim)
+
+    # -- silence ---------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._is_over:
+            return
+        self.world.after(TICK_S, self._tick)
+        now = self.world.elapsed()
+        silent_s = now - self._answered_s
+        if self._queue is None or silent_s > 2 * LIFE_S or now - self._said_s > 2 * LIFE_S:
+            self._look_for_queue()
+        if self._queue is not None and now - self._said_s > LIFE_S:
+            self._tell()
+        for number, (said_s, said) in list(self._unanswered.items()):
+            if not said.tasks and not said.gone and not said.whole:
+                del self._unanswered[number]  # the next sign of life does as well
+            elif now - said_s > AGAIN_S and self._queue is not None:
+                self._unanswered[number] = now, said
+                self.world.send(self._queue, said)
+        self._by_itself(now, silent=silent_s > SILENT_S)
+
+    def _by_itself(self, now: float, *, silent: bool) -> None:
+        """Bind what the queue does not see to."""
+        if silent and not self._alone and self._out:
+            self._alone = True
+            self._engine.tell("no queue answers; tasks are placed without it")
+        wait_s = SILENT_S if silent else STUCK_S
+        late = [task for task, out in self._out.items() if now - out.since_s > wait_s]
+        late.sort(key=lambda task: (-self._engine.urgency(task), task))
+        for task in late[:DEALT_MAX]:
+            target = self._roomy(task, now - wait_s) if self._engine.wanted(task) else None
+            if target is not None:
+                attempt = self._engine.bind(task, target, self._claim(task))
+                if attempt:
+                    self._engine.note(
+                        "placed",
+                        "no round placed it in time; its run did, by itself",
+                        task=task,
+                        attempt=attempt,
+                        peer=target,
+                    )
+        if late:
+            self._engine.wake()
+
+    def _roomy(self, task: int, since_s: float) -> PeerName | None:
+        """Of those that had room all the time since then and meet its requirement, one that holds
+        most of its inputs."""
+        listed, held = self._listed(task), self._engine.held(task)
+        best: tuple[int, float, PeerName] | None = None
+        for name in self._books.all_fitting(listed.needs):
+            load = self._books.fits_on(name, listed.needs)
+            view = _view(self._targets[name], self.world.now())
+            if load is None or load >= 1 or self._quiet_s[name] > since_s:
+                continue
+            if rank_of(listed, view) is None:
+                continue
+            order = (-held.get(name, 0), load, name)
+            if best is None or order < best:
+                best = order
+        return None if best is None else best[2]
+
+    def end(self) -> None:
+        self._is_over = True
+        if self._queue is not None:
+            self._say((), (), over=True)
+
+
+def _view(target: Target, now: float) -> View:
+    """A target as its offer describes it; what is free there the books know."""
+    capacity: Capacity = target.capacity
+    ends_at = target.extras.get("ends_at")
+    lifetime_s = float(ends_at) - now if isinstance(ends_at, float | int) else FOR_EVER_S
+    return View(target.name, target.site, Ledger(capacity), capacity, lifetime_s, frozenset())
+
+
+def _in_words(said: Advice, placed: PlacedTask) -> str:
+    if said.site or said.pilots > 1:
+        others = f"round {said.number}{f' of site {said.site}' if said.site else ''}"
+        others += f", {said.pilots} pilot{'s' if said.pilots != 1 else ''}"
+    else:
+        others = f"match {said.number} of the queue"
+    best = f"rank {placed.rank:,.6g}"
+    rival = f"; best rival {placed.rival} with {placed.rival_rank:,.6g}" if placed.rival else ""
+    held = ""
+    if placed.size_bytes and placed.held_bytes >= 0:
+        held = f"; it held {placed.held_bytes:,} of {placed.size_bytes:,} bytes of its inputs"
+    ahead = "; fetched ahead" if placed.ahead else ""
+    return f"{others}: {best}{rival}{held}{ahead}"

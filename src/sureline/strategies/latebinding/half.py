@@ -1,0 +1,188 @@
+"""The half on a machine: how much room there is, which files are here, and until when.
+
+A task takes room from the moment it is promised (a round gave it to this pilot), through its Bind
+and the fetching of its inputs, to its end. One that has to wait for room is fetched *ahead*: its
+inputs come while others run, and it begins when one of them ends.
+
+Tasks that wait for files more than they calculate do not all run at once while others could use the
+cores: at most half of the cores, as long as anything else waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+import msgspec
+
+from sureline.peer.admitting import Admitting, Key, Machine, Waiting
+from sureline.peer.capacity import Ledger
+from sureline.peer.jobs import CommandJob, JobEnded
+from sureline.peer.messages import Bind
+from sureline.strategies.latebinding.judging import FOR_EVER_S, View
+from sureline.strategies.latebinding.messages import TaskId
+from sureline.strategies.latebinding.settings import HOLD_S, PLACES_MAX, PilotHalfSettings
+from sureline.workflow.model import Needs
+from sureline.world.address import name_of
+from sureline.world.agent import Agent
+from sureline.world.protocol import Timer, World
+
+HELD_MAX = 50_000
+"""Files that are remembered as being here; those used least lately are forgotten first."""
+PROMISES_MAX = 1000
+NAME = "latebinding"
+
+
+class PilotClaim(msgspec.Struct, frozen=True, array_like=True):
+    """What a Bind says to this half."""
+
+    takes_s: float
+    reads: bool
+    reports: bool = False
+    """The queue hears of its beginning and its end, as in the paper."""
+
+
+class PilotRoom(msgspec.Struct, frozen=True):
+    """How many tasks of one core could begin at once, and how many be fetched ahead."""
+
+    places: int
+    ahead: int
+
+
+class _Promised(msgspec.Struct):
+    needs: Needs
+    timer: Timer
+
+
+class PilotHalf(Admitting):
+    def __init__(self, machine: Machine, world: World, settings: PilotHalfSettings) -> None:
+        self._machine = machine
+        self._world = world
+        self._ends_at = settings.ends_at
+        self._here: dict[Key, Needs] = {}
+        self._promised: dict[TaskId, _Promised] = {}
+        self._reading: dict[Key, None] = {}
+        """Attempts that wait for files more than they calculate."""
+        self._runs: dict[Key, None] = {}
+        """Of those, the ones that were let begin."""
+        self.held: dict[str, None] = {}
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_job: Callable[[Bind, bool], None] = lambda bind, ended: None
+        self.on_files: Callable[[Sequence[str]], None] = lambda digests: None
+
+    def beside(self, agents: Sequence[Agent]) -> None:
+        for agent in agents:
+            attend = getattr(agent, "attend", None)
+            if attend is not None:
+                attend(self)
+
+    # -- what there is room for ------------------------------------------------------------------
+
+    @property
+    def lifetime_s(self) -> float:
+        return FOR_EVER_S if not self._ends_at else self._ends_at - self._world.now()
+
+    def free(self) -> tuple[Ledger, int]:
+        """What could begin at once, and how many tasks wait here for something to end."""
+        ledger, waiting = Ledger(self._machine.capacity), 0
+        for needs in (*self._here.values(), *(one.needs for one in self._promised.values())):
+            if ledger.fits(needs):
+                ledger.take(needs)
+            else:
+                waiting += 1
+        return ledger, waiting
+
+    def room(self) -> PilotRoom:
+        if self._machine.leaving or self.lifetime_s <= 0:
+            return PilotRoom(0, 0)
+        ledger, waiting = self.free()
+        places = 0 if waiting else min(PLACES_MAX, -(-ledger.millicores // 1000))
+        wanted = max(1, int(self._machine.capacity.cores) // 4)
+        return PilotRoom(places, max(0, wanted - waiting))
+
+    def view(self, site: str) -> View:
+        name = name_of(self._machine.me)
+        salt, (ledger, _) = crc32(name.encode()), self.free()
+        return View(name, site, ledger, self._machine.capacity, self.lifetime_s, self.held, salt)
+
+    def promise(self, run: str, task: str, needs: Needs) -> None:
+        """A round gave this to us; its run will bind it soon, or never."""
+        known = (run, task) in self._promised or any(k[:2] == (run, task) for k in self._here)
+        if known or len(self._promised) >= PROMISES_MAX:
+            return
+        timer = self._world.after(HOLD_S, lambda: self._forget((run, task)))
+        self._promised[run, task] = _Promised(needs, timer)
+
+    def _forget(self, task: TaskId) -> None:
+        promised = self._promised.pop(task, None)
+        if promised is not None:
+            promised.timer.cancel()
+            self.on_room()
+
+    # -- what is here ----------------------------------------------------------------------------
+
+    def objection(self, sender: str, bind: Bind) -> str:
+        claim = claim_of(bind)
+        if claim is not None and self._ends_at and claim.takes_s > self.lifetime_s:
+            return f"{name_of(self._machine.me)} will be gone before it could end"
+        return ""
+
+    def admitted(self, bind: Bind) -> None:
+        key = (bind.run, bind.task, bind.attempt)
+        promised = self._promised.pop((bind.run, bind.task), None)
+        if promised is not None:
+            promised.timer.cancel()
+        self._here[key] = bind.needs
+        claim = claim_of(bind)
+        if claim is not None and claim.reads:
+            self._reading[key] = None
+        if claim is not None and claim.reports:
+            self.on_job(bind, False)
+        if isinstance(bind.job, CommandJob):
+            self._hold([record.digest for record in bind.job.inputs])
+
+    def order(self, waiting: Sequence[Waiting], now: float) -> Sequence[int]:
+        keys = [(one.bind.run, one.bind.task, one.bind.attempt) for one in waiting]
+        if not self._reading or len(self._reading) == len(self._here):
+            return range(len(waiting))
+        for key in keys:
+            self._runs.pop(key, None)  # something else held it back
+        most = max(1, int(self._machine.capacity.cores) // 2)
+        others = [n for n, key in enumerate(keys) if key not in self._reading]
+        readers = [n for n, key in enumerate(keys) if key in self._reading]
+        chosen = readers[: max(0, most - len(self._runs))] if others else readers
+        self._runs |= dict.fromkeys(keys[n] for n in chosen)
+        return sorted([*chosen, *others])
+
+    def over(self, bind: Bind, ended: JobEnded | None, *, began: bool) -> None:
+        key = (bind.run, bind.task, bind.attempt)
+        self._here.pop(key, None)
+        claim = claim_of(bind)
+        if claim is not None and claim.reports:
+            self.on_job(bind, True)
+        self._reading.pop(key, None)
+        self._runs.pop(key, None)
+        if ended is not None:
+            self._hold([record.digest for record in ended.outputs])
+        elif isinstance(bind.job, CommandJob):
+            for record in bind.job.inputs:  # refused after all: they may not have come
+                self.held.pop(record.digest, None)
+        self.on_room()
+
+    def _hold(self, digests: Sequence[str]) -> None:
+        for digest in digests:
+            self.held.pop(digest, None)
+            self.held[digest] = None
+        while len(self.held) > HELD_MAX:
+            del self.held[next(iter(self.held))]
+        if digests:
+            self.on_files(digests)
+
+
+def claim_of(bind: Bind) -> PilotClaim | None:
+    if bind.strategy != NAME:
+        return None
+    try:
+        return msgspec.msgpack.decode(bind.claim, type=PilotClaim)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,156 @@
+"""Whose task goes next: fair shares between users, priorities between the runs of one user.
+
+A user's use is what was given out to it lately, in seconds of cores; it halves every HALVED_S. The
+user who has used least, for the share it has, goes next; of its runs the one with the highest
+priority, and among equals the one that has used least. In a run, the task with the longest chain
+behind it.
+
+A task whose inputs lie at one site waits for that site, and may go elsewhere only after a while. A
+pilot that holds the inputs of some is given one of those before others of the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+import msgspec
+
+from sureline.strategies.latebinding.messages import ListedTask
+from sureline.world.address import PeerName
+
+HALVED_S = 3600.0
+GUESSED_S = 60.0
+"""For a task of which nobody knows how long it takes."""
+ANYWHERE = ""
+ELSEWHERE_S = 5.0
+"""So long a task waits for the site that has its inputs."""
+
+
+Entry = tuple[float, int, float, str]
+"""(-urgency, number, since, task)."""
+
+
+class WaitingRun(msgspec.Struct):
+    """A run's tasks that nobody has, by the site that has most of their inputs, and by the pilot
+    that does."""
+
+    user: str
+    priority: int
+    used_s: float = 0.0
+    heaps: dict[str, list[Entry]] = {}
+    of_pilot: dict[PeerName, list[Entry]] = {}
+    stays: bool = False
+    """Its tasks go to no other site than the one that has their inputs, as in the paper."""
+
+
+class Shares:
+    """`is_waiting(run, task, number)` tells whether an entry still counts: those that do not are
+    forgotten when they are met."""
+
+    def __init__(self, is_waiting: Callable[[str, str, int], bool]) -> None:
+        self._is_waiting = is_waiting
+        self.runs: dict[str, WaitingRun] = {}
+        self.shares: dict[str, float] = {}
+        self.used_s: dict[str, float] = {}
+        self._aged_s = 0.0
+
+    def open(self, run: str, user: str, priority: int) -> None:
+        if run not in self.runs:
+            self.runs[run] = WaitingRun(user, priority)
+
+    def close(self, run: str) -> None:
+        self.runs.pop(run, None)
+
+    def push(self, listed: ListedTask, number: int, now_s: float) -> None:
+        run = self.runs[listed.run]
+        entry = (-listed.urgency, number, now_s, listed.task)
+        heappush(run.heaps.setdefault(listed.home, []), entry)
+        if listed.holder:
+            heappush(run.of_pilot.setdefault(listed.holder, []), entry)
+        run.stays = listed.architecture == "distributed"
+
+    def charge(self, listed: ListedTask) -> None:
+        """It was given out."""
+        cost_s = (listed.takes_s or GUESSED_S) * max(0.001, listed.needs.cores)
+        waiting = self.runs[listed.run]
+        waiting.used_s += cost_s
+        self.used_s[waiting.user] = self.used_s.get(waiting.user, 0.0) + cost_s
+
+    def age(self, now_s: float) -> None:
+        factor = 0.5 ** ((now_s - self._aged_s) / HALVED_S)
+        self._aged_s = now_s
+        for user in self.used_s:
+            self.used_s[user] *= factor
+        for waiting in self.runs.values():
+            waiting.used_s *= factor
+
+    def next(
+        self,
+        site: str,
+        pilot: PeerName,
+        is_there: Callable[[str], bool],
+        now_s: float,
+        *,
+        at_once: bool,
+    ) -> tuple[str, str] | None:
+        """(run, task) that goes to a pilot of this site, rather one whose inputs it holds; it is
+        taken out. `is_there` tells of a site whether anybody there asks for tasks: then its own
+        wait for it, though not for ever if they could begin here `at_once`."""
+        for near in (True, False):
+            found: tuple[tuple[float, int, float, str], WaitingRun, list[Entry]] | None = None
+            for run, waiting in self.runs.items():
+                if near:
+                    heap = self._near(run, waiting, site, pilot)
+                else:
+                    heap = self._far(run, waiting, is_there, now_s, at_once=at_once)
+                if heap is None:
+                    continue
+                share = max(1e-6, self.shares.get(waiting.user, 1.0))
+                used_s = self.used_s.get(waiting.user, 0.0)
+                order = (used_s / share, -waiting.priority, waiting.used_s, run)
+                if found is None or order < found[0]:
+                    found = order, waiting, heap
+            if found is not None:
+                return found[0][3], heappop(found[2])[3]
+        return None
+
+    def _near(
+        self, run: str, waiting: WaitingRun, site: str, pilot: PeerName
+    ) -> list[Entry] | None:
+        """Where a run's next task for this pilot lies."""
+        own = waiting.of_pilot.get(pilot)
+        if own is not None:
+            if self._clean(run, own):
+                return own
+            del waiting.of_pilot[pilot]
+        heaps = [h for home in (site, ANYWHERE) if (h := waiting.heaps.get(home)) is not None]
+        heaps = [heap for heap in heaps if self._clean(run, heap)]
+        return min(heaps, key=lambda heap: heap[0], default=None)
+
+    def _far(
+        self,
+        run: str,
+        waiting: WaitingRun,
+        is_there: Callable[[str], bool],
+        now_s: float,
+        *,
+        at_once: bool,
+    ) -> list[Entry] | None:
+        """Tasks of other sites: where nobody asks, or nobody was found for a while."""
+        found = [
+            heap
+            for home, heap in waiting.heaps.items()
+            if self._clean(run, heap)
+            and (
+                not is_there(home)
+                or (at_once and not waiting.stays and now_s - heap[0][2] > ELSEWHERE_S)
+            )
+        ]
+        return min(found, key=lambda heap: heap[0], default=None)
+
+    def _clean(self, run: str, heap: list[Entry]) -> bool:
+        """Whether anything is left of it that still counts."""
+        while heap and not self._is_waiting(run, heap[0][3], heap[0][1]):
+            heappop(heap)
+        return bool(heap)

@@ -1,0 +1,152 @@
+"""Learned waits on a real Slurm that others keep busy: does the promise hold as often as it says?
+
+Beside it, what `squeue --start` says of the same jobs a few seconds after they were submitted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from slurm_lab import SlurmLab, unavailable
+
+from sureline.compose.pilots import planning
+from sureline.compose.terms import Before
+from sureline.forecast.result import Forecast
+from sureline.sites.order import PilotOrder, PilotShape, SiteChoice
+from sureline.sites.port import JobId, SiteWork
+from sureline.sites.slurm import SlurmSite
+from sureline.sites.waits import WaitBook, WaitFor, WaitSeen
+from sureline.workflow.yaml_reader import read_yaml
+
+SUBMISSIONS = int(os.environ.get("SURELINE_SUBMISSIONS", "60"))
+LEARNING = int(os.environ.get("SURELINE_LEARNING", "20"))
+EVERY_S = 8.0
+CORES = 4
+LIMIT_S = 120.0
+LOAD = 0.85
+OTHERS_S = (2.0, 18.0)
+SHARES = (0.5, 0.8, 0.9)
+FLOW = "tasks: {work: {run: 'true', takes: 2s..4s..6s}}"
+
+
+def others(lab: SlurmLab, stop: threading.Event, rng: random.Random) -> None:
+    """Jobs of other people: they come at random, and run shorter than they say."""
+    mean_s = sum(OTHERS_S) / 2
+    while not stop.wait(rng.expovariate(CORES * LOAD / mean_s)):
+        lab.submit(f"sleep {rng.uniform(*OTHERS_S):.1f}", "--time=2")
+
+
+@pytest.mark.soak
+def test_promises_hold_as_often_as_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if why := unavailable():
+        pytest.skip(why)
+    rng = random.Random(15)
+    monkeypatch.setattr(planning, "COMING_UP_S", 0.0)  # the job is the work itself here
+    with SlurmLab(tmp_path / "slurm", cores=CORES) as lab:
+        monkeypatch.setenv("SLURM_CONF", str(lab.conf))
+        stop = threading.Event()
+        crowd = threading.Thread(target=others, args=(lab, stop, rng))
+        crowd.start()
+        try:
+            figures = measured(lab, tmp_path, rng)
+        finally:
+            stop.set()
+            crowd.join()
+    print(json.dumps(figures, indent=1))
+    for share, held in figures["promised"].items():
+        margin = 3 * (float(share) * (1 - float(share)) / SUBMISSIONS) ** 0.5
+        assert abs(held - float(share)) <= margin, figures
+
+
+def measured(lab: SlurmLab, directory: Path, rng: random.Random) -> dict[str, object]:
+    graph = read_yaml(FLOW, file="flow.yaml", directory=directory).graph
+    site = SlurmSite(directory / "spool")
+    book = WaitBook(directory / "waits.jsonl")
+    order = PilotOrder((SiteChoice("slurm"),), PilotShape(lifetime_s=LIMIT_S), 1)
+    forecast = planning.PilotForecasts(graph, Before({}, ()), order).at(1)
+    asked: dict[JobId, tuple[float, dict[float, float] | None]] = {}
+    estimates: dict[JobId, float] = {}
+    waits: dict[JobId, float] = {}
+    total: dict[JobId, float] = {}
+    for number in range(LEARNING + SUBMISSIONS):
+        promises = None
+        if number >= LEARNING:
+            promises = promised(forecast, book)
+        work_s = rng.triangular(2, 6, 4)
+        tag = f"ours-{number}"
+        (job,) = site.submit(SiteWork(tag=tag, argv=("sleep", f"{work_s:.2f}"), limit_s=LIMIT_S))
+        asked[job] = (time.time(), promises)
+        next_at = time.monotonic() + EVERY_S
+        while time.monotonic() < next_at:
+            time.sleep(1.0)
+            look(lab, site, asked, estimates, waits, total, book)
+    while len(total) < len(asked):
+        time.sleep(1.0)
+        look(lab, site, asked, estimates, waits, total, book)
+    return summary(asked, estimates, waits, total)
+
+
+def promised(forecast: Forecast, book: WaitBook) -> dict[float, float]:
+    """By when, after its submission, the work is done with each chance."""
+    wait = book.expected(WaitFor(time.time(), "slurm", "", 1, LIMIT_S))
+    assert wait.is_known
+    return {share: planning.done_s(forecast, wait, share) for share in SHARES}
+
+
+def look(lab, site, asked, estimates, waits, total, book) -> None:
+    open_jobs = [job for job in asked if job not in total]
+    for job, status in site.look(open_jobs).items():
+        if status.is_waiting and job not in estimates:
+            said = lab.run(
+                "env",
+                "SLURM_TIME_FORMAT=%s",
+                "squeue",
+                "--start",
+                "-h",
+                "-r",
+                "-j",
+                job.partition("_")[0],
+                "-o",
+                "%S",
+            ).split()
+            if said and said[0].isdigit():
+                estimates[job] = float(said[0]) - asked[job][0]
+        if status.started_at is not None and job not in waits:
+            assert status.submitted_at is not None
+            waits[job] = status.started_at - status.submitted_at
+            book.add(WaitSeen(status.submitted_at, "slurm", "", 1, LIMIT_S, waits[job]))
+        if status.is_over and job not in total:
+            assert status.word == "ended" and status.ended_at is not None
+            total[job] = status.ended_at - asked[job][0]
+
+
+def summary(asked, estimates, waits, total) -> dict[str, object]:
+    judged = {job: promises for job, (_, promises) in asked.items() if promises is not None}
+    late = {
+        share: sum(total[job] <= promises[share] for job, promises in judged.items()) / len(judged)
+        for share in SHARES
+    }
+    both = [job for job in judged if job in estimates]
+    off = [estimates[job] - waits[job] for job in both]
+    return {
+        "submissions": len(judged),
+        "wait_s": {
+            "median": statistics.median(waits.values()),
+            "mean": round(statistics.mean(waits.values()), 1),
+            "most": max(waits.values()),
+        },
+        "promised": {str(share): round(held, 3) for share, held in late.items()},
+        "squeue_start": {
+            "estimates": len(both),
+            "started_by_then": round(sum(one >= -1 for one in off) / max(1, len(both)), 3),
+            "median_error_s": round(statistics.median(off), 1) if off else None,
+            "mean_absolute_error_s": round(statistics.mean(map(abs, off)), 1) if off else None,
+        },
+    }
