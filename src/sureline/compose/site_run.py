@@ -63,6 +63,7 @@ class SiteRun(Session):
                 options=options_of(entry),
                 programs=programs,
                 replicas={row.digest: row.path for row in replicas.at_site(entry.name)},
+                flush=self._world.recorder.flush,
                 tell=self._watcher.told,
             )
             self._runners.append(runner)

@@ -46,6 +46,10 @@ PAUSES_S = (1.0, 2.0, 4.0)
 """Before a site that is down is tried again; then its jobs are given back as lost."""
 LOOK_S = 0.1
 LOOK_MAX_S = 3.0
+SEEN_WITHIN_S = 10.0
+"""A job that was submitted is seen at its site by then, though nobody waited for its answer."""
+TOLD_WITHIN_S = 0.05
+"""From the end of a job until the engine has recorded it."""
 FILE_THREADS = 4
 TAG_MAX = 60
 
@@ -85,7 +89,8 @@ class _Sent:
 
 class SiteRunner:
     """Runs the jobs of one run at one site. `programs` says how they are called there, `replicas`
-    which contents the user has there, by digest. All methods are called in the loop's thread."""
+    which contents the user has there, by digest. `flush` has the journal written: where a task was
+    sent must survive us before the site has it. All methods are called in the loop's thread."""
 
     def __init__(
         self,
@@ -99,6 +104,7 @@ class SiteRunner:
         options: tuple[str, ...] = (),
         programs: Mapping[str, Transformation] | None = None,
         replicas: Mapping[str, str] | None = None,
+        flush: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._loop = loop
@@ -110,6 +116,7 @@ class SiteRunner:
         self._options = options
         self._programs = programs or {}
         self._replicas = replicas or {}
+        self._flush = flush
         self._tell = tell
         self._scratch = home / "work" / run
         self._book = SiteBook(home / "sites" / run / f"{name}.jsonl")
@@ -196,10 +203,19 @@ class SiteRunner:
         sent.done = True
         if sent.id is not None:
             self._sent.pop(sent.id, None)
-        if sent.place is not None:
+        if sent.place is not None and ended.outcome == "cancelled":
             self._book.over(sent.place)
+        elif sent.place is not None and ended.outcome != "succeeded":
+            self._loop.call_later(TOLD_WITHIN_S, self._note_over, sent.place)
         told = msgspec.structs.replace(ended, brought=sent.brought)
         self._loop.call_soon(sent.on_event, told)
+
+    def _note_over(self, place: Place) -> None:
+        """How it ended is in the journal now: only then may the book forget it. What succeeded
+        stays: if the journal has lost that, its result is collected again."""
+        if not self._closed:
+            self._flush()
+            self._book.over(place)
 
     def _lose(self, sents: Iterable[_Sent], reason: str) -> None:
         for sent in sents:
@@ -241,17 +257,27 @@ class SiteRunner:
         for submission in list(self._book.submissions.values()):
             if not submission.jobs:
                 try:
-                    found = await self._again(lambda s=submission: self._found(s))  # type: ignore[misc]
+                    if not await self._again(lambda s=submission: self._found_late(s)):  # type: ignore[misc]
+                        continue
                 except SiteError as error:
                     self._tell(f"{self._name} cannot be asked what it has of this run: {error}")
-                    continue
-                if not found:
                     continue
             for index, (job, mark) in enumerate(
                 zip(submission.jobs, submission.prints, strict=False)
             ):
                 if job and index not in submission.over:
                     self._left[mark] = ((submission.tag, index), job)
+
+    async def _found_late(self, submission: Submission) -> bool:
+        """The same, of what was being submitted when an earlier process ended: it may take a while
+        until all jobs are seen, and perhaps not all of them were begun."""
+        give_up_at = self._loop.time() + SEEN_WITHIN_S
+        while True:
+            found = await self._found(submission)
+            whole = found and all(self._book.submissions[submission.tag].jobs)
+            if whole or self._loop.time() > give_up_at:
+                return found
+            await asyncio.sleep(LOOK_S)
 
     async def _found(self, submission: Submission) -> bool:
         """Whether the site has jobs of this tag; if so, they are on the book."""
@@ -291,6 +317,7 @@ class SiteRunner:
             submission = Submission(tag, [sent.print for sent in ready])
             try:
                 await self._again(lambda t=tag: self._bring_tasks(t, tasks))  # type: ignore[misc]
+                self._flush()
                 self._book.about_to_submit(tag, submission.prints)
                 work = SiteWork(
                     tag=tag,
