@@ -1,4 +1,5 @@
 # The two commands: `make demo` runs the main job on this machine, `make test` runs every test.
+# `make grid-demo` runs one across three sites, two of them behind firewalls (as root).
 # Both make .venv with the pinned versions of constraints.txt; a second call finds it ready.
 
 PYTHON ?= python3
@@ -6,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check soak pins clean
+.PHONY: demo grid-demo test check soak pins clean
 
 $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -21,6 +22,9 @@ $(READY): constraints.txt pyproject.toml
 demo: $(READY)
 	@bash examples/demo.sh $(BIN)/sureline
 
+grid-demo: $(READY)
+	@bash examples/grid-demo.sh $(BIN)/sureline
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,7 +35,7 @@ check: $(READY)
 test soak: export PYTHONDONTWRITEBYTECODE =
 
 test: check
-	$(BIN)/pytest -n 3 -m 'not soak'
+	$(BIN)/pytest -n 4 --dist worksteal -m 'not soak'
 
 soak: export SURELINE_PATIENCE_S = 300
 soak: $(READY)

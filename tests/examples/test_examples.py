@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sites_lab import why_not
 from surely import COMMAND, sureline
 
 TOP = Path(__file__).resolve().parents[2]
@@ -141,3 +142,20 @@ def test_demo(tmp_path: Path, times: int) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "interrupted" in done.stdout
         assert "All claims hold" in done.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.limit_s(600)
+def test_grid_demo() -> None:
+    """As `make grid-demo` runs it; a smaller walk through a firewall is in tests/grid."""
+    if why_not():
+        pytest.skip(why_not())
+    done = subprocess.run(
+        ["bash", "examples/grid-demo.sh", COMMAND],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All of it holds" in done.stdout

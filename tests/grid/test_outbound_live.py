@@ -37,8 +37,8 @@ def lab(tmp_path_factory):
 
 
 def test_peers_says_how_each_is_reached_and_a_peer_is_told(lab):
-    assert "others cannot dial this machine (Connection refused)" in lab.peers["p2"].log
-    assert "it is reached through p" in lab.peers["p2"].log
+    told = "others cannot dial this machine (Connection refused); it is reached through p"
+    until(lambda: told in lab.peers["p2"].log, "p2 to be told")
 
     def listed():
         said = lab.do("p0", "peers", "--json")

@@ -15,10 +15,11 @@ from functools import partial
 from random import Random
 
 import pytest
+from live_stage import LiveStage
 from ring_net import Net, values_from
 
 from sureline.overlay.kademlia.ids import key_of
-from sureline.overlay.ring import Captured, RingSettings
+from sureline.overlay.ring import MESSAGES, Captured, RingSettings
 from sureline.overlay.ring.register import HolderRecord
 from sureline.world.simulated import LAN, Exponential, Link, LogNormal, Network
 
@@ -42,10 +43,12 @@ class Trouble:
     """One scenario. Its own random numbers decide what happens, the simulation's what comes of
     it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, live: bool = False) -> None:
         self.random = Random(f"ring trouble {seed}")
         self.clocks = Random(f"ring clocks {seed}")
-        self.net = Net(seed, network=Network(self.random.choice(LINKS)), settings=SETTINGS)
+        link = self.random.choice(LINKS)
+        stage = LiveStage(seed, link, MESSAGES) if live else None
+        self.net = Net(seed, network=Network(link), settings=SETTINGS, stage=stage)
         self.down: list[str] = []
         self.frozen: list[str] = []
         self.keys = [key_of(f"molecule {number}") for number in range(8)]
@@ -256,13 +259,15 @@ class Trouble:
         raise AssertionError(f"a molecule is lost: {why}, {self._records(key).keys()}")
 
 
-def attempt(seed: int) -> Trouble:
+def attempt(seed: int, *, live: bool = False) -> Trouble:
+    trouble = Trouble(seed, live=live)
     try:
-        trouble = Trouble(seed)
         trouble.run()
         trouble.check()
     except Exception as error:
         raise AssertionError(f"seed {seed} (RING_SEED={seed} repeats it): {error}") from error
+    finally:
+        trouble.net.close()
     return trouble
 
 
@@ -271,13 +276,21 @@ def test_in_trouble_every_molecule_has_one_taker_and_none_is_lost(seed: int) -> 
     attempt(seed)
 
 
-def test_the_trouble_is_trouble() -> None:
-    """Molecules are made, taken and used up in it, or the test above would show nothing."""
-    trouble = attempt(3)
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_in_trouble_every_molecule_has_one_taker_in_live_worlds(seed: int) -> None:
+    attempt(seed, live=True)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_the_trouble_is_trouble(live: bool) -> None:
+    """Molecules are made, taken and used up in it, or the tests above would show nothing."""
+    trouble = attempt(3, live=live)
     assert len(trouble.kept) >= 5 and trouble.captures >= 8 and trouble.used_up
 
 
 @pytest.mark.soak
-def test_in_trouble_every_molecule_has_one_taker_in_a_thousand_seeds() -> None:
+@pytest.mark.limit_s(7200)
+@pytest.mark.parametrize("live", [False, True])
+def test_in_trouble_every_molecule_has_one_taker_in_a_thousand_seeds(live: bool) -> None:
     for seed in SOAK_SEEDS:
-        attempt(seed)
+        attempt(seed, live=live)

@@ -71,18 +71,18 @@ def measured(lab: SlurmLab, directory: Path, rng: random.Random) -> dict[str, ob
     book = WaitBook(directory / "waits.jsonl")
     order = PilotOrder((SiteChoice("slurm"),), PilotShape(lifetime_s=LIMIT_S), 1)
     forecast = planning.PilotForecasts(graph, Before({}, ()), order).at(1)
-    asked: dict[JobId, tuple[float, dict[float, float] | None]] = {}
+    asked: dict[JobId, tuple[float, dict[float, float] | None, int | None]] = {}
     estimates: dict[JobId, float] = {}
     waits: dict[JobId, float] = {}
     total: dict[JobId, float] = {}
     for number in range(LEARNING + SUBMISSIONS):
-        promises = None
+        promises, ahead = None, site.ahead()
         if number >= LEARNING:
-            promises = promised(forecast, book)
+            promises = promised(forecast, book, ahead)
         work_s = rng.triangular(2, 6, 4)
         tag = f"ours-{number}"
         (job,) = site.submit(SiteWork(tag=tag, argv=("sleep", f"{work_s:.2f}"), limit_s=LIMIT_S))
-        asked[job] = (time.time(), promises)
+        asked[job] = (time.time(), promises, ahead)
         next_at = time.monotonic() + EVERY_S
         while time.monotonic() < next_at:
             time.sleep(1.0)
@@ -93,9 +93,9 @@ def measured(lab: SlurmLab, directory: Path, rng: random.Random) -> dict[str, ob
     return summary(asked, estimates, waits, total)
 
 
-def promised(forecast: Forecast, book: WaitBook) -> dict[float, float]:
+def promised(forecast: Forecast, book: WaitBook, ahead: int | None) -> dict[float, float]:
     """By when, after its submission, the work is done with each chance."""
-    wait = book.expected(WaitFor(time.time(), "slurm", "", 1, LIMIT_S))
+    wait = book.expected(WaitFor(time.time(), "slurm", "", 1, LIMIT_S, ahead))
     assert wait.is_known
     return {share: planning.done_s(forecast, wait, share) for share in SHARES}
 
@@ -121,14 +121,16 @@ def look(lab, site, asked, estimates, waits, total, book) -> None:
         if status.started_at is not None and job not in waits:
             assert status.submitted_at is not None
             waits[job] = status.started_at - status.submitted_at
-            book.add(WaitSeen(status.submitted_at, "slurm", "", 1, LIMIT_S, waits[job]))
+            book.add(
+                WaitSeen(status.submitted_at, "slurm", "", 1, LIMIT_S, waits[job], asked[job][2])
+            )
         if status.is_over and job not in total:
             assert status.word == "ended" and status.ended_at is not None
             total[job] = status.ended_at - asked[job][0]
 
 
 def summary(asked, estimates, waits, total) -> dict[str, object]:
-    judged = {job: promises for job, (_, promises) in asked.items() if promises is not None}
+    judged = {job: promises for job, (_, promises, _) in asked.items() if promises is not None}
     late = {
         share: sum(total[job] <= promises[share] for job, promises in judged.items()) / len(judged)
         for share in SHARES

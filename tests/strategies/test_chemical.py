@@ -225,6 +225,13 @@ def test_of_those_who_wait_the_first_by_their_order_is_served_and_hears_who_else
     assert [said.number for said in taker.taken] == [1, 3, 4, 2]
     assert set(taker.taken[1].others) >= {"late of run", "second of run"}
     assert [(said.number, said.why) for said in taker.refused] == [(5, "it is too small")]
+    for number, task in ((6, "now"), (7, "again")):
+        taker.world.send(owner, Take("run", number, task, Needs(), 1.0, 0.1))
+        net.pass_time(0.5)
+    taker.world.send(owner, GiveBack("run", taker.taken[-1].token))
+    taker.world.send(owner, Take("run", 8, "again", Needs(), 1.0, 0.1))
+    net.pass_time(0.5)
+    assert taker.taken[-1].number == 8 and not taker.taken[-1].others, "it is no rival of its own"
 
 
 def test_a_task_that_nobody_is_large_enough_for_waits_for_one_that_is():

@@ -1,8 +1,11 @@
-"""A simulated ring for tests: nodes by name, as they live and die, and what each has published."""
+"""A ring for tests, simulated or in live worlds: nodes by name, as they live and die, and what each
+has published."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from live_stage import LiveStage
 
 from sureline.overlay.ring import Feature, Query, Ring, RingSettings, ValueRange
 from sureline.overlay.ring.ranges import MetasFound
@@ -15,9 +18,14 @@ FEATURES = (Feature("cpu", 0.0, 100.0), Feature("memory", 0.0, 64.0))
 
 class Net:
     def __init__(
-        self, seed: int, *, network: Network | None = None, settings: RingSettings | None = None
+        self,
+        seed: int,
+        *,
+        network: Network | None = None,
+        settings: RingSettings | None = None,
+        stage: LiveStage | None = None,
     ) -> None:
-        self.sim = Simulation(seed, network)
+        self.sim = stage or Simulation(seed, network)
         self.random = self.sim.random
         self.settings = settings or RingSettings()
         self.live: dict[str, Ring] = {}
@@ -26,7 +34,7 @@ class Net:
         self._born = 0
 
     def add(self) -> str:
-        node = f"n{self._born}"
+        node = f"n{self._born}" + ("@live" if isinstance(self.sim, LiveStage) else "")
         self._born += 1
         self.sim.boot(node, lambda: self._boot(node))
         return node
@@ -54,6 +62,10 @@ class Net:
                 return False
             self.pass_time(0.25)
         return True
+
+    def close(self) -> None:
+        if isinstance(self.sim, LiveStage):
+            self.sim.close()
 
     def pass_time(self, seconds: float) -> None:
         self.sim.run(until=self.sim.time + seconds)

@@ -115,6 +115,9 @@ class SlurmLab:
             process.wait()
 
     def _start(self, name: str, argv: Sequence[str]) -> None:
+        setpriv = shutil.which("setpriv", path=search_path())
+        if setpriv is not None:  # a test that is killed leaves no daemons
+            argv = [setpriv, "--pdeathsig", "KILL", *argv]
         with (self.directory / f"{name}.out").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 argv, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -156,7 +156,7 @@ class RunDriver:
     def _tell(self, member: Member) -> None:
         """Pass on what the membership says of a peer."""
         gone = member.state not in PRESENT
-        if "run" in member.offer.roles:
+        if _may_keep(member):
             if gone:
                 self.mirror.peer_left(member.node)
             else:
@@ -207,6 +207,13 @@ class RunDriver:
                 f"{', '.join(names)}{others} {asks} a price and will not be used; give --budget to "
                 "use peers that do"
             )
+
+
+def _may_keep(member: Member) -> bool:
+    """Whether it is asked to keep a copy, and to vote. Not a pilot that will soon be gone and could
+    not go on with the run: an engine may end all of those at once, and with them a majority."""
+    roles = member.offer.roles
+    return "run" in roles and (DRIVE in roles or member.offer.ends_at is None)
 
 
 def _unfit(graph: Graph, machines: Sequence[Capacity]) -> list[str]:

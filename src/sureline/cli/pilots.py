@@ -225,12 +225,21 @@ def planned(
     from sureline.compose.pilots.base import pilots_directory
     from sureline.compose.pilots.planning import plan_pilots
     from sureline.compose.terms import before
+    from sureline.sites.book import open_site
+    from sureline.sites.port import SiteError
     from sureline.sites.waits import WaitBook
     from sureline.world.identity.home import home_directory
 
-    waits = WaitBook(pilots_directory(home_directory()) / "waits.jsonl")
+    directory = pilots_directory(home_directory())
+    waits = WaitBook(directory / "waits.jsonl")
     known = before(graph, where / HOME, fresh=fresh)
-    return plan_pilots(graph, known, terms, order, waits, time.time())
+    choice = order.choices[0]
+    try:
+        ahead = open_site(choice, directory / "spool").ahead(choice.job_options)
+    except SiteError as error:
+        console.note(f"note: {error}")
+        ahead = None
+    return plan_pilots(graph, known, terms, order, waits, time.time(), ahead)
 
 
 def pilots_start(

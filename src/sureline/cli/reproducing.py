@@ -36,7 +36,7 @@ def reproduce(
         int | None,
         Parameter(
             help="peercomp: simulated peers; 1000 if not given, which takes about half a minute. "
-            "A million take some seven minutes of one core, and 5 GB. chemical: the largest ring, "
+            "A million take some five minutes of one core, and 5 GB. chemical: the largest ring, "
             "100000 if not given."
         ),
     ] = None,

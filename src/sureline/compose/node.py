@@ -125,8 +125,6 @@ class LiveNode:
         self.files: FileService
         self.cache: FileCache
         self._on_refused: Callable[[str], None] = lambda reason: None
-        self.on_berth: Callable[[Berth], None] = lambda berth: None
-        """Hears how others reach this node, whenever that changes."""
         self._met: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._contacts: frozenset[Node] = frozenset()
         """What was kept last."""
@@ -252,7 +250,6 @@ class LiveNode:
 
     def _berthed(self, berth: Berth) -> None:
         self.world.guard(self.membership.reached_through, berth.relays)
-        self.on_berth(berth)
 
     async def settle(self) -> None:
         """Wait until this node knows how others reach it, if there are others who would say."""

@@ -201,7 +201,8 @@ class ServingPeer:
         """By the loop's clock: when what still runs is stopped."""
         self._going: asyncio.Future[Going]
         self._drivings: set[asyncio.Task[None]] = set()
-        self._reached_through: tuple[Node, ...] = ()
+        self._berth = Berth()
+        """How it is reached, as far as was told."""
 
     def go(self, going: Going) -> None:
         """Ask it to go; the second time, at once."""
@@ -283,7 +284,6 @@ class ServingPeer:
             dialled=self._settings.dialled,
             carries=self._settings.carries,
         )
-        node.on_berth = self._berthed
         return node
 
     def _offer(self) -> Offer:
@@ -323,20 +323,19 @@ class ServingPeer:
         elif not self._going.done():
             self._going.set_exception(error)  # a mistake in the program: the process ends by it
 
-    def _berthed(self, berth: Berth) -> None:
-        """How others reach this machine has changed: its user should know."""
-        names = ", ".join(name_of(relay) for relay in berth.relays)
+    def _tell_berth(self, berth: Berth) -> None:
+        """If how others reach this machine has changed, its user should know."""
+        if berth == self._berth or berth.can_be_dialled is None:
+            return
+        was, self._berth = self._berth, berth
         why = f" ({berth.why_not})" if berth.why_not else ""
-        said = ""
-        if names:
-            said = f"others cannot dial this machine{why}; it is reached through {names}"
-        elif berth.can_be_dialled is False and self._reached_through:
-            said = f"others cannot dial this machine{why}, and nobody carries to it any more"
-        elif berth.can_be_dialled and self._reached_through:
-            said = "others can dial this machine again"
-        self._reached_through = berth.relays
-        if said:
-            self._tell(said)
+        if berth.relays != was.relays and berth.relays:
+            names = ", ".join(name_of(relay) for relay in berth.relays)
+            self._tell(f"others cannot dial this machine{why}; it is reached through {names}")
+        elif not berth.can_be_dialled and not berth.relays:
+            self._tell(f"others cannot dial this machine{why}, and nobody carries to it")
+        elif berth.can_be_dialled and was.relays:
+            self._tell("others can dial this machine again")
 
     def _superseded(self) -> None:
         reason = "another process serves under the name of this peer"
@@ -356,8 +355,6 @@ class ServingPeer:
         node.files.serve(self._settings.readers)
         node.membership.on_superseded = self._superseded
         await node.settle()
-        if node.transport.berth.can_be_dialled is False and not node.transport.berth.relays:
-            self._tell("others cannot dial this machine, and nobody carries to it yet")
         node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)
@@ -436,6 +433,7 @@ class ServingPeer:
             if done:
                 return self._going.result()
             node.publish_revocations()
+            self._tell_berth(node.transport.berth)
             if loop.time() >= next_contacts_at or node.contacts_are_old():
                 node.remember_contacts()
                 next_contacts_at = loop.time() + CONTACTS_EVERY_S

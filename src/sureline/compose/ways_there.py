@@ -13,7 +13,7 @@ from sureline.world.net.transport import NetTransport
 
 LOOK_S = 4.0
 """A machine that answers nothing takes its time."""
-GO_OVER_S = 1.5
+GO_OVER_S = 2.0
 """So long a relayed connection may take to find a direct way."""
 POLL_S = 0.02
 AT_ONCE = 32

@@ -50,6 +50,8 @@ class PilotBatch(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: PilotShape = PilotShape()
     run: str = ""
     base: bool = False
+    ahead: int | None = None
+    """What waited there already, in cores."""
     jobs: tuple[str, ...] = ()
 
     def pilot(self, index: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,9 @@ class LocalSite:
 
     def forget(self, tag: str) -> None:
         at_site.forget(self._spool, tag)
+
+    def ahead(self, options: Sequence[str] = ()) -> int | None:
+        return None
 
     def put(self, source: Path, target: str) -> None:
         copy_whole(source, Path(self._spool, target))

@@ -8,7 +8,7 @@ with the same settings, answers the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NewType, Protocol
 
@@ -22,7 +22,8 @@ JobId = NewType("JobId", str)
 Word = Literal[
     "queued",  # it waits, and has never begun
     "requeued",  # it began, was taken back by the engine, and waits to begin anew
-    "held",  # it waits for a person, or does not fit: nothing will happen by itself
+    "held",  # it waits for a person: nothing will happen by itself
+    "unfit",  # it asks for what is not there: it would wait for ever
     "starting",  # it has a machine that is being made ready
     "running",
     "suspended",
@@ -37,7 +38,7 @@ Word = Literal[
     "cancelled",  # over: somebody ended it
     "lost",  # over: the site is sure that it is gone, and nobody knows how it ended
 ]
-WAITING: frozenset[Word] = frozenset({"queued", "requeued", "held", "starting"})
+WAITING: frozenset[Word] = frozenset({"queued", "requeued", "held", "unfit", "starting"})
 OVER: frozenset[Word] = frozenset(
     {
         "ended",
@@ -190,6 +191,11 @@ class Site(Protocol):
 
     def forget(self, tag: str) -> None:
         """Remove what the site's spool keeps of a submission that is over: output, states."""
+        ...
+
+    def ahead(self, options: Sequence[str] = ()) -> int | None:
+        """The cores that jobs wait for where work with these options of the engine would wait; None
+        if the site has no queue."""
         ...
 
     def put(self, source: Path, target: str) -> None:

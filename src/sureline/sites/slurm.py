@@ -29,7 +29,7 @@ import msgspec
 from sureline.sites import at_site
 from sureline.sites.local import copy_whole
 from sureline.sites.port import JobId, JobStatus, SiteError, SiteWork
-from sureline.sites.slurm_words import failure, translated
+from sureline.sites.slurm_words import NOT_AHEAD, failure, translated
 
 NAME = "sureline."
 """What the names of our jobs begin with; the tag follows."""
@@ -157,6 +157,13 @@ class SlurmSite:
 
     def forget(self, tag: str) -> None:
         at_site.forget(self._spool, tag)
+
+    def ahead(self, options: Sequence[str] = ()) -> int | None:
+        given = [f"--partition={o.partition('=')[2]}" for o in options if _names_partition(o)]
+        argv = ["squeue", "-h", "-r", "--states=PENDING", "-o", "%C|%r", *given[-1:]]
+        lines = self._run([*argv, *self._on(self._clusters)]).splitlines()
+        cells = [line.split("|", 1) for line in lines if "|" in line]
+        return sum(int(cores) for cores, why in cells if cores.isdigit() and why not in NOT_AHEAD)
 
     def put(self, source: Path, target: str) -> None:
         copy_whole(source, Path(self._spool, target))
@@ -307,6 +314,10 @@ def run_command(argv: Sequence[str], text: str) -> Completed:
     except OSError as error:
         raise SiteError(f"cannot run {argv[0]}: {error}", again=False) from None
     return Completed(done.returncode, done.stdout, done.stderr)
+
+
+def _names_partition(option: str) -> bool:
+    return option.startswith("--partition=")
 
 
 def _numbered(number: str, count: int) -> list[JobId]:

@@ -58,7 +58,12 @@ SAID: Mapping[str, str] = {
     "OUT_OF_MEMORY": "it used more memory than it was given",
     "TIMEOUT": "its time was over",
 }
-HELD_FOR = ("JobHeldAdmin", "JobHeldUser", "launch failed requeued held")
+HELD_FOR = (
+    "JobHeldAdmin",
+    "JobHeldUser",
+    "launch failed requeued held",
+    "job requeued in held state",
+)
 """Reasons of PENDING for which nothing will happen by itself."""
 NEVER = (
     "PartitionTimeLimit",
@@ -77,6 +82,9 @@ NEVER = (
 )
 """Reasons of PENDING that no waiting ends: what was asked for does not fit."""
 
+NOT_AHEAD = frozenset({*HELD_FOR, *NEVER, "BeginTime", "Dependency"})
+"""Reasons of PENDING of jobs that nobody waits behind."""
+
 
 class Translated(NamedTuple):
     word: Word
@@ -93,7 +101,9 @@ def translated(state: str, reason: str = "", *, began: bool = False) -> Translat
     word, said = STATES[name], SAID.get(name, "")
     engine = "" if reason in ("None", "", "(null)", "N/A") else reason
     if name == "PENDING":
-        if engine in HELD_FOR or engine in NEVER:
+        if engine in NEVER:
+            word = "unfit"
+        elif engine in HELD_FOR:
             word = "held"
         elif began:
             word = "requeued"

@@ -105,6 +105,9 @@ class SshSite:
     def forget(self, tag: str) -> None:
         self._call("forget", tag=tag)
 
+    def ahead(self, options: Sequence[str] = ()) -> int | None:
+        return None
+
     def put(self, source: Path, target: str) -> None:
         self._ready()
         try:

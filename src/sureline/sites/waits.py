@@ -1,12 +1,16 @@
 """How long jobs wait in a queue: what was seen, kept durably, and what that says of the next one.
 
-Waits depend on the partition, the time of day and what is asked for. Of each the newest count:
-queues change. The most particular memory that has enough is used: like jobs at this time of day,
-like jobs at any time, all of the partition. Nothing is assumed of the form of the distribution.
+Waits depend on the partition, the time of day, what is asked for, and most of all on how much waits
+there already. The most particular memory that has enough is used: like jobs at this time of day,
+like jobs at any time, all of the partition. Of these the nearest count, those that found about as
+much ahead of them, each stretched by how much more or less there is now: a queue is emptied at
+about the same pace. Where nobody knows what was ahead, the newest count. Nothing is assumed of the
+form of the distribution.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -15,9 +19,11 @@ from typing import NamedTuple
 
 import msgspec
 
-NEWEST = 60
+NEWEST = 200
 """What is older has been overtaken by others of its sort."""
+NEAREST = 12
 ENOUGH = 5
+STRETCH_MAX = 3.0
 HOURS_APART = 3
 LINES_MAX = 20_000
 SIZES = (1, 4, 16, 64, 256, 1024)
@@ -33,6 +39,8 @@ class WaitSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     cores: int
     limit_s: float
     wait_s: float
+    ahead: int | None = None
+    """Cores that jobs were waiting for when it was submitted; None if nobody knows."""
 
 
 class WaitFor(NamedTuple):
@@ -44,6 +52,8 @@ class WaitFor(NamedTuple):
     cores: int
     """Of all jobs of the submission."""
     limit_s: float
+    ahead: int | None = None
+    """Cores that jobs are waiting for now."""
 
 
 class ExpectedWait(NamedTuple):
@@ -120,8 +130,20 @@ def expected_wait(seen: Sequence[WaitSeen], asked: WaitFor) -> ExpectedWait:
     ):
         if len(sort) >= ENOUGH:
             newest = sorted(sort, key=lambda w: w.at)[-NEWEST:]
-            return ExpectedWait(tuple(w.wait_s for w in newest), f"{len(newest)} {said} of {where}")
+            waits_s = _as_now(newest, asked.ahead)
+            return ExpectedWait(waits_s, f"{len(waits_s)} {said} of {where}")
     return ExpectedWait((), f"fewer than {ENOUGH} jobs of {where} were seen")
+
+
+def _as_now(seen: Sequence[WaitSeen], ahead: int | None) -> tuple[float, ...]:
+    """What they would have waited with so much ahead of them."""
+    known = [(w, w.ahead) for w in seen if w.ahead is not None]
+    if ahead is None or len(known) < ENOUGH:
+        return tuple(w.wait_s for w in seen)
+    now = math.log1p(ahead)
+    known.sort(key=lambda one: abs(math.log1p(one[1]) - now))
+    stretches = ((w.wait_s, (ahead + 1) / (then + 1)) for w, then in known[:NEAREST])
+    return tuple(w * min(STRETCH_MAX, max(1 / STRETCH_MAX, by)) for w, by in stretches)
 
 
 def _class(amount: float, limits: Sequence[float]) -> int:

@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 
+from sureline.compose.pilots.base import ensure_base
 from sureline.compose.pilots.factory import PilotFactory
 from sureline.compose.pilots.starting import Pilots, PilotSeen
 from sureline.sites.order import PilotOrder
 from sureline.sites.port import JobId, JobStatus, SiteError
 from sureline.sites.waits import WaitBook, WaitSeen
+from sureline.workflow.mistakes import SurelineError
 from sureline.world.identity.home import GridHome
 
 LOOK_EVERY_S = 2.0
@@ -53,7 +55,7 @@ class PilotKeeper(threading.Thread):
         self._waits = WaitBook(pilots.directory / "waits.jsonl")
         self._began: set[JobId] = set()
         self._over: set[JobId] = set()
-        self._held: set[JobId] = set()
+        self._unfit: set[JobId] = set()
         self._since = time.time()
         self._turn = 0
         self._stopping = threading.Event()
@@ -66,7 +68,7 @@ class PilotKeeper(threading.Thread):
                 self.look()
                 pause_s = LOOK_EVERY_S
                 self._told_trouble = ""
-            except SiteError as error:
+            except SurelineError as error:
                 pause_s = min(LOOK_AGAIN_S_MAX, 2 * pause_s)
                 if str(error) != self._told_trouble:
                     self._told_trouble = str(error)
@@ -83,6 +85,7 @@ class PilotKeeper(threading.Thread):
 
     def look(self) -> None:
         """One round. Raises SiteError if an engine does not answer: then nothing is concluded."""
+        ensure_base(self._pilots.book, self._home, self._order.base_listen)
         there = 0
         for batch in self._pilots.batches(run=self._run_name):
             seen = self._pilots.seen(batch)
@@ -122,8 +125,8 @@ class PilotKeeper(threading.Thread):
         job, status = pilot.job, pilot.status
         if job is None or status is None:
             return
-        if status.word == "held" and job not in self._held:
-            self._held.add(job)
+        if status.word == "unfit" and job not in self._unfit:
+            self._unfit.add(job)
             self._factory.fits_nowhere(status.reason)
             self._pilots.book.site_of(pilot.batch).cancel([job])
         if status.started_at is not None and job not in self._began:
@@ -150,6 +153,7 @@ class PilotKeeper(threading.Thread):
                 cores=batch.shape.cores * batch.count,
                 limit_s=batch.shape.lifetime_s or 0.0,
                 wait_s=max(0.0, status.started_at - status.submitted_at),
+                ahead=batch.ahead,
             )
         )
 

@@ -70,18 +70,25 @@ class PilotPlan(msgspec.Struct, frozen=True):
 
 
 def plan_pilots(
-    graph: Graph, known: Before, terms: Terms, order: PilotOrder, waits: WaitBook, now: float
+    graph: Graph,
+    known: Before,
+    terms: Terms,
+    order: PilotOrder,
+    waits: WaitBook,
+    now: float,
+    ahead: int | None = None,
 ) -> PilotPlan:
     """The fewest pilots, up to the order's number, that meet the deadline as surely as is wanted;
     without a deadline, the fewest that end the run about as early as all of them would. The
-    order's lifetime, if it has one, stays."""
+    order's lifetime, if it has one, stays. `ahead` is what waits at the site now, in cores."""
     forecasts = PilotForecasts(graph, known, order)
     choice, shape = order.choices[0], order.shape
     deadline_s = None if terms.deadline_at is None else terms.deadline_at - now
 
     def wait_of(number: int) -> ExpectedWait:
+        cores = shape.cores * number
         return waits.expected(
-            WaitFor(now, choice.name, choice.partition, shape.cores * number, _lifetime(number))
+            WaitFor(now, choice.name, choice.partition, cores, _lifetime(number), ahead)
         )
 
     def _lifetime(number: int) -> float:

@@ -78,6 +78,7 @@ class Pilots:
             count=count,
             shape=shape,
             run=run,
+            ahead=site.ahead(choice.job_options),
         )
         invitations = [
             authority.invite(

@@ -106,15 +106,17 @@ class Owner(Agent, Admitting):
         token, asked = self.world.random.getrandbits(52) + 1, want.asked
         self._free.take(asked.needs)
         timer = self.world.after(HOLD_S, lambda: self._let_go(token))
-        others = self._others()
+        others = self._others(asked)
         self._holds[token] = _Hold(asked.needs, timer, (want.sender, asked.number), others)
         self.world.send(want.sender, Taken(asked.run, asked.number, token, others))
 
-    def _others(self) -> tuple[str, ...]:
+    def _others(self, than: Take) -> tuple[str, ...]:
         now = self.world.elapsed()
         self._lost = {who: at_s for who, at_s in self._lost.items() if now - at_s < LOST_S}
         waiting = [_who(want.asked) for want in self._wants.values()]
-        return tuple(dict.fromkeys([*waiting, *self._lost]))[:OTHERS_MAX]
+        found = dict.fromkeys([*waiting, *self._lost])
+        found.pop(_who(than), None)
+        return tuple(found)[:OTHERS_MAX]
 
     def _waited(self, me: tuple[AgentId, int]) -> None:
         want = self._wants.pop(me)
@@ -122,7 +124,7 @@ class Owner(Agent, Admitting):
         self._changed()
 
     def _refuse(self, sender: AgentId, asked: Take, why: str) -> None:
-        self.world.send(sender, NotTaken(asked.run, asked.number, why, self._others()))
+        self.world.send(sender, NotTaken(asked.run, asked.number, why, self._others(asked)))
         if len(self._lost) < WAITING_MAX:
             self._lost[_who(asked)] = self.world.elapsed()
 

@@ -305,7 +305,7 @@ class PilotAgent(Agent):
             self._tracked = told.tracked
             if room.places:
                 self._ask_for_one()
-        if not room.places and not room.ahead:
+        if not room.places and not (room.ahead and told.ahead):
             return None
         view = half.view(self._site)
         tasks = [(n, self._known[n]) for n in told.open if n in self._known]

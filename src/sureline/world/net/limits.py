@@ -101,8 +101,8 @@ class Limits(NamedTuple):
     """For so long a relay that carried nothing is tried last."""
     third_again_s: float = 15.0
     """Before others are asked again to reach somebody for us; doubles up to 15 minutes."""
-    go_over_s: float = 0.5
-    """After a relayed link is open: look for a direct way; again after 60 times that, doubling."""
+    go_over_s: float = 0.3
+    """After a relayed link is open: look for a direct way; again after 100 times that, doubling."""
     ping_s: float = 3.0
     """On a relayed link that was silent for so long: ask whether it still carries."""
     silent_s: float = 9.0

@@ -102,7 +102,8 @@ class NetLink:
         self.opened_at = self.used_at = self.heard_at = now
         self.moored_until = 0.0
         """Until then it is kept, used or not: one of the ends can only dial out."""
-        self.go_over_at = now
+        self.go_over_at = float("inf")
+        """When to look for a direct way again."""
         self.go_over_s = 0.0
         self.closing_since: float | None = None
         self.incomplete_since: float | None = None

@@ -8,6 +8,7 @@ carries: a direct way is looked for beside them, and one that carries nothing an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol
@@ -37,7 +38,7 @@ from sureline.world.protocol import Message
 
 ERRANDS_MAX = 64
 """Calls to answer, dial-backs and looks for a direct way, at once."""
-GO_OVER_FACTOR = 60
+GO_OVER_FACTOR = 100
 GO_OVER_S_MAX = 600.0
 IDLE_S = 60.0
 """Nobody looks for a better way to somebody who is not spoken to."""
@@ -98,7 +99,8 @@ class Reaching:
 
     def linked(self, link: NetLink) -> None:
         """A link is open."""
-        link.go_over_at = self._owner.loop.time() + self._owner.limits.go_over_s
+        if link.through:
+            self._owner.loop.call_later(self._owner.limits.go_over_s, self._go_over_soon, link)
         if self.moorings.berth.relays:
             self._owner.say(link, Through(self.moorings.berth.relays))
 
@@ -140,6 +142,7 @@ class Reaching:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.ways.close()
         await self.relay.close()
 
     # Within.
@@ -167,10 +170,8 @@ class Reaching:
 
     async def _answer(self, caller: Node, ticket: str) -> None:
         """Dial who called, and let in whoever speaks to us over it."""
-        try:
+        with contextlib.suppress(DialError):  # who called has other ways to try
             await self._dialler.once(caller, partial(self._let_in, caller), Wish(ticket=ticket))
-        except DialError as error:
-            self._owner.complain("call", caller, f"{caller} called and cannot be dialled: {error}")
 
     def _let_in(self, carrier: Node, opening: Opening, hello: Hello) -> None:
         """What comes over this connection from now on is somebody who calls us."""
@@ -195,20 +196,22 @@ class Reaching:
         asked = link.used_at > link.heard_at and not self._owner.holding
         if asked and quiet_s > self._owner.limits.silent_s:
             self.ways.failed(link.through)
-            self._owner.complain(
-                "silent", link.through, f"{link.through} does not carry to {link.node}"
-            )
+            text = f"{link.through} carries nothing to {link.node} any more"
+            self._owner.complain("silent", link.through, text)
             link.stream.abort("nothing comes over it any more")
         elif asked and quiet_s > self._owner.limits.ping_s:
             self._owner.say(link, Ping())
         elif now >= link.go_over_at and now - link.used_at < IDLE_S:
-            again_s = max(2 * link.go_over_s, GO_OVER_FACTOR * self._owner.limits.go_over_s)
-            link.go_over_s = min(again_s, GO_OVER_S_MAX)
-            link.go_over_at = now + link.go_over_s
+            self._go_over_soon(link)
+
+    def _go_over_soon(self, link: NetLink) -> None:
+        """Look for a direct way, now and later."""
+        again_s = max(2 * link.go_over_s, GO_OVER_FACTOR * self._owner.limits.go_over_s)
+        link.go_over_s = min(again_s, GO_OVER_S_MAX)
+        link.go_over_at = self._owner.loop.time() + link.go_over_s
+        if link.usable:
             self._errand(self._go_over(link.node))
 
     async def _go_over(self, node: Node) -> None:
-        try:
+        with contextlib.suppress(DialError):  # it goes on as it is
             await self.ways.directly(node, self._owner.opened, Wish())
-        except DialError:
-            pass  # it goes on as it is

@@ -12,6 +12,7 @@ way on one: who sends faster than the other reads is held back. An idle one give
 from __future__ import annotations
 
 import asyncio
+import resource
 import secrets
 from collections import Counter
 from typing import Protocol
@@ -25,6 +26,8 @@ from sureline.world.net.link import NetLink
 from sureline.world.net.opening import Opening, Wish
 from sureline.world.net.tls import notice_cuts
 from sureline.world.protocol import Message
+
+OWN_FILES = 300
 
 
 class RelayOwner(Protocol):
@@ -48,6 +51,9 @@ class Relay:
         self._of_peer: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._carried_bytes = 0
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        own = OWN_FILES + owner.limits.moorings_max  # besides circuits, of which each takes two
+        self._circuits_max = min(owner.limits.circuits_max, max(1, (files - own) // 2))
 
     def __len__(self) -> int:
         return len(self._circuits)
@@ -87,12 +93,12 @@ class Relay:
             return (
                 f"one peer has at most {limits.circuits_per_peer_max} connections through another"
             )
-        if len(self._waiting) + len(self._circuits) < limits.circuits_max:
+        if len(self._waiting) + len(self._circuits) < self._circuits_max:
             return ""
         now = self._owner.loop.time()
         oldest = min(self._circuits, key=lambda circuit: circuit.used_at, default=None)
         if oldest is None or now - oldest.used_at < limits.circuit_grace_s:
-            return f"this peer carries at most {limits.circuits_max} connections"
+            return f"this peer carries at most {self._circuits_max} connections"
         oldest.cut()
         return ""
 

@@ -34,6 +34,7 @@ from sureline.world.net.link import NetLink
 from sureline.world.net.opening import Opening, Wish
 from sureline.world.protocol import Message
 
+DIRECTLY = "directly"
 THIRDS = 3
 REMEMBERED_MAX = 4096
 THIRD_AGAIN_S_MAX = 900.0
@@ -85,6 +86,8 @@ class Ways:
         self._memories: dict[Node, _Memory] = {}
         self._bad: dict[Node, float] = {}
         """Until when a relay is tried last."""
+        self._late: set[asyncio.Task[None]] = set()
+        """Direct ways that were overtaken and may still open."""
         self._tickets: dict[str, Callable[[Opening], None]] = {}
         """Calls of ours that wait for an answer."""
 
@@ -93,7 +96,7 @@ class Ways:
     ) -> None:
         """Call a node by every way there is until it answers, while it is `wanted`. `on_open`
         takes the stream over, at once. Raises DialError."""
-        race = _Race(self._owner.loop, on_open, wanted)
+        race = _Race(self._owner.loop, on_open, wanted, late=not bulk)
         try:
             await race.run(self._ways(node, bulk))
             if race.open and self._asks_thirds(node, race):
@@ -101,9 +104,22 @@ class Ways:
                 await race.run(thirds)
                 self._asked_thirds(node, in_vain=race.open)
         finally:
-            await race.end()
+            for task in await race.end():
+                self._late.add(task)
+                task.add_done_callback(self._over_late)
         if race.open:
             raise race.failure()
+
+    def _over_late(self, task: asyncio.Task[None]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            task.exception()  # if it was in vain, it goes on as it is
+
+    async def close(self) -> None:
+        late = list(self._late)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     async def directly(self, node: Node, on_open: OnOpen, wish: Wish) -> None:
         """The direct way alone, a few times. Raises DialError."""
@@ -158,7 +174,8 @@ class Ways:
             others.append(Way("by a call", go, limits.relay_head_start_s))
         others += self._through(node, bulk, self.relays_of(node))
         head_start_s = limits.head_start_s if others else float("inf")
-        direct = Way("directly", partial(self._direct, node, bulk), head_start_s)
+        go = partial(self.directly, node, wish=Wish(bulk))
+        direct = Way(DIRECTLY, go, head_start_s)
         if others and now - memory.direct_at < limits.direct_again_s:
             return [*others, direct]
         return [direct, *others]
@@ -195,14 +212,6 @@ class Ways:
         return self._through(node, bulk, rendezvous(node, others, THIRDS))
 
     # The ways themselves.
-
-    async def _direct(self, node: Node, bulk: bool, on_open: OnOpen) -> None:
-        memory = self._memory(node)
-        try:
-            await self.directly(node, on_open, Wish(bulk))
-        except asyncio.CancelledError:
-            memory.direct_at = self._owner.loop.time()  # another way was quicker
-            raise
 
     async def _by_call(self, node: Node, bulk: bool, on_open: OnOpen) -> None:
         link = self._owner.link_with(node)
@@ -269,12 +278,20 @@ class Ways:
 
 
 class _Race:
-    """Several ways to one node, of which the first that opens is taken."""
+    """Several ways to one node, of which the first that opens is taken. A direct one that was
+    overtaken is left to itself: if it opens, it is better."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_open: OnOpen, wanted: Callable[[], bool]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_open: OnOpen,
+        wanted: Callable[[], bool],
+        *,
+        late: bool,
     ) -> None:
+        """`late`: a direct way that opens after a relay did is wanted, too."""
         self._loop = loop
+        self._late = late
         self._on_open = on_open
         self._wanted = wanted
         self._won = False
@@ -326,16 +343,20 @@ class _Race:
                 raise error
 
     def _opened(self, opening: Opening, hello: Hello) -> None:
-        if self._won:
+        if self._won and (opening.through or not self._late):
             opening.stream.close("another way was quicker")
             return
         self._won = True
         self._on_open(opening, hello)
 
-    async def end(self) -> None:
-        for task in self._under_way:
+    async def end(self) -> list[asyncio.Task[None]]:
+        """Give up all but the direct way; who that is."""
+        direct = [task for task, name in self._under_way.items() if name == DIRECTLY]
+        others = [task for task in self._under_way if not (self._won and task in direct)]
+        for task in others:
             task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
+        return direct if self._won else []
 
     def failure(self) -> DialError:
         """Why it was in vain, as one sentence."""
