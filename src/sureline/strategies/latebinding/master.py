@@ -62,6 +62,8 @@ WISHES_MAX = 20_000
 PLACED_MAX = 5000
 PATIENCE = 60
 """A task that went through so many rounds in vain is dealt out before the others."""
+PLENTY = 2
+"""So many tasks must be left for each pilot if some are to be fetched ahead."""
 STALE_S = 3 * ASK_S
 TOLD_CENTRAL_S = 30.0
 """Pilots are told so often that the queue matches."""
@@ -304,9 +306,9 @@ class Master:
         self._kademlia.broadcast(TOPIC, msgspec.msgpack.encode(told), replied)
 
     def _fetches_ahead(self) -> bool:
-        """Not when there are fewer tasks than pilots: somebody who is idle soon could begin them
+        """Not when few tasks are left for each pilot: somebody who is idle soon could begin them
         sooner."""
-        plenty = len(self._pool) + self._waiting >= len(self._pilots)
+        plenty = len(self._pool) + self._waiting >= PLENTY * len(self._pilots)
         return plenty and not self._periodic
 
     def _askers(self, ahead: bool) -> dict[PeerName, _Wished]:

@@ -136,7 +136,7 @@ class Handout(Message, frozen=True, tag="latebinding.handout", omit_defaults=Tru
     tracked: bool = False
     """And to tell it which files they hold."""
     waiting: int = 0
-    """How many tasks nobody has yet."""
+    """How many tasks nobody has yet, as this site's part of them."""
 
 
 class NotMaster(Message, frozen=True, tag="latebinding.not_master"):

@@ -364,7 +364,7 @@ class TaskQueue(Agent):
         return True
 
     def _hand_out(self, master: AgentId, tasks: list[ListedTask], *, whole: bool) -> None:
-        waiting = sum(run.waiting for run in self._runs.values())
+        waiting = sum(run.waiting for run in self._runs.values()) // max(1, len(self._sites))
         for start in range(0, max(1, len(tasks)), PAGE):
             part, first = tuple(tasks[start : start + PAGE]), whole and start == 0
             central = len(self._central) > 0
