@@ -235,6 +235,7 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
             site=site,
             listen=Listen("127.0.0.1"),
             cache_bytes=1 << 30,
+            queue=number == 0,
         )
         runner = TimerRunner(loop, peer_directory(home)) if number else None
         peer = ServingPeer(home, settings, is_ready, print, runner)

@@ -45,7 +45,7 @@ from sureline.strategies.latebinding.messages import (
 )
 from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
 from sureline.workflow.model import Needs
-from sureline.world.address import NO_NAME, at, node_of
+from sureline.world.address import NO_NAME, at, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Timer
 
@@ -66,6 +66,8 @@ READS_FROM_S = 2.0
 READS_SHARE = 0.4
 """A kind whose tasks use less than this share of their time, of at least so many seconds, for
 calculating waits for files."""
+ADVICE_MAX = 1000
+"""That is weighed at one time."""
 DEALT_MAX = 64
 """Tasks that are bound without the queue at one time."""
 
@@ -315,7 +317,8 @@ class QueueEntry(Agent, Deciding):
 
     @handles(Advice)
     def on_advice(self, sender: AgentId, said: Advice) -> None:
-        if said.run == self._engine.run:
+        known = sender == self._queue or name_of(sender) in self._targets
+        if said.run == self._engine.run and known and len(self._advice) < ADVICE_MAX:
             self._advice.append(said)
             self._engine.wake()
 

@@ -319,6 +319,8 @@ class TheShares(Message, frozen=True, tag="latebinding.the_shares"):
     shares: dict[str, float]
     sites: dict[str, str]
     """Which pilot is the master of each site."""
+    requests: int
+    """That the queue has had to process since it was started."""
     refused: str = ""
 
 

@@ -264,7 +264,7 @@ class PilotAgent(Agent):
 
     @handles(PromisedTasks)
     def _on_promise(self, sender: AgentId, said: PromisedTasks) -> None:
-        if self._half is not None:
+        if self._half is not None and sender == self._known_of:
             for run, task, needs in said.tasks:
                 self._half.promise(run, task, needs)
 
@@ -272,7 +272,7 @@ class PilotAgent(Agent):
 
     @handles(Handout)
     def _on_handout(self, sender: AgentId, said: Handout) -> None:
-        if self.speaks is not None:
+        if self.speaks is not None and sender == self._queue:
             self.speaks.on_handout(said)
 
     @handles(TaskList)

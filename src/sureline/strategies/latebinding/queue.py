@@ -507,7 +507,8 @@ class TaskQueue(Agent):
             )
         sites = {name: str(name_of(node_of(s.master))) for name, s in self._sites.items()}
         shares = dict(self._shares.shares)
-        self.world.send(to, TheShares(number, tuple(runs[:PAGE]), shares, sites, refused))
+        said = TheShares(number, tuple(runs[:PAGE]), shares, sites, self.counts.total(), refused)
+        self.world.send(to, said)
 
 
 def _view(pilot: PeerName, asked: Request, held: dict[str, None]) -> View:
