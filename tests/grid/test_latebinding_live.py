@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 from blake3 import blake3
-from grid_lab import events_of
+from grid_lab import GridLab, events_of
+from surely import started, sureline
 from swarm import GRID, Swarm, content
 
 from sureline.journal.events import COMMITS, Noted, TaskEnded, TaskStarted
@@ -164,3 +165,58 @@ def right(kind: str) -> dict[str, bytes]:
         digests = {path: blake3(made[path]).hexdigest() for path in inputs}
         made[f"{name}.out"] = content(f"{name}.out", digests, 1000)
     return made
+
+
+FLOW = """
+name: pilots
+params: {gate: /dev/null}
+tasks:
+  make:
+    for: {i: 1..6}
+    run: |
+      until [ -e {{gate}} ]; do sleep 0.05; done
+      echo {{i}} > made.{{i}}
+    outputs: ["made.{{i}}"]
+    requires: lifetime > 10min and site == "north"
+  all:
+    run: cat made.* > all.txt
+    inputs: ["made.*"]
+    outputs: [all.txt]
+    rank: held() / size
+"""
+
+
+@pytest.mark.limit_s(300)
+def test_a_queue_is_looked_at_changed_killed_and_started_again(tmp_path: Path) -> None:
+    """Two real pilots and a queue of its own; a run is not lost with the queue, and says why its
+    tasks are where they are."""
+    where, gate = tmp_path / "work", tmp_path / "gate"
+    where.mkdir()
+    (where / "flow.yaml").write_text(FLOW)
+    arguments = ("run", "flow.yaml", "--grid", GRID, "--strategy", "latebinding", "--json")
+    with GridLab(tmp_path / "lab") as lab:
+        (tmp_path / "lab").mkdir()
+        assert lab.do("p0", "grid", "new", GRID, "--peer", "p0").code == 0
+        lab.serve("p0", "--queue", "--slots=0").ready()
+        for name in ("p1", "p2"):
+            pilot = ("--pilot", "--lifetime", "1h", "--site", "north", "--slots=1")
+            told = lab.join(name, *pilot).ready()
+            assert told["pilot"] is True
+        with started(where, *arguments, "--set", f"gate={gate}", env=lab.env("p1")) as run:
+            queued = lambda: lab.do("p1", "queue", "ls", "--json").json["runs"]  # noqa: E731 - asked again and again
+            lab.until(lambda: queued() and queued()[0]["waiting"], "tasks to wait in the queue")
+            (one,) = queued()
+            assert (one["user"], one["priority"], one["share"]) == ("p1", 0, 1.0)
+            said = lab.do("p1", "queue", "priority", one["run"], "5", "--json")
+            assert said.json["runs"][0]["priority"] == 5
+            said = lab.do("p2", "queue", "priority", one["run"], "6")
+            assert said.code == 2 and "a run of p1" in said.err
+            lab.peers["p0"].kill()
+            lab.serve("p0", "--queue", "--slots=0").ready()
+            lab.until(lambda: queued() and queued()[0]["priority"] == 5, "the queue to remember")
+            gate.touch()
+            said = run.end()
+        assert said.code == 0, said
+        assert (where / "all.txt").read_text() == "1\n2\n3\n4\n5\n6\n"
+        told = sureline(where, "explain", "last", "make:1").out
+    assert "round " in told and "of site north" in told and "rank 0" in told, told

@@ -8,6 +8,7 @@ queue that is gone for minutes.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -110,6 +111,7 @@ def reproduce(largest: int, runs: int, seed: int, tell: Tell) -> LateReproduced:
                     )
                     number = seed * 1000 + run
                     found.append(Testbed(architecture, kind, pilots, tasks, number).run())
+                    gc.collect()  # a testbed is full of circles, and large
     tell("the queue is gone for minutes")
     outage = _outage(seed)
     tell("first column, greedy, exact")
