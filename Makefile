@@ -35,7 +35,7 @@ check: $(READY)
 test soak: export PYTHONDONTWRITEBYTECODE =
 
 test: check
-	$(BIN)/pytest -n 3 -m 'not soak'
+	$(BIN)/pytest -n 4 --dist worksteal -m 'not soak'
 
 soak: export SURELINE_PATIENCE_S = 300
 soak: $(READY)

@@ -97,7 +97,9 @@ def one_round(
             environment = found[name]
             if environment.reason or not judge.entered(name, workload):
                 continue
-            sample = stage.play(name, environment.python, workload, given.scale, repeat)
+            sample = stage.play(
+                name, environment.python, workload, stage.Setting(given.scale), repeat
+            )
             samples.append(sample)
             say(f"  {workload:9}{name:11}{sample.reason or told(sample)}")
     return samples
@@ -204,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended by a signal, we still end what we started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     stage.become_subreaper()
-    found = environments(given.only, given.rivals)
+    found = environments(given.only, given.rivals.resolve())
     samples: list[stage.Sample] = []
     spins: list[dict[str, float]] = []
     sources = [source_digest()]

@@ -60,8 +60,13 @@ case ${1:-} in
   cut) ip -n "$2-net" link set "$3" down ;;
   plug) ip -n "$2-net" link set "$3" up ;;
   part)
-    ip -n "$2-$3" route add unreachable "$(address "$4")"
-    ip -n "$2-$4" route add unreachable "$(address "$3")" ;;
+    ip netns exec "$2-$3" nft -f - <<RULES
+table inet part {
+  chain out { type filter hook output priority 0; ip daddr $(address "$4") drop; }
+  chain in { type filter hook input priority 0; ip saddr $(address "$4") drop; }
+}
+RULES
+    ;;
   down)
     for one in "${machines[@]}"; do ip netns del "${2:?which prefix}-${one%%:*}" 2>/dev/null || true; done
     ip netns del "$2-net" 2>/dev/null || true ;;

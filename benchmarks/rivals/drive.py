@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from work import Shape, Sizes
+    from work import Shape, Shared, Sizes
 
 
 class Engine(Protocol):
@@ -33,6 +33,9 @@ class Engine(Protocol):
 
     def once(self, value: int) -> int:
         """One call of `same`, submitted and awaited."""
+
+    def shared(self, shared: Shared) -> list[str]:
+        """What `tail` says of the file that each task reads."""
 
 
 class Line:
@@ -71,6 +74,8 @@ def perform(engine: Engine, workload: str, size: Sizes) -> dict[str, float]:
         expect(engine.graph(size.graph), size.graph.answer())
     elif workload == "commands":
         expect(engine.commands(size.commands), size.commands)
+    elif workload == "shared":
+        expect(engine.shared(size.shared), size.shared.answer())
     else:
         return {"latency_ms": latency_ms(engine, size.warm)}
     return {}

@@ -16,7 +16,7 @@ from pathlib import Path
 REQUIREMENTS = {
     "ray": "ray==2.60.0",
     "parsl": "parsl==2026.10.26",
-    "dask": "dask[distributed]==2026.8.0",
+    "dask": "dask[distributed]==2026.8.0 cryptography==50.0.2",
     "hyperqueue": "hyperqueue==0.27.0",
 }
 INSTALL_TIMEOUT_S = 900.0
@@ -70,7 +70,7 @@ def _present_or_made(where: Path, python: Path, wanted: str) -> dict[str, str]:
 def _make(where: Path, python: Path, requirement: str) -> dict[str, str]:
     _run(sys.executable, "-m", "venv", str(where))
     pip = (str(python), "-m", "pip", "--disable-pip-version-check")
-    _run(*pip, "install", "--quiet", requirement)
+    _run(*pip, "install", "--quiet", *requirement.split())
     listed = json.loads(_run(*pip, "list", "--format", "json"))
     return {package["name"]: package["version"] for package in listed}
 

@@ -13,6 +13,9 @@ peak shorter than the interval may be missed.
 
 Noise. What the whole machine used between the marks, less what the tree used, is what others
 used: the number of cores they kept busy is recorded with every sample.
+
+Network. A contestant that is played `apart` has a network namespace of its own, whose loopback
+nobody else uses: what went over it between the marks is what it moved.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ REASON_CHARS_MAX = 300
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PR_SET_CHILD_SUBREAPER = 36
+APART = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 REAP_ROUNDS_MAX = 1000
 
 
@@ -64,6 +68,8 @@ class Reading:
     tree_cpu_s: float
     machine_cpu_s: float
     resident_bytes: int
+    moved_bytes: int
+    """Over the loopback that the contestant sees."""
 
 
 def become_subreaper() -> None:
@@ -72,12 +78,22 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "cannot become a subreaper; Linux is needed")
 
 
-def play(contestant: str, python: Path, workload: str, scale: float, repeat: int) -> Sample:
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for all contestants of a contest."""
+
+    scale: float
+    workers: int = 2
+    apart: bool = False
+    limit_s: float = LIMIT_S
+
+
+def play(contestant: str, python: Path, workload: str, setting: Setting, repeat: int) -> Sample:
     """Run it, in a fresh process and a fresh directory. Nothing of it is left when this returns."""
     sample = Sample(contestant, workload, repeat)
     where = tempfile.mkdtemp(prefix="sl-")  # short: sockets below it have short names at most
     try:
-        _Play(sample, python, scale, where).run()
+        _Play(sample, python, setting, where).run()
     except _LostError as error:
         sample.reason = str(error)
         sample.figures = {}
@@ -92,8 +108,9 @@ class _LostError(Exception):
 
 
 class _Play:
-    def __init__(self, sample: Sample, python: Path, scale: float, where: str) -> None:
+    def __init__(self, sample: Sample, python: Path, setting: Setting, where: str) -> None:
         self._sample = sample
+        self._setting = setting
         self._marks: dict[str, Reading] = {}
         self._peak_bytes = 0
         self._said: dict[str, Any] = {}
@@ -101,13 +118,15 @@ class _Play:
         self._errors_path = os.path.join(where, "errors")
         report_out, report_in = os.pipe()
         go_out, go_in = os.pipe()
-        arguments = [sample.contestant, sample.workload, str(scale), str(report_in), str(go_out)]
+        told = [sample.contestant, sample.workload, str(setting.scale)]
+        command = [str(python), str(HERE / "drive.py"), *told, str(report_in), str(go_out)]
+        environment = {**_environment(python, where), "CONTEST_WORKERS": str(setting.workers)}
         with open(self._errors_path, "wb") as errors:
             self._began = time.monotonic()
             self._process = subprocess.Popen(
-                [str(python), str(HERE / "drive.py"), *arguments],
+                [*(APART if setting.apart else ()), *command],
                 cwd=where,
-                env=_environment(python, where),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -119,7 +138,7 @@ class _Play:
 
     def run(self) -> None:
         try:
-            self._listen(self._began + LIMIT_S)
+            self._listen(self._began + self._setting.limit_s)
             self._sample.figures = self._figures()
             self._wait(time.monotonic() + GRACE_S)
         finally:
@@ -130,7 +149,8 @@ class _Play:
         """Hear the contestant until it has said its result."""
         while not self._said:
             if time.monotonic() > until:
-                raise _LostError(f"no result within {LIMIT_S:.0f} s; {self._errors()}")
+                limit_s = self._setting.limit_s
+                raise _LostError(f"no result within {limit_s:.0f} s; {self._errors()}")
             if select.select([self._report_fd], [], [], SAMPLE_S)[0]:
                 data = os.read(self._report_fd, 65536)
                 if not data:
@@ -145,7 +165,7 @@ class _Play:
         for line in lines:
             told = json.loads(line)
             if "mark" in told:
-                reading = read_clocks()
+                reading = read_clocks(self._process.pid)
                 self._marks[told["mark"]] = reading
                 self._peak_bytes = max(self._peak_bytes, reading.resident_bytes)
                 os.write(self._go_fd, b"g")
@@ -162,12 +182,14 @@ class _Play:
         begin, end = self._marks["begin"], self._marks["end"]
         cpu_s = end.tree_cpu_s - begin.tree_cpu_s
         others_s = end.machine_cpu_s - begin.machine_cpu_s - cpu_s
+        moved_bytes = end.moved_bytes - begin.moved_bytes
         return {
             **said,
             "per_s": said["tasks"] / said.get("clock_s", said["elapsed_s"]),
             "cpu_ms_per_task": cpu_s / said["tasks"] * 1e3,
             "peak_bytes": self._peak_bytes,
             "others_cores": max(0.0, others_s / (end.at_s - begin.at_s)),
+            **({"moved_bytes": moved_bytes} if self._setting.apart else {}),
         }
 
     def _wait(self, until: float) -> None:
@@ -220,7 +242,7 @@ def resident_bytes(pids: list[int]) -> int:
     return total_pages * PAGE_BYTES
 
 
-def read_clocks() -> Reading:
+def read_clocks(contestant: int) -> Reading:
     pids = tree()
     tree_cpu_s = _cpu_s(resource.getrusage(resource.RUSAGE_CHILDREN))
     for pid in pids:
@@ -228,7 +250,17 @@ def read_clocks() -> Reading:
         if after_name:
             # utime, stime, cutime, cstime: fields 14 to 17; the text here begins with field 3.
             tree_cpu_s += sum(map(int, after_name[11:15])) / TICKS_PER_S
-    return Reading(time.monotonic(), tree_cpu_s, machine_cpu_s(), resident_bytes(pids))
+    moved_bytes = loopback_bytes(contestant)
+    return Reading(time.monotonic(), tree_cpu_s, machine_cpu_s(), resident_bytes(pids), moved_bytes)
+
+
+def loopback_bytes(pid: int) -> int:
+    """What was received over the loopback of the network that this process sees."""
+    for line in _read(f"/proc/{pid}/net/dev").splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == "lo":
+            return int(counts.split()[0])
+    return 0
 
 
 def machine_cpu_s() -> float:

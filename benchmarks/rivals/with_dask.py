@@ -1,4 +1,4 @@
-"""Dask: a local cluster of two worker processes with one thread each, on loopback."""
+"""Dask: a local cluster of worker processes with one thread each, on loopback."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING
 
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
-from work import WORKERS, add, run_true, same
+from work import WORKERS, add, run_true, same, tail
 
 if TYPE_CHECKING:
-    from work import Shape
+    from distributed import Security
+    from work import Shape, Shared
 
 
 class Engine:
+    def security(self) -> Security | None:
+        return None
+
     def __enter__(self) -> Engine:
         self._cluster = LocalCluster(
+            protocol="tcp://" if self.security() is None else "tls://",
+            security=self.security(),
+            memory_limit=0,
             n_workers=WORKERS,
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address=None,
         )
-        self._client = Client(self._cluster, set_as_default=True)
+        self._client = Client(self._cluster, security=self.security(), set_as_default=True)
         self._numbers = itertools.count()
         return self
 
@@ -47,6 +54,15 @@ class Engine:
 
     def once(self, value: int) -> int:
         return int(self._client.submit(same, value, pure=False).result())
+
+    def shared(self, shared: Shared) -> list[str]:
+        """The contents are scattered over the workers, as its manual advises."""
+        held = self._client.scatter([shared.content(k) for k in range(shared.files)], hash=False)
+        tasks = [
+            self._client.submit(tail, held[k % shared.files], pure=False)
+            for k in range(shared.tasks)
+        ]
+        return list(self._client.gather(tasks))
 
     def _key(self) -> str:
         return f"node-{next(self._numbers)}"

@@ -132,9 +132,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from rivals import stage
 stage.HERE = Path(sys.argv[2])
-stage.LIMIT_S = 3.0
 stage.become_subreaper()
-sample = stage.play("stray", Path(sys.executable), sys.argv[3], 0.01, 0)
+sample = stage.play("stray", Path(sys.executable), sys.argv[3], stage.Setting(0.01, limit_s=3.0), 0)
 print(json.dumps({"sample": asdict(sample), "left": stage.tree()}))
 """
 

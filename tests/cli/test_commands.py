@@ -92,13 +92,20 @@ def test_the_command_line_imports_nothing_heavy() -> None:
     """So that help and mistakes in options come at once."""
     heavy = ["numpy", "rustworkx", "sqlite3", "asyncio", "yaml", "rich.progress", "multiprocessing"]
     heavy += ["blake3", "cloudpickle", "concurrent.futures", "sureline.compose", "sureline.peer"]
-    code = f"""
-import sys
-import sureline.cli.main
-print([name for name in {heavy!r} if name in sys.modules])
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    assert imported_of(heavy, "import sureline.cli.main") == "[]"
+
+
+def test_a_process_of_a_grid_imports_neither_solver_nor_compiler() -> None:
+    """Every command on a grid knows every strategy's messages."""
+    words = "from sureline.assembly.words import messages; messages()"
+    assert imported_of(["scipy", "numba"], words) == "[]"
+
+
+def imported_of(heavy: list[str], code: str) -> str:
+    """Which of these a process has imported after that."""
+    told = f"{code}; import sys; print([name for name in {heavy!r} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return found.stdout.strip()
 
 
 # -- JSON ----------------------------------------------------------------------------------------

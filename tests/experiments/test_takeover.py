@@ -97,6 +97,36 @@ def test_a_run_whose_driver_is_gone_is_driven_on_by_a_peer_that_keeps_it(seed):
     assert outcome.runs[0].makespan_s < quiet + 60.0, "half a minute and what was under way"
 
 
+def test_deadline_budget_and_repair_go_on_under_a_new_writer():
+    """The submitter is gone for good after two minutes, and machines slow down before and after."""
+    scenario = find_scenario("repair-stragglers")
+    scenario = msgspec.structs.replace(
+        scenario,
+        workload=msgspec.structs.replace(scenario.workload, takeover_s=30.0),
+        faults=(*scenario.faults, Fault("crash", ("submitter",), at_s=120.0)),
+    )
+    outcome = run_scenario(scenario, 2)
+    assert outcome.good
+    first, second = hosts(outcome)
+    assert first == "submitter" and second.startswith("cheap")
+    lines = [msgspec.json.decode(line).get("event", {}) for line in outcome.journals[0]]
+    taken_at = max(n for n, event in enumerate(lines) if event.get("event") == "opened")
+    before, after = lines[:taken_at], lines[taken_at:]
+    assert {"foreseen", "planned", "repaired"} <= {event.get("event") for event in after}
+    paid = [sum(event.get("paid", 0.0) for event in part) for part in (before, after)]
+    assert all(paid), "contracts of both were kept"
+    assert sum(paid) <= scenario.workload.budget
+    assert outcome.runs[0].on_time
+
+
+def test_in_its_first_moments_a_run_is_gone_on_with_where_it_was_submitted():
+    """Nobody else could know whether it is still written: no peer votes on it yet."""
+    crash = Fault("crash", ("submitter",), at_s=10.1, lasts_s=constant(100.0))
+    outcome = run_scenario(small(crash), 1)
+    assert outcome.good
+    assert hosts(outcome) == ["submitter", "submitter"]
+
+
 def test_every_driver_in_turn_is_gone():
     """Each for good, and each after the one before it was relieved."""
     crashes = [

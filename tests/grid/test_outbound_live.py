@@ -66,3 +66,10 @@ def test_a_workflow_runs_on_peers_that_nobody_can_dial(lab, tmp_path):
     whole = (tmp_path / "whole").read_bytes()
     part = b"0123456789" * 30_000
     assert whole == b"".join(part + f"{i}\n".encode() for i in range(1, 5))
+
+
+def test_an_interface_that_is_not_there_is_named_with_those_that_are(lab):
+    said = lab.do("p0", "peer", "--interface", "nosuch0")
+    assert said.code == 2 and "--interface nosuch0: no interface" in said.err and "lo" in said.err
+    said = lab.do("p0", "peer", "--interface", "lo", "--listen", "127.0.0.1:0")
+    assert said.code == 2 and "without --listen" in said.err

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ TASKS = 5
 def test_no_deadline_is_missed_but_where_a_peer_died(tmp_path: Path) -> None:
     per_process = max(1, (PEERS - 1) // PROCESSES)
     with Swarm(tmp_path, PEERS, per_process, ()) as swarm:
+        _wait(lambda: _alive(swarm) == PEERS, "all know each other")
         places = [tmp_path / "runs" / f"w{number}" for number in range(WORKFLOWS)]
         killed: set[str] = set()
         codes: dict[int, int] = {}
@@ -63,17 +65,31 @@ def test_no_deadline_is_missed_but_where_a_peer_died(tmp_path: Path) -> None:
         finally:
             for driver in drivers.values():
                 driver.kill()
+        _wait(lambda: not swarm.promised(), f"nothing is promised any more: {swarm.promised()}")
         told = Counter(_verdict(place, codes[n], killed) for n, place in enumerate(places))
         print(dict(told), swarm.usage(), file=sys.__stderr__)
         assert not {one for one in told if one.startswith("bad")}, told
         assert told["in time"] + told["in time, though a peer died"] > WORKFLOWS // 2, told
 
 
+def _alive(swarm: Swarm) -> int:
+    line = [*COMMAND, "peers", "--grid", GRID, "--json"]
+    told = subprocess.run(line, env=swarm.env("p0"), capture_output=True, check=False)
+    return told.stdout.count(b'"alive"') if told.returncode == 0 else 0
+
+
+def _wait(holds: Callable[[], bool], what: str) -> None:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < give_up_at, what
+        time.sleep(1.0)
+
+
 def _submit(swarm: Swarm, place: Path, number: int) -> subprocess.Popen[bytes]:
     place.mkdir(parents=True)
     flow = FLOW.replace("{takes}", "3s .. 4s .. 6s").replace("{part_takes}", "10s .. 24s .. 36s")
     (place / "flow.yaml").write_text(flow)
-    terms = ("--strategy", "peercomp", "--within", f"{WITHIN_S}s")
+    terms = ("--strategy", "peercomp", "--within", f"{WITHIN_S}s", "--takeover-after", "never")
     with open(place / "driver.err", "wb") as log:
         return subprocess.Popen(
             [*COMMAND, "run", "flow.yaml", "--grid", GRID, *terms],

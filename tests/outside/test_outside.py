@@ -14,6 +14,8 @@ import pytest
 PACKAGE = Path(__file__).parent / "roomiest"
 SOURCE = Path(__file__).parents[2] / "src"
 LINES_MAX = 120
+LONG = "test_live_cut_off_and_back_with_a_deadline"
+"""Real time goes by in it: of our own strategies, too, a heavy proof."""
 SUITE_S = 280.0
 """On a machine that is very busy; it takes a tenth of that."""
 
@@ -36,11 +38,21 @@ def installed(tmp_path_factory):
 
 
 @pytest.mark.limit_s(SUITE_S + 20)
-def test_it_passes_the_suite(installed):
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param("not " + LONG, id="quick"),
+        pytest.param(LONG, marks=pytest.mark.soak, id="long"),
+    ],
+)
+def test_it_passes_the_suite(installed, chosen):
     where, env = installed
     suite = shutil.copy(PACKAGE / "conformance_of_roomiest.py", where)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", suite],
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
+            *("-k", chosen, suite),
+        ],
         cwd=where,
         env=env,
         capture_output=True,

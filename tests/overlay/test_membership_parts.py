@@ -129,6 +129,45 @@ def test_somebody_only_mentioned_is_asked_about_and_somebody_gone_is_not():
     assert node.table.records["n1"].state == "alive"
 
 
+def test_a_change_of_relays_is_told_with_a_new_incarnation_and_kept_by_what_others_say_later():
+    teller, node = knowing(), Knowledge("n1@h:1", Clock(), OFFER, MembershipSettings())
+    node.joined = True
+    node.introduce()
+    teller.hear(node.take_rumours(10_000), fresh=True)
+    assert teller.members()["n1"].relays == ()
+    node.reached_through(("r1@h:1", "r2@h:1"))
+    teller.hear(node.take_rumours(10_000), fresh=True)
+    assert teller.members()["n1"].relays == ("r1@h:1", "r2@h:1")
+    teller.declare("n1", node.own.life, node.own.incarnation, "suspect")
+    assert teller.members()["n1"].relays == ("r1@h:1", "r2@h:1")
+    node.reached_through(("r1@h:1", "r2@h:1"))
+    assert node.own.incarnation == 1, "what has not changed is not told again"
+
+
+def test_relays_that_are_known_before_the_offer_is_complete_stay_known():
+    node = Knowledge("n1@h:1", Clock(), OFFER, MembershipSettings())
+    node.reached_through(("r1@h:1",))
+    node.offer("n1@h:1", OFFER)
+    node.joined = True
+    node.introduce()
+    teller = knowing(*node.take_rumours(10_000))
+    assert teller.members()["n1"].relays == ("r1@h:1",)
+
+
+def test_relays_that_somebody_made_up_for_this_node_are_contradicted():
+    node = knowing()
+    node.reached_through(("r1@h:1",))
+    doubts: list[int] = []
+    node.on_doubted = lambda: doubts.append(1)
+    forged = node.own.but(incarnation=9, offer=None, relays=("evil@h:1",))
+    node.hear([forged], fresh=True)
+    assert (node.own.incarnation, node.own.relays) == (10, ("r1@h:1",))
+    assert doubts, "it may be that others cannot dial it"
+    many = node.own.but(incarnation=99, offer=None, relays=("r@h:1",) * 5)
+    node.hear([many], fresh=True)
+    assert node.own.incarnation == 10, "nobody has so many"
+
+
 @pytest.mark.parametrize("state", ["suspect", "dead", "left"])
 def test_what_is_said_of_this_node_and_is_not_so_is_contradicted(state):
     node = knowing()

@@ -122,6 +122,8 @@ def test_later_reference_points_never_promise_more(
         sure = usable(key, bounds_of(later.slot), now_s, now_s + from_s, now_s + from_s + length_s)
         free_s = min(end_s, now_s + from_s + length_s) - max(begin_s, now_s + from_s)
         assert sure <= max(0.0, free_s) * hole[2] * (1 + 1e-9)
+        for before_s, after_s in ((now_s, begin_s), (end_s, end_s + length_s)):
+            assert usable(key, bounds_of(later.slot), now_s, before_s, after_s) == 0
 
 
 @law

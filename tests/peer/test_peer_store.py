@@ -12,9 +12,10 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sureline.peer import ingest as ingest_module
 from sureline.peer import store as store_module
-from sureline.peer.lending import LINK_FROM_BYTES, LINKS_SHORT_FILES, Loan, Notes
-from sureline.peer.store import BlobStore, DamagedError, Lent, StoreError
+from sureline.peer.lending import LINK_FROM_BYTES, LINKS_SHORT_FILES, Lent, Loan, Notes
+from sureline.peer.store import BlobStore, DamagedError, StoreError
 from sureline.workflow.files import FileRecord
 
 
@@ -395,7 +396,7 @@ def test_a_users_directory_is_ingested_with_linked_files_followed(
 def changing(path: Path, times: int) -> Callable[..., None]:
     """A copy during which the file changes, the first `times` times."""
     left = [times]
-    real = store_module.copy_open_file
+    real = ingest_module.copy_open_file
 
     def copy(source: int, target: int, size: int, device: int) -> None:
         real(source, target, size, device)
@@ -411,7 +412,7 @@ def test_a_file_that_changes_while_read_is_read_again(
 ) -> None:
     mine = tmp_path / "mine"
     mine.write_text("x")
-    monkeypatch.setattr(store_module, "copy_open_file", changing(mine, 2))
+    monkeypatch.setattr(ingest_module, "copy_open_file", changing(mine, 2))
     record = store.ingest(str(mine), "mine")
     assert blob(store, record).read_text() == mine.read_text() == "x++"
 
@@ -421,7 +422,7 @@ def test_a_file_that_keeps_changing_is_refused(
 ) -> None:
     mine = tmp_path / "mine"
     mine.write_text("x")
-    monkeypatch.setattr(store_module, "copy_open_file", changing(mine, 99))
+    monkeypatch.setattr(ingest_module, "copy_open_file", changing(mine, 99))
     with pytest.raises(StoreError, match="mine kept changing"):
         store.ingest(str(mine), "mine")
     assert [p.name for p in (tmp_path / ".sureline/work").iterdir()] == ["box"]

@@ -43,14 +43,19 @@ def test_one_of_two_voters_that_died_is_made_up_for_by_a_third():
     assert quorum.committed() == 9 and not quorum.is_changing
 
 
+def test_every_state_while_a_voter_comes():
+    explorer = Explorer("abc", "xy", numbers=2, sets=("ab", "abc"), changed_up_to=3)
+    assert explorer.walk(100_000) > 1000
+
+
 @pytest.mark.soak
 @pytest.mark.limit_s(7200)
 @pytest.mark.parametrize(
     ("people", "numbers", "sets"),
-    [("xyz", 3, ()), ("xy", 2, ("a", "abc")), ("xy", 2, ("abc", "abd", "bcd"))],
+    [("xyz", 3, ()), ("xy", 2, ("abc", "ab")), ("xy", 2, ("ab", "abc")), ("xy", 2, ("abc", "abd"))],
 )
-def test_every_state_of_more_numbers_and_of_voters_that_change(people, numbers, sets):
-    keepers = "".join(sorted(set("abc".join(sets) + "abc")))
+def test_every_state_of_more_numbers_and_of_voters_that_come_and_go(people, numbers, sets):
+    keepers = "".join(sorted({*"".join(sets), *"abc"}))
     found = Explorer(keepers, people, numbers=numbers, sets=sets).walk(10_000_000)
     print(f"{found} states")
     assert found > 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,11 @@ import pytest
 from slurm_lab import SlurmLab
 from sshd_lab import SshdLab
 
+from sureline.compose.pilots import starting
+from sureline.sites.book import PilotBatch, PilotBook
+from sureline.sites.local import LocalSite
+from sureline.sites.order import SiteChoice
+from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.testing.sites import assert_soon
 
 LOOPBACK = ("--base-listen", "127.0.0.1:0", "--pilot-option=--listen=127.0.0.1:0")
@@ -108,3 +114,46 @@ def test_ssh_brings_sureline_along(home: Path, sshd: SshdLab):
     names = {name for batch in batches for name in batch["pilots"]}
     assert_soon(lambda: alive() == names)
     assert len(list((sshd.home / ".sureline-site").glob("brought-*/sureline"))) == 1
+
+
+def test_pilots_are_kept(home: Path, tmp_path: Path):
+    """One that is lost is replaced; Ctrl-C ends them all."""
+    sureline("grid", "new", "lab")
+    argv = ("pilots", "keep", "--on", "local", "--least", "1", "--most", "2", *LOOPBACK, "--json")
+    keeping = subprocess.Popen([sys.executable, "-m", "sureline", *argv], stdout=subprocess.PIPE)
+    try:
+        assert_soon(lambda: len(kept(home)) == 1)
+        (first,) = kept(home)
+        site = LocalSite(home / "pilots" / "spool")
+        assert_soon(lambda: bool(site.output(JobId(f"{first}/0"))))
+        site.cancel([JobId(f"{first}/0")])
+        assert_soon(lambda: bool(kept(home) - {first}))
+    finally:
+        keeping.send_signal(signal.SIGINT)
+        said, _ = keeping.communicate(timeout=100)
+    assert keeping.returncode == 0 and json.loads(said)["left"] == []
+    assert not PilotBook(home / "pilots").batches()
+
+
+def kept(home: Path) -> set[str]:
+    return {batch.tag for batch in PilotBook(home / "pilots").batches() if not batch.base}
+
+
+def test_a_site_that_is_silent_is_asked_again(home: Path, tmp_path: Path, monkeypatch):
+    """What could not be ended at first is ended when the engine answers again."""
+    pilots = starting.Pilots(home)
+    batch = PilotBatch("t", "lab", SiteChoice("local"), asked_at=0.0)
+    batch = pilots.book.submit(batch, SiteWork(tag="t", argv=("sleep", "600")))
+    failures = ["down", "down", "still down"]
+    cancel = LocalSite.cancel
+
+    def silent(site: LocalSite, jobs: Any) -> None:
+        if failures:
+            raise SiteError(failures.pop(0), again=True)
+        cancel(site, jobs)
+
+    monkeypatch.setattr(LocalSite, "cancel", silent)
+    monkeypatch.setattr(starting, "LOOK_EVERY_S", 0.01)
+    told: list[str] = []
+    assert pilots.stop([batch], told.append) == []
+    assert len(told) == 2 and not pilots.book.batches()

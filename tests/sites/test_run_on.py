@@ -104,6 +104,21 @@ def test_what_cannot_start_says_why_and_leaves_nothing(place: Path, slurm: Slurm
     assert not PilotBook(place / "home" / "pilots").batches()
 
 
+def test_pilots_that_do_not_come_up_are_given_up(place: Path):
+    """Three in a row; the run says what the last one said, and can go on later."""
+    done = subprocess.run(
+        command("run", "flow.yaml", "--on", "local", "--python", "/bin/false", *LOOPBACK),
+        cwd=place,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "3 pilots ended before they served" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("did not come up") == 3
+    assert not PilotBook(place / "home" / "pilots").batches()
+
+
 def test_a_plan_says_number_walltime_and_surety(place: Path, slurm: SlurmLab):
     def plan(*more: str, code: int = 0) -> dict[str, Any]:
         done = subprocess.run(

@@ -69,6 +69,16 @@ class TestChemicalLevels(TestChemical):
 class TestLatebinding(LiveIsHeavy, StrategyConformance):
     strategy = "latebinding"
 
+    @pytest.mark.soak
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_restart_of_machines(self, seed):
+        super().test_restart_of_machines(seed)
+
+    @pytest.mark.soak
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_out_of_reach(self, seed):
+        super().test_out_of_reach(seed)
+
 
 @pytest.mark.soak
 class TestLatebindingDistributed(TestLatebinding):

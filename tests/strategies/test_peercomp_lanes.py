@@ -137,15 +137,16 @@ def test_nothing_is_over_committed_and_all_that_is_not_kept_returns(history) -> 
 
 
 @settings(deadline=None, max_examples=60)
-@given(steps, st.floats(0, 300), st.floats(1, 2000))
-def test_a_hole_that_lanes_report_can_be_used(history, start, window) -> None:
-    """By whoever needs what its cell says, in one lane or in several."""
+@given(steps, st.integers(0, 3), st.floats(0, 300), st.floats(1, 2000))
+def test_a_hole_that_lanes_report_can_be_used(history, guests, start, window) -> None:
+    """By whoever needs what its cell says, in one lane or in several, beside others or not."""
     lanes, now = Lanes(MACHINE), 0.0
     for number, (passed, works, need, begin, length, _) in enumerate(history, 1):
         now += passed
         due = now + begin + length
         if lanes.reserve(ask(number, tuple(works), need, now + begin, due), now):
             lanes.commit(number, 0, (now + begin,) * len(works), now)
+    lanes.guests_now = lambda: guests
     from_s, to_s = now + start, now + start + window
     for key in lanes.summary(now).keys.tolist():
         work = usable(np.uint32(key), bounds_of(slot_of(now)), now, from_s, to_s)

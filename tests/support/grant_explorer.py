@@ -84,13 +84,21 @@ def _may_take(keeper: Keeper, epoch: tuple[int, str], log: Log) -> bool:
 
 class Explorer:
     def __init__(
-        self, keepers: str, processes: str, *, numbers: int, sets: tuple[str, ...] = ()
+        self,
+        keepers: str,
+        processes: str,
+        *,
+        numbers: int,
+        sets: tuple[str, ...] = (),
+        changed_up_to: int = 4,
     ) -> None:
         self.names = tuple(keepers)
         self.people = tuple(processes)
         self.numbers = numbers
         self.sets = sets
         """What writers may want the voters to be; the first is what they are in the beginning."""
+        self.changed_up_to = changed_up_to
+        """Nobody whose journal has as many events changes the voters any more."""
 
     def start(self) -> State:
         """The first process writes under epoch 1, and every voter has its journal."""
@@ -169,7 +177,7 @@ class Explorer:
             yield f"{person} records", self._recorded(state, at, process, ())
         epoch = (process.number, person)
         settled = self.sets and self._reached(state, epoch, process.log) >= last(process.log)
-        if settled and len(process.log) < 5:
+        if settled and len(process.log) < self.changed_up_to:
             for some in self.sets:
                 now = voters(process.log)
                 named = grant.changed(now, tuple(some))

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,28 @@ class Sites:
             check=False,
         )
         return Said(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def doing(
+        self, machine: str, *arguments: str, where: Path
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A command that runs there while the block does."""
+        with open(where / "driver.err", "wb") as log:
+            process = subprocess.Popen(
+                self._there(machine, *arguments),
+                cwd=where,
+                env=self._env(machine),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            orphans.kill(f"{where / '.sureline'}:", prefix=True)
 
     def serve(self, machine: str, *arguments: str) -> dict[str, Any]:
         """Start a peer there, and wait for what it says when it is ready."""

@@ -12,6 +12,7 @@ has.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import os
 import re
@@ -31,6 +32,8 @@ from sureline.compose.serving import Going, PeerSettings, ServingPeer
 from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import CommandJob, JobEnded, JobStarted
 from sureline.peer.store import BlobStore
+from sureline.strategies.peercomp.machine import LanesKept
+from sureline.world.address import name_of
 from sureline.world.identity import certificates, disk
 from sureline.world.identity.authority import Authority
 from sureline.world.identity.home import GridHome, Issuer, encode_contacts, make_home
@@ -189,6 +192,19 @@ class Swarm:
             held += int(fields[21]) * page
         return seconds, held
 
+    def promised(self) -> dict[str, int]:
+        """Peers that have promised time, or run something by a promise, and in how many lanes."""
+        found: dict[str, int] = {}
+        for first, process in self._processes.items():
+            told = self.where / f"promised-{first}"
+            told.unlink(missing_ok=True)
+            process.send_signal(signal.SIGUSR1)
+            while not told.exists():
+                assert process.poll() is None, f"the peers from p{first} on are gone"
+                time.sleep(0.1)
+            found |= msgspec.json.decode(told.read_bytes(), type=dict[str, int])
+        return found
+
     def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
             process.send_signal(signal.SIGCONT)
@@ -219,6 +235,7 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
             site=site,
             listen=Listen("127.0.0.1"),
             cache_bytes=1 << 30,
+            queue=number == 0,
         )
         runner = TimerRunner(loop, peer_directory(home)) if number else None
         peer = ServingPeer(home, settings, is_ready, print, runner)
@@ -234,8 +251,22 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
         tasks[-1].add_done_callback(_fail_loudly)
     await asyncio.gather(*ready)
     (where / f"ready-{first}").write_text("")
+    loop.add_signal_handler(signal.SIGUSR1, lambda: _tell_promises(where / f"promised-{first}"))
     loop.add_signal_handler(signal.SIGTERM, lambda: [p.go(Going("told to")) for p in peers])
     await asyncio.gather(*tasks)
+
+
+def _tell_promises(to: Path) -> None:
+    """Of all peers of this process, as their lanes see it now."""
+    found = {}
+    for half in gc.get_objects():
+        if isinstance(half, LanesKept):
+            half.lanes.summary(time.time())  # what is over by now is forgotten
+            if half.lanes.promised:
+                busy = half.lanes.count - half.lanes.idle()
+                found[name_of(half._machine.me)] = busy
+    to.with_suffix(".new").write_bytes(msgspec.json.encode(found))
+    to.with_suffix(".new").replace(to)
 
 
 def _fail_loudly(task: asyncio.Task[None]) -> None:

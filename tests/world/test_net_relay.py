@@ -135,6 +135,19 @@ def test_one_that_can_be_dialled_finds_that_out_too():
     run(test())
 
 
+def test_other_addresses_of_a_machine_are_tried():
+    async def test():
+        town = Town()
+        await town.start("r")
+        x = await town.behind("x", dialled="auto")
+        assert await x.transport.dialled_at(["127.0.0.3", "127.0.0.1", "127.0.0.4"]) == "127.0.0.1"
+        assert await x.transport.dialled_at(["127.0.0.3"]) == ""
+        assert await x.transport.dialled_at(["not a host", "/etc"]) == ""
+        await close_all(*town.nodes)
+
+    run(test())
+
+
 def test_where_there_is_a_direct_way_it_is_found_and_gone_over_to_in_order():
     """The one behind the firewall can dial the other, who cannot dial it: the first words go
     through a relay, the rest does not."""

@@ -56,6 +56,7 @@ class GridPeer:
         workplace: Workplace | None,
         certificates: Certificates | None = None,
         take_over: TakeOver | None = None,
+        ahead_s: float = 0.0,
     ) -> None:
         self._node = node
         self._trust = trust
@@ -64,7 +65,7 @@ class GridPeer:
         self.keeper = Keeper(me, world, kept, trust)
         self._joined(self.keeper)
         if take_over is not None:
-            relief = Relief(world, me, self.keeper, kept, self._drivers, take_over)
+            relief = Relief(world, me, self.keeper, kept, self._drivers, take_over, ahead_s)
             self._starts.append(relief.start)
         asked = plainly_asked if certificates is None else certificates.asked
         answer = answer_with(node.id, kept.known, asked)

@@ -10,6 +10,7 @@ run's next epoch (`run.claiming`): being wrong here costs a few messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from sureline.run.keeper import Keeper
 from sureline.run.keeping import RunKnown
@@ -27,12 +28,13 @@ AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
 AT_ONCE_MAX = 20
 """Runs that one machine drives for others."""
 
-TakeOver = Callable[[str, Callable[[], None]], None]
-"""Has a process ask for a run and drive it; calls back when that is over."""
+TakeOver = Callable[[str, float, Callable[[], None]], None]
+"""Has a process ask for a run, in so many seconds, and drive it; calls back when that is over."""
 
 
 class Relief:
-    """`drivers` names the peers that could do it and are there."""
+    """`drivers` names the peers that could do it and are there. `take_over` is called `ahead_s`
+    before its time: a process needs a while before it can ask."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Relief:
         kept: KeptRuns,
         drivers: Callable[[], Sequence[str]],
         take_over: TakeOver,
+        ahead_s: float = 0.0,
     ) -> None:
         self._world = world
         self._name = peer_of(me)
@@ -49,6 +52,7 @@ class Relief:
         self._kept = kept
         self._drivers = drivers
         self._take_over = take_over
+        self._ahead_s = ahead_s
         self._jitter_s: dict[str, float] = {}
         self._not_before_s: dict[str, float] = {}
         self._again_s: dict[str, float] = {}
@@ -64,25 +68,26 @@ class Relief:
                 continue
             if known.run in self._under_way or len(self._under_way) >= AT_ONCE_MAX:
                 continue
-            if self._keeper.silent_s(known.run) < known.takeover_after_s:
+            if self._keeper.silent_s(known.run) < known.takeover_after_s - self._ahead_s:
                 self._again_s.pop(known.run, None)
                 continue
             drivers = self._drivers() if drivers is None else drivers
-            if self._is_due(known, drivers):
-                self._begin(known.run)
+            in_s = self._due_in_s(known, drivers)
+            if in_s <= self._ahead_s:
+                self._begin(known.run, max(0.0, in_s))
         self._world.after(LOOK_S, self._look)
 
-    def _is_due(self, known: RunKnown, drivers: Sequence[str]) -> bool:
+    def _due_in_s(self, known: RunKnown, drivers: Sequence[str]) -> float:
         run, now_s = known.run, self._world.elapsed()
         able = [name for name in known.voters if name in drivers]
         if self._name not in able or now_s < self._not_before_s.get(run, 0.0):
-            return False
+            return inf
         able.sort(key=lambda name: digest_of(f"{run} {known.epoch} {name}".encode()))
         jitter_s = self._jitter_s.setdefault(run, JITTER_S * self._world.random.random())
         wait_s = known.takeover_after_s + STAGGER_S * able.index(self._name) + jitter_s
-        return self._keeper.silent_s(run) >= wait_s
+        return wait_s - self._keeper.silent_s(run)
 
-    def _begin(self, run: str) -> None:
+    def _begin(self, run: str, in_s: float) -> None:
         self._under_way.add(run)
 
         def over() -> None:
@@ -92,4 +97,4 @@ class Relief:
             self._again_s[run] = min(AGAIN_S_MAX, 2 * again_s)
             self._not_before_s[run] = self._world.elapsed() + again_s
 
-        self._take_over(run, over)
+        self._take_over(run, in_s, over)

@@ -1,4 +1,4 @@
-"""Commands for pilots, peers that an engine starts: pilots start, ls, stop, logs."""
+"""Commands for pilots, peers that an engine starts: pilots start, keep, ls, stop, logs."""
 
 from __future__ import annotations
 
@@ -281,6 +281,69 @@ def pilots_start(
     return 0
 
 
+def pilots_keep(
+    *,
+    on: On,
+    least: Annotated[int, Parameter(help="Pilots that are kept whatever there is to do.")] = 1,
+    most: Annotated[int, Parameter(help="Pilots at most.")] = PILOTS_DEFAULT,
+    grid: Grid = None,
+    settings: PilotSettings = PilotSettings(),  # noqa: B008 - it is immutable
+    json: Json = False,
+) -> int:
+    """Keep pilots on a grid, more while those that are there are busy, until Ctrl-C ends them.
+
+    Pilots whose time was over, or that were lost, are replaced. Failures are tried again with
+    growing pauses; too many in a row end it, with the reason.
+
+    Example: sureline pilots keep --on slurm --least 2 --most 20 --lifetime 2h
+    """
+    from sureline.compose.pilots.keeping import PilotKeeper
+    from sureline.sites.order import PilotOrder
+    from sureline.world.identity.home import GridHome
+
+    if not 0 <= least <= most or most < 1:
+        raise UserError(f"--least {least} --most {most}: give 0 <= least <= most, and 1 at most")
+    home = GridHome.open(grid)
+    listen = settings.base_listen or ""
+    order = PilotOrder(tuple(settings.choices(on)), settings.shape(), most, listen)
+    why: list[str] = []
+    keeper = PilotKeeper(
+        _pilots(listen),
+        home,
+        "",
+        order,
+        lambda there: _useful(home.grid, there, order.shape.cores),
+        console.note,
+        why.append,
+        least,
+    )
+    keeper.start()
+    try:
+        keeper.join()
+    except KeyboardInterrupt:
+        console.note("ends its pilots")
+    finally:
+        keeper.close()
+    if why:
+        raise SurelineError(f"no pilots are kept any more: {why[0]}")
+    if json:
+        left = [batch.tag for batch in _pilots().batches(home.grid) if not batch.run]
+        console.print_json({"grid": home.grid, "left": left})
+    return 0
+
+
+def _useful(grid: str, there: int, cores: int) -> int:
+    """How many pilots the grid has work for: one more for each that is busy, besides what waits."""
+    from sureline.compose.elsewhere import visiting
+
+    with visiting(grid) as (node, _):
+        offers = [m for m in node.membership.members().values() if m.state == "alive"]
+    pilots = [m for m in offers if m.offer.extras.get("pilot")]
+    busy = sum(m.load >= m.offer.cores for m in pilots)
+    waiting = sum(m.waiting for m in pilots)
+    return there - (len(pilots) - busy) + busy + math.ceil(waiting / cores)
+
+
 def pilots_ls(*, grid: Grid = None, json: Json = False) -> int:
     """List the pilots of this home, and what their engines say of them.
 
@@ -379,6 +442,7 @@ def pilots_logs(
 
 
 pilots.command(pilots_start, name="start")
+pilots.command(pilots_keep, name="keep")
 pilots.command(pilots_ls, name="ls")
 pilots.command(pilots_stop, name="stop")
 pilots.command(pilots_logs, name="logs")

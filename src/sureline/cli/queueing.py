@@ -148,7 +148,14 @@ def _show(said: TheShares, as_json: bool) -> None:
         for one in said.runs
     ]
     if as_json:
-        console.print_json({"runs": runs, "shares": said.shares, "masters": said.sites})
+        console.print_json(
+            {
+                "runs": runs,
+                "shares": said.shares,
+                "masters": said.sites,
+                "requests": said.requests,
+            }
+        )
         return
     if not runs:
         console.say("nothing waits in the queue")

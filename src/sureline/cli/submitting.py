@@ -169,7 +169,8 @@ def wait(
 ) -> int:
     """Wait until a run has ended; the exit code is the one 'sureline run' would have had.
 
-    Works from any terminal, for runs started by 'submit' or 'run'.
+    Works from any terminal, for runs started by 'submit' or 'run'. A run on a grid that others go
+    on with is followed, and its results come here.
 
     Example: sureline wait last --timeout 1h
     """
@@ -185,14 +186,28 @@ def wait(
         while journal.summary(name).ended is None:
             # Asked in this order: it may end between the two.
             if not RunLock.held_elsewhere(work) and journal.summary(name).ended is None:
+                if _may_go_on(journal, name):
+                    left_s = give_up_at - time.monotonic()
+                    break
                 raise SurelineError(
                     f"run {name} was left by its process; continue with: sureline resume {name}"
                 )
             if time.monotonic() > give_up_at:
                 raise SurelineError(f"run {name} has not ended within {timeout}; it goes on")
             time.sleep(min(WAIT_EVERY_S, max(0.0, give_up_at - time.monotonic()) + 0.001))
-        outcome = _outcome(journal, name)
-    return report(outcome, json)
+        else:
+            return report(_outcome(journal, name), json)
+    from sureline.compose.fetched import follow_run
+
+    return report(follow_run(where, name, left_s), json)
+
+
+def _may_go_on(journal: Journal, run: str) -> bool:
+    """Whether peers of a grid could go on with a run whose process here is gone."""
+    from sureline.journal.away import Away
+
+    away = Away(entry.event for entry in journal.events(run))
+    return away.on_grid and away.is_taken_over
 
 
 def _timeout_s(timeout: str | None) -> float:

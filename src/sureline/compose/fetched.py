@@ -8,9 +8,9 @@ import msgspec
 
 from sureline.compose import HOME, grid_of, in_own_thread
 from sureline.compose.elsewhere import RunElsewhere
-from sureline.compose.grid_run import bring_home
+from sureline.compose.grid_run import GridRun, bring_home
 from sureline.compose.overwriting import telling_replaced
-from sureline.compose.session import lock_run, place_explained
+from sureline.compose.session import Outcome, lock_run, place_explained
 from sureline.compose.signing import PAPERS
 from sureline.journal.errors import NoJournalError
 from sureline.journal.select import select
@@ -36,6 +36,22 @@ class FetchedRun(msgspec.Struct, frozen=True):
 def fetch_run(directory: Path, selector: str, grid: str | None) -> FetchedRun:
     """Have a run of a grid here as it is there, with its results. Raises UserError."""
     return in_own_thread(lambda: _fetch(directory, selector, grid))
+
+
+def follow_run(directory: Path, run: str, timeout_s: float) -> Outcome:
+    """Look on while others drive a run that was submitted here, and have its results here. Raises
+    SurelineError if nobody does, or when the time is over."""
+
+    def follow() -> Outcome:
+        with (
+            Journal.open(directory / HOME, create=False) as journal,
+            place_explained(journal),
+            telling_replaced(journal.directory, None),
+        ):
+            home = GridHome.open(grid_of(journal, run))
+            return GridRun(journal, run, directory, home, None).look_on(timeout_s)
+
+    return in_own_thread(follow)
 
 
 def _fetch(directory: Path, selector: str, grid: str | None) -> FetchedRun:

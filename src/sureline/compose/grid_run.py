@@ -8,6 +8,7 @@ and brings its results home. A driver that has lost its majority, or its run, as
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from sureline.assembly.claims import make_claimant, node_called
 from sureline.compose.driving import GridSession, Held, TakenOverError
 from sureline.compose.elsewhere import answer_of, find_copies, reader_on, visiting
 from sureline.compose.node import LiveNode, NobodyAnswersError, grid_loop, guest_suffix
+from sureline.compose.returning import note_run
 from sureline.compose.session import Outcome, Watcher, lock_run, outcome_of
 from sureline.compose.signing import PAPERS, papers_for
 from sureline.journal.events import decode
@@ -43,6 +45,8 @@ AGAIN_S = 5.0
 """Between two tries of a driver that has lost its majority."""
 MISSES_MAX = 5
 """So often in a row nobody drives a run that is followed before it is asked for."""
+NOBODY_S = 90.0
+"""Who looks on waits so long for somebody to take the run over."""
 HELPERS = 3
 UNBOUNDED = 1 << 62
 _LOOK = " (sureline resume --alone goes on all the same: if another process writes the run, too, "
@@ -61,7 +65,8 @@ class BroughtHome(NamedTuple):
 
 
 class GridRun:
-    """`relief` is for a peer that takes over what nobody writes; `alone` asks nobody."""
+    """`relief_s` is for a peer that takes over what nobody writes: when it may ask; `alone` asks
+    nobody."""
 
     def __init__(
         self,
@@ -72,7 +77,7 @@ class GridRun:
         watcher: Watcher | None,
         *,
         alone: bool = False,
-        relief: bool = False,
+        relief_s: float | None = None,
     ) -> None:
         self._journal = journal
         self._run = run
@@ -80,8 +85,10 @@ class GridRun:
         self._home = home
         self._watcher = watcher or Watcher()
         self._alone = alone
-        self._relief = relief
+        self._relief = relief_s is not None
+        self._relief_s = relief_s or 0.0
         self._is_shown = False
+        self._give_up_s = math.inf
 
     def drive(self) -> Outcome:
         """To the run's end, whoever drives it."""
@@ -118,6 +125,7 @@ class GridRun:
         """The right to write the run; None if others do, or nobody has to any more."""
         own, writer = self._own(), self._writer()
         if not own.epoch and own.position:
+            note_run(self._home, self._run, self._directory)
             return Held(1, writer, (), own.vote)
         if self._alone and not lost:
             number = own.epoch + 1 + secrets.randbelow(ALONE_APART)
@@ -201,6 +209,7 @@ class GridRun:
             )
             claimant.start()
 
+        await asyncio.sleep(max(0.0, self._relief_s - time.monotonic()))
         claim = await answer_of(ask)
         if refused:
             raise refused[0]
@@ -212,6 +221,24 @@ class GridRun:
             self._journal.adopt(self._run, found.graph, found.entries)
             self._journal.keep(self._run, PAPERS, found.papers)
             self._journal.keep(self._run, VOTE, vote.encode())
+
+    def look_on(self, timeout_s: float) -> Outcome:
+        """Follow the run to its end, and have its results here, without asking for it. Raises
+        SurelineError if nobody drives it for long, or when the time is over."""
+        began_s = seen_s = time.monotonic()
+        self._give_up_s = began_s + timeout_s
+        position = self._journal.last_position(self._run)
+        while not self._follow():
+            now_s, last = time.monotonic(), self._journal.last_position(self._run)
+            if last != position:
+                position, seen_s = last, now_s
+            if now_s >= self._give_up_s:
+                raise SurelineError(f"run {self._run} has not ended by now; it goes on")
+            if now_s - seen_s > NOBODY_S:
+                raise SurelineError(
+                    f"nobody drives run {self._run}; continue with: sureline resume {self._run}"
+                )
+        return self._over()
 
     # -- looking on ------------------------------------------------------------------------------
 
@@ -242,7 +269,7 @@ class GridRun:
 
         copy = RunCopy(copies, reader.trust, take, read.clear)
         misses = 0
-        while misses < MISSES_MAX:
+        while misses < MISSES_MAX and time.monotonic() < self._give_up_s:
             whole = await answer_of(partial(reader.read, copy))
             self._saw(copy, read)
             if self._is_over():

@@ -30,12 +30,13 @@ def driven_directory(home: GridHome) -> Path:
     return peer_directory(home) / "driven"
 
 
-def relieve(home: GridHome, run: str) -> None:
-    """Take the run over and drive it to its end. Raises SurelineError if it is not granted."""
+def relieve(home: GridHome, run: str, at_s: float) -> None:
+    """Take the run over, not before this time (of `time.monotonic`, which all processes of a
+    machine share), and drive it to its end. Raises SurelineError if it is not granted."""
     directory = driven_directory(home) / run
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with Journal.open(directory / HOME) as journal:
-        GridRun(journal, run, directory, home, None, relief=True).drive()
+        GridRun(journal, run, directory, home, None, relief_s=at_s).drive()
         cache = open_cache(home)
         try:
             for record in _outputs(journal, run):
@@ -71,9 +72,9 @@ def forget_old(home: GridHome, cache: FileCache, now: float) -> None:
         clear_away(str(directory), orphans.aside_of(str(peer_directory(home))))
 
 
-def main(grid: str, run: str) -> int:
+def main(grid: str, run: str, at_s: str) -> int:
     try:
-        relieve(GridHome.open(grid), run)
+        relieve(GridHome.open(grid), run, float(at_s))
     except SurelineError as error:
         print(f"{time.strftime('%F %T')} {error}", file=sys.stderr)
         return 1

@@ -32,6 +32,7 @@ from sureline.compose.node import Listen, LiveNode, open_cache, peer_directory
 from sureline.compose.peer_memory import Keep
 from sureline.compose.piloting import Pilot, at_its_end, check_health
 from sureline.compose.relieving import driven_directory, forget_old
+from sureline.compose.returning import Returning
 from sureline.compose.run_copies import KeptJournals, in_a_thread
 from sureline.overlay.membership import Offer
 from sureline.peer import orphans
@@ -57,7 +58,8 @@ from sureline.world.identity.home import GridHome, HomeClaim
 from sureline.world.identity.questions import asked
 from sureline.world.identity.renewing import accepting, issuing
 from sureline.world.identity.run_keys import GridTrust
-from sureline.world.identity.signing import DRIVE
+from sureline.world.identity.signing import DRIVE, SUBMIT
+from sureline.world.identity.whereabouts import hosts_of_interfaces
 from sureline.world.live import Runner
 from sureline.world.net.interfaces import Berth
 from sureline.world.net.moorings import Dialled
@@ -67,9 +69,13 @@ RUN = "peer"
 """What the runner calls itself: its directory under `work/`, and the token of its processes."""
 SLOTS_PER_CORE = 10
 SLOTS_MAX = 1024
+EVERYWHERE = "0.0.0.0"
 LOOK_EVERY_S = 1.0
 CONTACTS_EVERY_S = 30.0
 BUSY_POLL_S = 0.05
+READY_S = 3.0
+"""So long before its time a process is started that is to take a run over: it loads its programs
+and meets the grid meanwhile."""
 LEAVING_S = 10.0
 """How long saying goodbye may take, after the tasks are over."""
 
@@ -245,12 +251,34 @@ class ServingPeer:
                 drained = Going("its lifetime is nearly over", drain=True)
                 self._stop_at = at_its_end(pilot, lambda: self.drain(drained))
             node = await self._open(adopting, cache, keep)
+            if await self._move_to_better_host(node):
+                node = await self._open(adopting, cache, keep)
             async with node:
                 await self._at_work(node, adopting, kept, claim)
         finally:
             await runner.close()
             keep.close()
             cache.close()
+
+    async def _move_to_better_host(self, node: LiveNode) -> bool:
+        """Find out how others reach this node. If they cannot dial it where it says, but at another
+        address of this machine, and nobody chose the first: take that one, with another node."""
+        await node.settle()
+        listen = self._settings.listen
+        chosen = listen is None or listen.advertise or listen.host != EVERYWHERE
+        chosen = chosen or self._settings.dialled != "auto"
+        if chosen or node.transport.berth.can_be_dialled is not False:
+            return False
+        told = endpoint_of(node.id).host
+        others = [host for host in hosts_of_interfaces() if host != told]
+        better = await node.transport.dialled_at(others)
+        if not better:
+            return False
+        self._tell(f"others cannot dial this machine at {told}, but at {better}: serves there")
+        port = endpoint_of(node.id).port
+        self._settings = self._settings._replace(listen=Listen(EVERYWHERE, port, better))
+        await node.close()
+        return True
 
     def _slots(self, loop: asyncio.AbstractEventLoop) -> SlotRunner:
         return SlotRunner(
@@ -354,17 +382,20 @@ class ServingPeer:
         node.world.guard(peer.start)
         node.files.serve(self._settings.readers)
         node.membership.on_superseded = self._superseded
-        await node.settle()
+        await node.settle()  # which it has, unless it has just moved
         node.begin_joining()
         claim.announce(node.id)
         remember_port(self._home, node.id)
         self._on_ready(node)
         forget_old(self._home, node.cache, time.time())
-        scrubbing = asyncio.ensure_future(Scrub(node.cache).run())
+        aside = [asyncio.ensure_future(Scrub(node.cache).run())]
+        if SUBMIT in node.credentials.identity.roles:
+            aside.append(asyncio.ensure_future(Returning(self._home, node, self._tell).run()))
         try:
             going = await self._look_after(node)
         finally:
-            scrubbing.cancel()
+            for one in aside:
+                one.cancel()
             for driving in self._drivings:
                 driving.cancel()
         await self._leave(node, peer.agent, going)
@@ -388,15 +419,15 @@ class ServingPeer:
         )
         take_over = self._take_over if DRIVE in credentials.identity.roles else None
         trust = GridTrust(credentials)
-        return GridPeer(node.grid, kept, trust, workplace, certificates, take_over)
+        return GridPeer(node.grid, kept, trust, workplace, certificates, take_over, READY_S)
 
-    def _take_over(self, run: str, over: Callable[[], None]) -> None:
-        """Have a process of its own take over a run that nobody writes."""
-        task = asyncio.ensure_future(self._relieve(run, over))
+    def _take_over(self, run: str, in_s: float, over: Callable[[], None]) -> None:
+        """Have a process of its own take over a run that nobody writes, in a moment."""
+        task = asyncio.ensure_future(self._relieve(run, time.monotonic() + in_s, over))
         self._drivings.add(task)  # a task that nobody holds may vanish
         task.add_done_callback(self._drivings.discard)
 
-    async def _relieve(self, run: str, over: Callable[[], None]) -> None:
+    async def _relieve(self, run: str, at_s: float, over: Callable[[], None]) -> None:
         self._tell(f"run {run} has no writer any more; takes it over")
         place = driven_directory(self._home)
         place.mkdir(mode=0o700, exist_ok=True)
@@ -408,6 +439,7 @@ class ServingPeer:
                 "sureline.compose.relieving",
                 self._home.grid,
                 run,
+                str(at_s),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

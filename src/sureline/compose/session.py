@@ -24,6 +24,7 @@ from sureline.forecast.result import Forecast
 from sureline.journal.errors import JournalError, explained
 from sureline.journal.events import (
     Event,
+    Grown,
     Noted,
     Opened,
     RunEnded,
@@ -149,6 +150,8 @@ class Session:
         self._journal = journal
         self._run = run
         self._graph = graph
+        self._functions = dict(graph.functions)
+        """Of calls, by digest; those of calls that the graph grew by come in addition."""
         self._directory = directory
         self._machine = machine
         self._options = Options()
@@ -235,7 +238,7 @@ class Session:
             root=self._journal.directory,
             directory=self._directory,
             run=self._run,
-            functions=self._graph.functions,
+            functions=self._functions,
             max_slots=_slots(self._machine, self._graph),
         )
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
@@ -290,6 +293,9 @@ class Session:
         return self._journal.durations(kinds_of(self._graph))
 
     def _heard(self, event: Event) -> None:
+        if isinstance(event, Grown):
+            self._graph = self._graph.grown(event.growth)
+            self._functions.update(self._graph.functions)
         self._view.apply(event)
         self._watcher.event(event)
 

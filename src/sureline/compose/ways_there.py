@@ -11,7 +11,7 @@ from sureline.world.address import Node, name_of
 from sureline.world.net.dialler import DialError
 from sureline.world.net.transport import NetTransport
 
-LOOK_S = 4.0
+LOOK_S = 6.0
 """A machine that answers nothing takes its time."""
 GO_OVER_S = 2.0
 """So long a relayed connection may take to find a direct way."""
@@ -34,7 +34,7 @@ async def ways_to(node: LiveNode, others: Sequence[Node]) -> dict[Node, WayThere
 
     async def look(other: Node) -> None:
         async with places:
-            found[other] = await _way_to(node.transport, other)
+            await _find(node.transport, other, found)
 
     tasks = [asyncio.ensure_future(look(other)) for other in others]
     if tasks:
@@ -45,14 +45,18 @@ async def ways_to(node: LiveNode, others: Sequence[Node]) -> dict[Node, WayThere
     return found
 
 
-async def _way_to(transport: NetTransport, other: Node) -> WayThere:
+async def _find(transport: NetTransport, other: Node, found: dict[Node, WayThere]) -> None:
+    """Note how it is reached; through somebody until there is a direct way, for a moment."""
     try:
         through = await transport.way_to(other)
     except DialError as error:
-        return WayThere("not at all", why_not=str(error))
+        found[other] = WayThere("not at all", why_not=str(error))
+        return
+    found[other] = WayThere("through", name_of(through)) if through else WayThere("direct")
     give_up_at = transport.loop.time() + GO_OVER_S
     while through and transport.loop.time() < give_up_at:
         await asyncio.sleep(POLL_S)
         link = transport.link_with(other)
         through = through if link is None else link.through
-    return WayThere("through", name_of(through)) if through else WayThere("direct")
+    if not through:
+        found[other] = WayThere("direct")

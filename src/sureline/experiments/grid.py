@@ -137,7 +137,7 @@ class SimulatedGrid:
         assert life is not None, "it has just booted"
         box.store.serve(life)
 
-    def _relieve(self, node: Node, met: GridNode, run: str, over: Action) -> None:
+    def _relieve(self, node: Node, met: GridNode, run: str, in_s: float, over: Action) -> None:
         """A peer has found a run without a writer that it keeps."""
         driver = self.drivers.get(run)
         if driver is None:

@@ -13,7 +13,7 @@ class Away:
 
     def __init__(self, events: Iterable[AnyEvent] = ()) -> None:
         self.on_grid = False
-        self._is_taken_over = True
+        self.is_taken_over = True
         self._voters: tuple[str, ...] = ()
         self.entrusted: Entrusted | None = None
         self.is_over = False
@@ -24,7 +24,7 @@ class Away:
         match event:
             case Submitted(options=options):
                 self.on_grid = bool(options.get("grid"))
-                self._is_taken_over = options.get("takeover_after_s", 1.0) != 0
+                self.is_taken_over = options.get("takeover_after_s", 1.0) != 0
             case Voters(voters=voters):
                 self._voters = voters
             case Entrusted():
@@ -37,7 +37,7 @@ class Away:
     @property
     def is_settled(self) -> bool:
         """Whether waiting would change nothing."""
-        never = not self.on_grid or not self._is_taken_over
+        never = not self.on_grid or not self.is_taken_over
         whole = self.entrusted is not None and self.entrusted.whole
         return never or self.is_over or (whole and self._is_kept)
 
@@ -50,7 +50,7 @@ class Away:
     def why_stay(self) -> str:
         """Why the machine is needed, in one sentence; '' if it is not."""
         there = self.entrusted
-        if not self._is_taken_over:
+        if not self.is_taken_over:
             return "nobody may go on with it (--takeover-after never)"
         if there is None:
             return "nothing of it is on the grid yet"

@@ -18,10 +18,10 @@ import contextlib
 import fcntl
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from sureline.peer.content import NO_LINK, hash_open_file, link
+from sureline.peer.content import NO_LINK, MadeFile, hash_open_file, link
 
 LINK_FROM_BYTES = 256 << 10
 """Below this a file is looked at again sooner than a note of it is written."""
@@ -184,3 +184,51 @@ def _lease(fd: int) -> bool:
     except OSError:
         return False  # not this file system, not our file, or somebody writes to it
     return True
+
+
+class Lent:
+    """What was put into one sandbox: copies that must not be written to, and loans."""
+
+    def __init__(self) -> None:
+        self.copies: list[tuple[str, str, str, MadeFile]] = []
+        """(input, path, digest, what it was like)."""
+        self.loans: list[tuple[str, Loan]] = []
+        """(input, loan)."""
+        self._knowing: list[Callable[[int], object]] = []
+        """Who hears the ctime of each when it is given back."""
+
+    def add(self, shown: str, loan: Loan, know: Callable[[int], object]) -> None:
+        self.loans.append((shown, loan))
+        self._knowing.append(know)
+
+    def written_to(self) -> list[str]:
+        """The inputs that somebody wrote to, or tried to. Removing or replacing one is no harm."""
+        found = {shown: None for shown, loan in self.loans if loan.wanted()}
+        for shown, path, digest, made in self.copies:
+            if not _is_as_made(path, made, digest):
+                found[shown] = None
+        return list(found)
+
+    def give_back(self) -> None:
+        for (_, loan), know in zip(self.loans, self._knowing, strict=True):
+            loan.give_back()
+            if loan.ctime_ns:
+                know(loan.ctime_ns)
+
+
+def _is_as_made(path: str, made: MadeFile, digest: str) -> bool:
+    """Whether a copy has the content it came with, or is not there any more."""
+    try:
+        status = os.lstat(path)
+        if (status.st_mtime_ns, status.st_size) == (made.mtime_ns, made.size):
+            return True
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return True  # removed, or replaced by something that is no file of ours
+    try:
+        now = MadeFile.of(fd)
+        if (now.inode, now.generation) != (made.inode, made.generation):
+            return True
+        return now.size == made.size and hash_open_file(fd, now.size)[0] == digest
+    finally:
+        os.close(fd)

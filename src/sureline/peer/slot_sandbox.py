@@ -12,9 +12,10 @@ import os
 from collections import deque
 
 from sureline.peer.jobs import CommandJob
+from sureline.peer.lending import Lent
 from sureline.peer.orphans import aside_of
 from sureline.peer.removing import clear_away, empty_directory
-from sureline.peer.store import BlobStore, DamagedError, Lent, StoreError
+from sureline.peer.store import BlobStore, DamagedError, StoreError
 from sureline.workflow.files import FileRecord
 
 _SIMILAR_SHOWN = 5

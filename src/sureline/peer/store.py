@@ -20,6 +20,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from blake3 import blake3
@@ -29,28 +30,28 @@ from sureline.peer.content import (
     NO_LINK,
     MadeFile,
     copy_file,
-    copy_open_file,
     copy_to,
     hash_bytes,
     hash_file,
     hash_open_file,
     write_all,
 )
+from sureline.peer.ingest import described, ingest
 from sureline.peer.lending import (
     LEASES_MAX,
     LINK_FROM_BYTES,
     LINKS_SHORT_FILES,
     ChangedError,
+    Lent,
     Loan,
     Notes,
 )
 from sureline.peer.publish import publish
-from sureline.peer.tree import StoreError, TreeEntry
+from sureline.peer.tree import StoreError, TreeEntry, entry_of
 from sureline.workflow.files import FileRecord
 
-__all__ = ["BlobStore", "DamagedError", "Lent", "StoreError"]
+__all__ = ["BlobStore", "DamagedError", "StoreError"]
 
-_INGEST_TRIES = 3
 _PLACE_TRIES = 10
 _PIECE_BYTES = 16 << 20
 """Hashed and written in turn, while it is in the processor's caches or on its way."""
@@ -65,32 +66,6 @@ class DamagedError(StoreError):
     def __init__(self, shown: str, digest: str, what: str = "is gone") -> None:
         super().__init__(f"the stored copy of {shown} {what}")
         self.digest = digest
-
-
-class Lent:
-    """What was put into one sandbox: copies that must not be written to, and loans."""
-
-    def __init__(self) -> None:
-        self.copies: list[tuple[str, str, str, MadeFile]] = []
-        """(input, path, digest, what it was like)."""
-        self.loans: list[tuple[str, Loan]] = []
-        """(input, loan)."""
-        self.names: list[tuple[BlobStore, str]] = []
-        """Of each loan: whose it is, and its name there."""
-
-    def written_to(self) -> list[str]:
-        """The inputs that somebody wrote to, or tried to. Removing or replacing one is no harm."""
-        found = {shown: None for shown, loan in self.loans if loan.wanted()}
-        for shown, path, digest, made in self.copies:
-            if not _is_as_made(path, made, digest):
-                found[shown] = None
-        return list(found)
-
-    def give_back(self) -> None:
-        for (_, loan), (store, name) in zip(self.loans, self.names, strict=True):
-            loan.give_back()
-            if loan.ctime_ns:
-                store._know(name, loan.ctime_ns)
 
 
 class BlobStore:
@@ -127,12 +102,13 @@ class BlobStore:
             path = _resolved(path, logical_path, within)
             status = os.lstat(path)
         if stat.S_ISREG(status.st_mode):
-            return self._take_file(path, logical_path, move)
+            return self.take_file(path, logical_path, move)
         if stat.S_ISDIR(status.st_mode):
             return self._take_directory(path, logical_path, move)
         raise StoreError(f"{logical_path} is a {tree.special_name(status.st_mode)}, not a file")
 
-    def _take_file(self, path: str, logical_path: str, move: bool) -> FileRecord:
+    def take_file(self, path: str, logical_path: str, move: bool) -> FileRecord:
+        """Store one file, moved or copied."""
         fd = _open_made(path, logical_path)
         try:
             status = os.fstat(fd)
@@ -152,7 +128,7 @@ class BlobStore:
         temporary = self.temporary()
         try:
             copy_to(source, status, temporary, 0o700 if executable else 0o600)
-            return self._take_file(temporary, logical_path, move=True)
+            return self.take_file(temporary, logical_path, move=True)
         except OSError:
             if os.path.lexists(temporary):
                 os.unlink(temporary)
@@ -169,9 +145,9 @@ class BlobStore:
 
         def store_file(full: str, relative: str) -> TreeEntry:
             nonlocal newest
-            record = self._take_file(full, relative, move)
+            record = self.take_file(full, relative, move)
             newest = max(newest, record.ctime_ns)
-            return _entry(relative, record)
+            return entry_of(relative, record)
 
         def refuse(full: str, relative: str) -> TreeEntry:
             raise StoreError(
@@ -179,12 +155,13 @@ class BlobStore:
             )
 
         entries = tree.entries_of(top, logical_path, store_file, refuse)
-        return self._store_manifest(entries, logical_path, newest)
+        return self.store_manifest(entries, logical_path, newest)
 
-    def _store_manifest(
+    def store_manifest(
         self, entries: list[TreeEntry], logical_path: str, newest: int
     ) -> FileRecord:
-        """`newest` is the ctime of the youngest part: no part that is younger is vouched for."""
+        """Store what a directory is made of; `newest` is the ctime of the youngest part: no part
+        that is younger is vouched for."""
         stored = self.put(tree.to_manifest(entries), logical_path)
         size = sum(entry.size for entry in entries)
         return FileRecord(logical_path, stored.digest, size, newest, directory=True)
@@ -308,82 +285,12 @@ class BlobStore:
     # -- the user's own files ---------------------------------------------------------------
 
     def ingest(self, user_path: str, logical_path: str) -> FileRecord:
-        """Copy a file or directory of the user's into the store.
-
-        Links to files are followed. Raises FileNotFoundError, or StoreError if it is no file, if
-        it kept changing while it was read, or holds a link to a directory elsewhere.
-        """
-        status = os.stat(user_path)
-        if stat.S_ISREG(status.st_mode):
-            return self._ingest_file(user_path, logical_path)
-        if not stat.S_ISDIR(status.st_mode):
-            raise StoreError(f"{logical_path} is a {tree.special_name(status.st_mode)}, not a file")
-
-        newest = 0
-
-        def store_file(full: str, relative: str) -> TreeEntry:
-            nonlocal newest
-            record = self._ingest_file(full, f"{logical_path}/{relative}")
-            newest = max(newest, record.ctime_ns)
-            return _entry(relative, record)
-
-        def follow(full: str, relative: str) -> TreeEntry:
-            if os.path.isfile(full):
-                return store_file(full, relative)
-            raise StoreError(
-                f"{logical_path}/{relative} is a symbolic link that leaves {logical_path} "
-                "and does not point to a file"
-            )
-
-        entries = tree.entries_of(user_path, logical_path, store_file, follow)
-        return self._store_manifest(entries, logical_path, newest)
-
-    def _ingest_file(self, user_path: str, logical_path: str) -> FileRecord:
-        for _ in range(_INGEST_TRIES):
-            temporary = self.temporary()
-            try:
-                executable = self._copy_in(user_path, temporary)
-                if executable is not None:
-                    return self._take_file(temporary, logical_path, move=True)
-            finally:
-                if os.path.lexists(temporary):
-                    os.unlink(temporary)
-        raise StoreError(f"{logical_path} kept changing while it was read; try again when it rests")
-
-    def _copy_in(self, user_path: str, temporary: str) -> bool | None:
-        """Whether it is executable; None if it changed while it was copied."""
-        source = os.open(user_path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            before = os.fstat(source)
-            executable = bool(before.st_mode & 0o111)
-            target = os.open(temporary, _NEW, 0o700 if executable else 0o600)
-            try:
-                copy_open_file(source, target, before.st_size, before.st_dev)
-            finally:
-                os.close(target)
-            after = os.fstat(source)
-        finally:
-            os.close(source)
-        same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-        return executable if same else None
+        """Copy a file or directory of the user's into the store; see `peer.ingest`."""
+        return ingest(self, user_path, logical_path)
 
     def in_place(self, logical_path: str) -> FileRecord:
         """Describe a file or directory of the user's by size and time, without reading it."""
-        path = os.path.join(self._directory, logical_path)
-        status = os.stat(path)
-        if not stat.S_ISDIR(status.st_mode):
-            digest = f"stat:{status.st_size}:{status.st_mtime_ns}"
-            return FileRecord(logical_path, digest, status.st_size, status.st_mtime_ns)
-        lines = []
-        size = 0
-        for relative, found in tree.walk(path):
-            if not stat.S_ISDIR(found.st_mode):
-                lines.append(f"{relative}\0{found.st_size}\0{found.st_mtime_ns}\n")
-                size += found.st_size
-        content = hash_bytes("".join(sorted(lines)).encode("utf-8", "surrogateescape"))
-        return FileRecord(
-            logical_path, f"stat:{size}:{content[:32]}", size, status.st_mtime_ns, directory=True
-        )
+        return described(os.path.join(self._directory, logical_path), logical_path)
 
     # -- whole? -----------------------------------------------------------------------------
 
@@ -492,7 +399,7 @@ class BlobStore:
         if record.in_place:
             os.symlink(os.path.join(self._directory, record.path), dest)
         elif not record.directory:
-            one = _entry(record.path, record)
+            one = entry_of(record.path, record)
             self._lend(one, record.ctime_ns, dest, record.path, lent, part=False)
         else:
             os.mkdir(dest)
@@ -526,8 +433,7 @@ class BlobStore:
                 notes, known = self._notes if long else None, status.st_ctime_ns
                 loan = Loan.make(notes, blob, name, entry.what, known, dest)
                 if loan is not None:
-                    lent.loans.append((shown, loan))
-                    lent.names.append((self, name))
+                    lent.add(shown, loan, partial(self._know, name))
                     return
             made = self._copy_out(entry, blob, status, dest)
         except (ChangedError, FileNotFoundError) as error:
@@ -585,24 +491,6 @@ def _name(digest: str, executable: bool) -> str:
     return f"{digest}.x" if executable else digest
 
 
-def _is_as_made(path: str, made: MadeFile, digest: str) -> bool:
-    """Whether a copy has the content it came with, or is not there any more."""
-    try:
-        status = os.lstat(path)
-        if (status.st_mtime_ns, status.st_size) == (made.mtime_ns, made.size):
-            return True
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return True  # removed, or replaced by something that is no file of ours
-    try:
-        now = MadeFile.of(fd)
-        if (now.inode, now.generation) != (made.inode, made.generation):
-            return True
-        return now.size == made.size and hash_open_file(fd, now.size)[0] == digest
-    finally:
-        os.close(fd)
-
-
 def _open_made(path: str, shown: str) -> int:
     """What a task made may forbid reading it; what has another name is not ours to allow."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -613,11 +501,6 @@ def _open_made(path: str, shown: str) -> int:
             raise StoreError(f"{shown} cannot be read, and has another name elsewhere") from None
         os.chmod(path, 0o600)
         return os.open(path, flags)
-
-
-def _entry(relative: str, record: FileRecord) -> TreeEntry:
-    kind = "program" if record.executable else "file"
-    return TreeEntry(relative, kind, record.digest, record.size)  # type: ignore[arg-type]  # one of two
 
 
 def _resolved(path: str, shown: str, within: str) -> str:

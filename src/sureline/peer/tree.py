@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import SurelineError
 
 MAX_ENTRIES = 1_000_000
@@ -162,3 +163,8 @@ def special_name(mode: int) -> str:
         (stat.S_ISDIR, "directory"),
     )
     return next((name for test, name in kinds if test(mode)), "special file")
+
+
+def entry_of(relative: str, record: FileRecord) -> TreeEntry:
+    kind = "program" if record.executable else "file"
+    return TreeEntry(relative, kind, record.digest, record.size)  # type: ignore[arg-type]  # one of two

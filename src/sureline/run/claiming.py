@@ -316,7 +316,10 @@ class Claimant(Agent):
         if not asking.voters and not self._copies:
             return f"no peer keeps run {self._run}"
         if not silent:
-            return f"run {self._run} is for the directory alone in which it was submitted"
+            return (
+                f"its process died before any peer had a vote on run {self._run}: go on where it "
+                f"was submitted: sureline resume {self._run}"
+            )
         needed = len(asking.voters) // 2 + 1
         return (
             f"{len(asking.granting())} of the {len(asking.voters)} that say who may write run "

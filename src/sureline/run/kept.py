@@ -222,6 +222,9 @@ class _Batch(NamedTuple):
 
     events: Sequence[NumberedEvent]
     sealed: Sealed
+    about: About
+    """Of all up to its end, as is `line`: a keeper is asked for them with every message."""
+    line: tuple[Position, ...]
 
     @property
     def position(self) -> Position:
@@ -263,14 +266,19 @@ class KeptInMemory:
         done("")
 
     def add(self, run: str, events: Sequence[NumberedEvent], sealed: Sealed, done: Done) -> None:
-        batch, state = _Batch(tuple(events), sealed), self._states[run]
+        state, batches = self._states[run], self._batches[run]
         assert state.cut is not None, "its writer has said what it builds on"
-        kept = [one for one in self._batches[run] if one.position <= state.cut[0]]
-        self._batches[run] = [*kept, batch]
+        del batches[self._first_after(run, state.cut[0]) :]
+        about = msgspec.structs.replace(self._about(run))
+        for _, body in events:
+            about.apply(body)
+        line = line_on(batches[-1].line if batches else (), (position for position, _ in events))
+        batch = _Batch(tuple(events), sealed, about, line)
+        batches.append(batch)
         self._states[run] = msgspec.structs.replace(
             state,
             position=batch.position,
-            line=line_on((), (position for position, _ in self.events(run))),
+            line=line,
             chain=sealed.chain,
             in_line=state.epoch,
             base=batch.position,
@@ -282,12 +290,10 @@ class KeptInMemory:
         done(self._graphs[run][offset : offset + PIECE_BYTES_MAX])
 
     def read_events(self, run: str, after: Position, done: Callable[[Page], None]) -> None:
-        batches = self._batches[run]
-        first = bisect_right(batches, after, key=lambda batch: batch.position)
         pages = Pages()
-        for events, sealed in islice(batches, first, None):
-            following = [entry for entry in events if entry[0] > after]
-            if not pages.take(following, sealed.seal, sealed.papers):
+        for batch in islice(self._batches[run], self._first_after(run, after), None):
+            following = [entry for entry in batch.events if entry[0] > after]
+            if not pages.take(following, batch.sealed.seal, batch.sealed.papers):
                 break
         done(pages.page)
 
@@ -301,7 +307,8 @@ class KeptInMemory:
         return self._about(run).takeover_after_s
 
     def _about(self, run: str) -> About:
-        about = About()
-        for _, body in self.events(run):
-            about.apply(body)
-        return about
+        batches = self._batches[run]
+        return batches[-1].about if batches else About()
+
+    def _first_after(self, run: str, position: Position) -> int:
+        return bisect_right(self._batches[run], position, key=lambda batch: batch.position)

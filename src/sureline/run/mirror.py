@@ -136,10 +136,11 @@ class Mirror(Agent):
 
     def kept_by(self) -> list[Node]:
         """Keepers that have everything."""
+        last = self._recorded.last()
         return [
             keeper.node
             for keeper in self._keepers.values()
-            if keeper.position is not None and not self._recorded.after(keeper.position)
+            if keeper.position is not None and keeper.position >= last
         ]
 
     def drain(self, wait_s: float, then: Callable[[], None]) -> None:

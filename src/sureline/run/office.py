@@ -20,6 +20,9 @@ from sureline.world.protocol import Action, World
 
 LOST_S = 20.0
 """Less than a run is left alone before somebody takes it over."""
+STEADY_S = 3.0
+"""So long others must have been wanted as voters before one is named: a keeper that answers late
+now and then would come and go with every word."""
 SETTLE_S = 3.0
 """In the beginning keepers come one after the other: so long voters are not named before they are
 all there."""
@@ -55,6 +58,9 @@ class Office:
         self._heard_s: dict[Voter, float] = {}
         self._waiting: list[tuple[Position, Action]] = []
         self._able: list[Voter] = []
+        self._wanted: frozenset[Voter] = frozenset()
+        self._wanted_s = 0.0
+        """Since when."""
         self._is_over = False
         self.hurry: Action = lambda: None
         """Called when somebody waits for what keepers have not got."""
@@ -153,8 +159,12 @@ class Office:
         if self._quorum.is_changing:
             return
         now = self._quorum.voters
-        named = grant.changed(now, grant.wanted(now, self._able, self._own))
-        if named == now:
+        wanted = grant.wanted(now, self._able, self._own)
+        if self._wanted != frozenset(wanted):
+            self._wanted, self._wanted_s = frozenset(wanted), self._world.elapsed()
+        named = grant.changed(now, wanted)
+        rests = len(now) >= 3 and len(now) % 2 == 1
+        if named == now or (rests and self._world.elapsed() - self._wanted_s < STEADY_S):
             return
         self._world.record(Voters(self._world.now(), named))
         self._world.flush()

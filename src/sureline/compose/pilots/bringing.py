@@ -21,7 +21,7 @@ from pathlib import Path
 import sureline
 from sureline.sites.port import JobStatus, Site, SiteError, SiteWork
 
-LEFT_OUT = {"numba", "llvmlite", "scipy"}
+LEFT_OUT = {"numba", "llvmlite"}
 """Of those who run tasks, nobody needs them."""
 LOOK_EVERY_S = 0.2
 UNPACKED_WITHIN_S = 600.0

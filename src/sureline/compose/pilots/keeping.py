@@ -1,4 +1,4 @@
-"""Keeping the pilots of one run: a thread that looks after them until the run is over.
+"""Keeping pilots, of one run or of a grid: a thread that looks after them until it is closed.
 
 It asks for as many as are of use, replaces those whose time was over or that were lost, learns
 from each how long it waited, and says when it gives up.
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from sureline.compose.pilots.base import ensure_base
 from sureline.compose.pilots.factory import PilotFactory
 from sureline.compose.pilots.starting import Pilots, PilotSeen
+from sureline.sites.book import PilotBatch
 from sureline.sites.order import PilotOrder
 from sureline.sites.port import JobId, JobStatus, SiteError
 from sureline.sites.waits import WaitBook, WaitSeen
@@ -30,8 +31,9 @@ ITS_OWN = ("failed", "lost", "node-failed", "out-of-memory", "deadline")
 
 
 class PilotKeeper(threading.Thread):
-    """`open_tasks` says how many tasks are left; `give_up` is called, once, when nothing more can
-    be started and nothing is there. `close` ends all pilots."""
+    """For a run, or, if that is '', for the grid. `wanted` says how many pilots would be of use if
+    so many are there; `give_up` is called, once, when nothing more can be started and nothing is
+    there. `close` ends all pilots that it has kept."""
 
     def __init__(
         self,
@@ -39,19 +41,20 @@ class PilotKeeper(threading.Thread):
         home: GridHome,
         run: str,
         order: PilotOrder,
-        open_tasks: Callable[[], int],
+        wanted: Callable[[int], int],
         tell: Callable[[str], None],
         give_up: Callable[[str], None],
+        floor: int = 0,
     ) -> None:
         super().__init__(name="pilots", daemon=True)
         self._pilots = pilots
         self._home = home
         self._run_name = run
         self._order = order
-        self._open_tasks = open_tasks
+        self._wanted = wanted
         self._tell = tell
         self._give_up = give_up
-        self._factory = PilotFactory(0, order.number)
+        self._factory = PilotFactory(floor, order.number)
         self._waits = WaitBook(pilots.directory / "waits.jsonl")
         self._began: set[JobId] = set()
         self._over: set[JobId] = set()
@@ -79,15 +82,18 @@ class PilotKeeper(threading.Thread):
         """No pilot of the run is left, as far as its engine answers."""
         self._stopping.set()
         self.join()
-        batches = self._pilots.batches(run=self._run_name)
         bases = [b for b in self._pilots.batches(self._home.grid) if b.base]
-        self._pilots.stop([*batches, *bases], self._tell)
+        self._pilots.stop([*self._batches(), *bases], self._tell)
+
+    def _batches(self) -> list[PilotBatch]:
+        found = self._pilots.batches(self._home.grid)
+        return [batch for batch in found if not batch.base and batch.run == self._run_name]
 
     def look(self) -> None:
         """One round. Raises SiteError if an engine does not answer: then nothing is concluded."""
         ensure_base(self._pilots.book, self._home, self._order.base_listen)
         there = 0
-        for batch in self._pilots.batches(run=self._run_name):
+        for batch in self._batches():
             seen = self._pilots.seen(batch)
             for pilot in seen:
                 self._saw(pilot)
@@ -100,8 +106,7 @@ class PilotKeeper(threading.Thread):
                 self._stopping.set()
                 self._give_up(self._factory.paused)
             return
-        wanted = math.ceil(self._open_tasks() / self._order.shape.cores)
-        number = self._factory.to_submit(time.monotonic(), wanted, there)
+        number = self._factory.to_submit(time.monotonic(), self._wanted(there), there)
         if number:
             self._start(number)
 
@@ -135,7 +140,7 @@ class PilotKeeper(threading.Thread):
         if status.is_over and job not in self._over:
             self._over.add(job)
             self._judge(pilot, status)
-        elif status.word == "running" and job not in self._over:
+        elif status.word == "running" and self._factory.is_in_doubt and self._serves(pilot):
             self._factory.began()
 
     def _learn(self, pilot: PilotSeen, status: JobStatus) -> None:
@@ -157,12 +162,13 @@ class PilotKeeper(threading.Thread):
             )
         )
 
+    def _serves(self, pilot: PilotSeen) -> bool:
+        return SERVES in self._pilots.output(pilot.batch, pilot.number)
+
     def _judge(self, pilot: PilotSeen, status: JobStatus) -> None:
-        if status.word not in ITS_OWN:
+        if status.word not in ITS_OWN or self._serves(pilot):
             return
         said = self._pilots.output(pilot.batch, pilot.number)
-        if SERVES in said:
-            return
         line = said.strip().rpartition("\n")[2]
         why = ": ".join(filter(None, (status.word, status.reason, line)))
         self._factory.start_failed(time.monotonic(), why)

@@ -62,7 +62,9 @@ class PilotPlan(msgspec.Struct, frozen=True):
         """The promise, for people."""
         many = "1 pilot" if self.number == 1 else f"{self.number} pilots"
         sure = "" if self.surety is None else f", {percent(self.surety)} surely in time"
-        when = "once they have started" if self.once_started else "from now, the wait included"
+        when = "from now" if self.wait_p50_s is None else "from now, the wait included"
+        if self.once_started:
+            when = "once they have started"
         return (
             f"{many} for {math.ceil(self.lifetime_s / 60)} min: done within "
             f"{math.ceil(self.p50_s)} to {math.ceil(self.p90_s)} s {when}{sure}"

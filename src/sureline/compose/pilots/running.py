@@ -8,6 +8,7 @@ ended; when it has succeeded, the grid is removed, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,7 +123,7 @@ class PilotedRun:
             home,
             self._run,
             self._order,
-            lambda: self._watcher.left,
+            lambda there: math.ceil(self._watcher.left / self._order.shape.cores),
             self._watcher.told,
             self._stop,
         )

@@ -25,7 +25,8 @@ WARN_SHARE, WARN_S_MAX = 0.1, 300.0
 """Before the engine's limit, the engine itself says so, in case that the pilot's clock is off."""
 SPARE_SHARE, SPARE_S_MAX = 0.2, 60.0
 """By so much a pilot means to be gone before the engine would end it."""
-OVER_WITHIN_S = 90.0
+OVER_WITHIN_S = 300.0
+"""So long an engine may take to end what it was asked to end, and to be asked."""
 LOOK_EVERY_S = 0.5
 UNSURE_S = 600.0
 """After so long, what nobody has heard of was never submitted."""
@@ -153,24 +154,34 @@ class Pilots:
     def _ended(
         self, batches: Sequence[PilotBatch], tell: Callable[[str], None]
     ) -> list[PilotBatch]:
-        left = [batch for batch in batches if not self._cancelled(batch, tell)]
-        waited = [batch for batch in batches if batch not in left]
+        """Have them all ended, asking again as long as a site does not answer, within reason."""
+        asked: set[str] = set()
+        told: set[str] = set()
+        left = list(batches)
         give_up_at = time.monotonic() + OVER_WITHIN_S
-        while waited and time.monotonic() < give_up_at:
-            waited = [batch for batch in waited if not self.settle(batch)]
-            if waited:
-                time.sleep(LOOK_EVERY_S)
-        for batch in waited:
-            tell(f"{batch.tag}: {batch.choice.name} was asked to end it, and has not yet")
-        return left + waited
+        while left:
+            for batch in left:
+                if batch.tag not in asked:
+                    self._cancel(batch, asked, told, tell)
+            left = [batch for batch in left if batch.tag not in asked or not self.settle(batch)]
+            if not left or time.monotonic() >= give_up_at:
+                break
+            time.sleep(LOOK_EVERY_S)
+        for batch in left:
+            heard = "was asked to end it, and has not yet" if batch.tag in asked else "is silent"
+            tell(f"{batch.tag} may still be there: {batch.choice.name} {heard}")
+        return left
 
-    def _cancelled(self, batch: PilotBatch, tell: Callable[[str], None]) -> bool:
+    def _cancel(
+        self, batch: PilotBatch, asked: set[str], told: set[str], tell: Callable[[str], None]
+    ) -> None:
         try:
             self.book.site_of(batch).cancel(self.book.jobs_of(batch))
+            asked.add(batch.tag)
         except SiteError as error:
-            tell(f"{batch.tag} may still be there: {error}")
-            return False
-        return True
+            if str(error) not in told:
+                told.add(str(error))
+                tell(f"pilots of {batch.choice.name} cannot be ended yet: {error}; tries again")
 
     def settle(self, batch: PilotBatch) -> bool:
         """Strike a batch out, if it is surely over; whether it was."""

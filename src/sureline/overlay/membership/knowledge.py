@@ -108,7 +108,8 @@ class Knowledge:
         if size_bytes(offer) > OFFER_BYTES_MAX:
             raise ValueError(f"an offer takes at most {OFFER_BYTES_MAX} bytes: use fewer tags")
         assert not self.joined, "an offer is fixed for one life"
-        self.own = MemberRecord(node, int(self.world.now() * 1000), 0, "alive", offer)
+        relays = self.own.relays if self.own is not None else ()
+        self.own = MemberRecord(node, int(self.world.now() * 1000), 0, "alive", offer, relays)
         self.table.put(self.own, self.world.elapsed())
 
     # -- what others see ------------------------------------------------------------------------

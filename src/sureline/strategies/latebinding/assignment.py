@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
 
 Matrix = npt.NDArray[np.float64]
 Pairs = list[tuple[int, int]]
@@ -61,6 +60,9 @@ def exact(ranks: Matrix) -> Pairs:
     """As many pairs as can be, and of those the highest sum."""
     if not ranks.size or not np.isfinite(ranks).any():
         return []
+    # Every process of a grid knows this module, and few ask for this: it takes long to load.
+    from scipy.optimize import linear_sum_assignment
+
     known = np.isfinite(ranks)
     low, high = float(ranks[known].min()), float(ranks[known].max())
     # So bad that one pair more is always better than any sum of ranks.

@@ -45,14 +45,15 @@ from sureline.strategies.latebinding.messages import (
 )
 from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
 from sureline.workflow.model import Needs
-from sureline.world.address import NO_NAME, at, node_of
+from sureline.world.address import NO_NAME, at, name_of, node_of
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message
+from sureline.world.protocol import AgentId, Message, Timer
 
 PART = "latebinding"
 TICK_S = 1.0
-TELL_S = 0.1
-"""What becomes ready within this time is told together."""
+TELL_S = 0.25
+GONE_TOLD_S = 1.0
+"""What becomes ready within this time is told together, and what is bound or done."""
 LIFE_S = 5.0
 """A sign of life to the queue, answered."""
 AGAIN_S = 3.0
@@ -65,6 +66,8 @@ READS_FROM_S = 2.0
 READS_SHARE = 0.4
 """A kind whose tasks use less than this share of their time, of at least so many seconds, for
 calculating waits for files."""
+ADVICE_MAX = 1000
+"""That is weighed at one time."""
 DEALT_MAX = 64
 """Tasks that are bound without the queue at one time."""
 
@@ -99,7 +102,8 @@ class QueueEntry(Agent, Deciding):
         self._number = 0
         self._unanswered: dict[int, tuple[float, Enqueue]] = {}
         self._answered_s = self._said_s = 0.0
-        self._telling = self._begun = self._is_over = self._alone = False
+        self._telling: tuple[float, Timer] | None = None
+        self._begun = self._is_over = self._alone = False
 
     @property
     def agent(self) -> Agent:
@@ -169,10 +173,11 @@ class QueueEntry(Agent, Deciding):
             self._quiet_s[bound.target] = self.world.elapsed()
 
     def _is_bound(self, task: int) -> None:
-        if self._out.pop(task, None) is not None:
-            if self._fresh.pop(task, 0) == 0:
-                self._gone[task] = None
-            self._tell_soon()
+        if self._out.pop(task, None) is None:
+            return
+        if self._fresh.pop(task, 0) == 0:
+            self._gone[task] = None
+            self._tell_soon(GONE_TOLD_S)
 
     def over(self, over: Over) -> None:
         bound, task = over.bound, self._engine.graph.tasks[over.bound.task]
@@ -225,14 +230,18 @@ class QueueEntry(Agent, Deciding):
         self._fresh = dict.fromkeys(self._out)
         self._tell(whole=True)
 
-    def _tell_soon(self) -> None:
-        if not self._telling:
-            self._telling = True
-            self.world.after(TELL_S, self._tell)
+    def _tell_soon(self, wait_s: float = TELL_S) -> None:
+        at_s = self.world.elapsed() + wait_s
+        if self._telling is None or at_s < self._telling[0]:
+            if self._telling is not None:
+                self._telling[1].cancel()
+            self._telling = at_s, self.world.after(wait_s, self._tell)
 
     def _tell(self, *, whole: bool = False) -> None:
         """Pages of what is new; a sign of life if there is nothing."""
-        self._telling = False
+        if self._telling is not None:
+            self._telling[1].cancel()
+        self._telling = None
         if self._queue is None or self._is_over:
             return
         fresh = [task for task in self._fresh if self._engine.wanted(task)]
@@ -308,7 +317,8 @@ class QueueEntry(Agent, Deciding):
 
     @handles(Advice)
     def on_advice(self, sender: AgentId, said: Advice) -> None:
-        if said.run == self._engine.run:
+        known = sender == self._queue or name_of(sender) in self._targets
+        if said.run == self._engine.run and known and len(self._advice) < ADVICE_MAX:
             self._advice.append(said)
             self._engine.wake()
 

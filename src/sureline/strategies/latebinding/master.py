@@ -12,7 +12,7 @@ alone. The tasks of the paper's architecture wait for its period.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import islice
 
 import msgspec
@@ -52,13 +52,18 @@ TOPIC = "latebinding.tasks"
 REPLIES_S = 2.0
 """So long a round that was told directly waits for answers."""
 QUICK_S = 0.05
-PATIENT_S = 0.5
+ASK_PAUSE_S = 0.4
+PATIENT_S = 1.0
+ANSWER_S = 1.5
+"""So long a round waits for the queue's answer to a new wish: it may know what that pilot holds."""
 """Wishes that come together are answered together."""
 LIST_BYTES_MAX = 400_000
 WISHES_MAX = 20_000
 PLACED_MAX = 5000
-PATIENCE = 5
+PATIENCE = 60
 """A task that went through so many rounds in vain is dealt out before the others."""
+PLENTY = 2
+"""So many tasks must be left for each pilot if some are to be fetched ahead."""
 STALE_S = 3 * ASK_S
 TOLD_CENTRAL_S = 30.0
 """Pilots are told so often that the queue matches."""
@@ -77,6 +82,9 @@ class _Wished(msgspec.Struct):
     agent: AgentId
     told: int = 0
     """The last task that it was told of directly."""
+    ripe_s: float = 0.0
+    """It takes part in rounds from then on: until the queue has answered, it may know of a task
+    whose inputs this pilot holds."""
     missed: bool = False
     """The last broadcast did not reach it, or its answer was late."""
 
@@ -86,6 +94,8 @@ class Round(msgspec.Struct):
 
     number: int
     open: list[int]
+    ahead: bool
+    """Whether tasks are fetched ahead in it."""
     waits_for: set[PeerName]
     ranked: list[Ranked] = []
     timer: Timer | None = None
@@ -122,9 +132,12 @@ class Master:
         self._due: tuple[float, Timer] | None = None
         self._asking = False
         self._asked_s = -FLOOR_S
-        self._told_queue: dict[PeerName, None] = {}
-        """The pilots of whose room the queue knows."""
+        self._told_queue: dict[PeerName, int] = {}
+        """The pilots of whose room the queue knows, and how many tasks could begin there."""
         self._told_central_s = -TOLD_CENTRAL_S
+        self._waiting = 0
+        """Tasks that the queue still has."""
+        self._pilots: dict[PeerName, None] = {}
         self._central = self._tracked = self._periodic = False
         self._over = False
         self.broadcasts = 0
@@ -153,9 +166,9 @@ class Master:
 
     def _ask_pause_s(self) -> float:
         """A pilot that has just ended a task may hold what the next one needs, and its run has to
-        tell the queue of that one first: unless somebody is idle, there is time for it."""
+        tell the queue of that one first: there is time for it, the more if nobody is idle."""
         now = self._world.elapsed()
-        pause_s = max(QUICK_S, self._asked_s + FLOOR_S - now)
+        pause_s = max(ASK_PAUSE_S, self._asked_s + FLOOR_S - now)
         if self._periodic:
             return max(pause_s, self._ended_s + PERIOD_S - FLOOR_S - now)
         idle = any(wish.places for wish in self._wishes.values())
@@ -169,9 +182,11 @@ class Master:
             return
         self._asked_s = self._world.elapsed()
         placed, self._placed = self._placed, []
-        self._told_queue = dict.fromkeys(self._wishes)
+        self._told_queue = {name: wish.places for name, wish in self._wishes.items()}
         idle = [name for name, wish in self._wishes.items() for _ in range(wish.places)]
         ahead = [name for name, wish in self._wishes.items() for _ in range(wish.ahead)]
+        if self._periodic:
+            ahead = []
         wanted = max(len(idle) + len(ahead), self._listed_max() - len(self._pool))
         asked = AskTasks(
             self._site,
@@ -184,10 +199,12 @@ class Master:
         self._world.send(queue, asked)
 
     def _listed_max(self) -> int:
-        places = sum(wish.places + wish.ahead for wish in self._wishes.values())
+        ahead = self._fetches_ahead()
+        places = sum(wish.places + ahead * wish.ahead for wish in self._wishes.values())
         return min(LISTED_MAX, LISTED_PER_IDLE * places)
 
     def on_handout(self, said: Handout) -> None:
+        self._waiting = said.waiting
         if said.whole:
             self._pool.clear()
         for gone in said.gone:
@@ -198,6 +215,10 @@ class Master:
                 self._pool[listed.id] = _Pooled(self._numbers, listed)
                 self._periodic = listed.architecture == "distributed"
         self._central, self._tracked = said.central, said.tracked
+        now = self._world.elapsed()
+        for name in self._told_queue:
+            if name in self._wishes:
+                self._wishes[name].ripe_s = min(self._wishes[name].ripe_s, now)
         self._schedule()
 
     # -- when ------------------------------------------------------------------------------------
@@ -206,23 +227,30 @@ class Master:
         name = name_of(sender)
         if name not in self._wishes and len(self._wishes) >= WISHES_MAX:
             return
-        told = self._wishes[name].told if name in self._wishes else 0
+        old, now = self._wishes.get(name), self._world.elapsed()
+        told = 0 if old is None else old.told
         places, ahead = min(max(0, said.places), PLACES_MAX), min(max(0, said.ahead), PLACES_MAX)
+        known = self._told_queue.get(name, -1) >= places
         if places or ahead:
-            wish = _Wished(places, ahead, self._world.elapsed(), sender, told)
-            self._wishes[name] = wish
-        if name not in self._told_queue:
+            ripe_s = now + ANSWER_S if old is None or not known else old.ripe_s
+            self._wishes[name] = _Wished(places, ahead, now, sender, told, ripe_s)
+            self._pilots[name] = None
+        if not known:
             self._ask_soon()
-        self._schedule()
+        self._schedule(QUICK_S if known else ANSWER_S)
 
-    def _schedule(self) -> None:
+    def _schedule(self, wait_s: float = QUICK_S) -> None:
         """Have a round when there is something to deal out, as soon as may be."""
         if self._over or self._round is not None or not self._wishes:
             return
         if not self._pool and not self._central:
             return
+        if not self._central and not any(
+            wish.places or self._fetches_ahead() for wish in self._wishes.values()
+        ):
+            return
         now = self._world.elapsed()
-        at_s = max(now + QUICK_S, self._ended_s + self._pause_s())
+        at_s = max(now + wait_s, self._ended_s + self._pause_s())
         if self._due is not None:
             if self._due[0] <= at_s + 1e-6:
                 return
@@ -242,16 +270,21 @@ class Master:
         self._due = None
         if self._over or self._round is not None or not self._wishes:
             return
+        ahead = self._fetches_ahead()
+        askers = self._askers(ahead)
+        if not askers and not self._central:
+            self._schedule(FLOOR_S)
+            return
         self._rounds += 1
         self._ended_s = self._world.elapsed()
-        current = self._round = Round(self._rounds, self._chosen(), set(self._wishes))
-        if len(self._wishes) <= TOLD_DIRECTLY_MAX:
+        current = self._round = Round(self._rounds, self._chosen(askers), ahead, set(askers))
+        if len(askers) <= TOLD_DIRECTLY_MAX:
             current.timer = self._world.after(REPLIES_S, lambda: self._end(current))
-            for wish in list(self._wishes.values()):
+            for wish in askers.values():
                 self._world.send(wish.agent, self._list(current, wish.told))
                 wish.told = self._numbers
             return
-        missed = [wish for wish in self._wishes.values() if wish.missed]
+        missed = [wish for wish in askers.values() if wish.missed]
         for wish in missed[:TOLD_DIRECTLY_MAX]:
             self._world.send(wish.agent, self._list(current, wish.told))
             wish.told = self._numbers
@@ -259,21 +292,36 @@ class Master:
         self._told = self._numbers
         self.broadcasts += 1
         mine = self._judge(told)
-        if mine is not None:
+        if mine is not None and mine.pilot in askers:
             current.ranked.append(mine)
 
         def replied(found: Aggregate) -> None:
             known = {one.pilot for one in current.ranked}
-            current.ranked += [one for one in decoded(found.value) if one.pilot not in known]
+            answers = [one for one in decoded(found.value) if one.pilot in askers]
+            current.ranked += [one for one in answers if one.pilot not in known]
             for name in {one.pilot for one in current.ranked}:
                 current.waits_for.discard(name)
             self._end(current)
 
         self._kademlia.broadcast(TOPIC, msgspec.msgpack.encode(told), replied)
 
-    def _chosen(self) -> list[int]:
-        """The tasks of a round: first those whose inputs a pilot holds that has room."""
-        held = [p.number for p in self._pool.values() if p.listed.holder in self._wishes]
+    def _fetches_ahead(self) -> bool:
+        """Not when few tasks are left for each pilot: somebody who is idle soon could begin them
+        sooner."""
+        plenty = len(self._pool) + self._waiting >= PLENTY * len(self._pilots)
+        return plenty and not self._periodic
+
+    def _askers(self, ahead: bool) -> dict[PeerName, _Wished]:
+        now = self._world.elapsed() + QUICK_S
+        return {
+            name: wish
+            for name, wish in self._wishes.items()
+            if (ahead or wish.places) and wish.ripe_s <= now
+        }
+
+    def _chosen(self, askers: Container[PeerName]) -> list[int]:
+        """The tasks of a round: first those whose inputs a pilot holds that asks."""
+        held = [p.number for p in self._pool.values() if p.listed.holder in askers]
         known = set(held)
         others = (p.number for p in self._pool.values() if p.number not in known)
         return [*held, *islice(others, max(1, self._listed_max()))][:LISTED_MAX]
@@ -301,6 +349,7 @@ class Master:
             tuple(current.open),
             central,
             self._tracked,
+            current.ahead,
         )
 
     def on_reply(self, sender: AgentId, said: RankReply) -> None:
@@ -340,7 +389,8 @@ class Master:
         first = {number for number in still if by_number[number].rounds >= PATIENCE}
         left = {one.pilot: [one.places, one.ahead] for one in current.ranked}
         tasks = {number: by_number[number].listed for number in still}
-        dealt = deal(tasks, current.ranked, first, left, idle_missed)
+        kept = idle_missed if current.ahead else len(self._pool)
+        dealt = deal(tasks, current.ranked, first, left, kept)
         for number in still:
             by_number[number].rounds += 1
         self._tell(current, dealt)

@@ -135,6 +135,8 @@ class Handout(Message, frozen=True, tag="latebinding.handout", omit_defaults=Tru
     """Tasks wait that the queue itself matches: pilots are to ask it."""
     tracked: bool = False
     """And to tell it which files they hold."""
+    waiting: int = 0
+    """How many tasks nobody has yet, as this site's part of them."""
 
 
 class NotMaster(Message, frozen=True, tag="latebinding.not_master"):
@@ -169,6 +171,8 @@ class TaskList(Message, frozen=True, tag="latebinding.task_list", omit_defaults=
     central: AgentId | None = None
     """Ask there yourselves."""
     tracked: bool = False
+    ahead: bool = True
+    """Whether those who have nothing to begin at once are asked, too."""
 
 
 class Ranked(msgspec.Struct, frozen=True, array_like=True):
@@ -315,6 +319,8 @@ class TheShares(Message, frozen=True, tag="latebinding.the_shares"):
     shares: dict[str, float]
     sites: dict[str, str]
     """Which pilot is the master of each site."""
+    requests: int
+    """That the queue has had to process since it was started."""
     refused: str = ""
 
 

@@ -264,7 +264,7 @@ class PilotAgent(Agent):
 
     @handles(PromisedTasks)
     def _on_promise(self, sender: AgentId, said: PromisedTasks) -> None:
-        if self._half is not None:
+        if self._half is not None and sender == self._known_of:
             for run, task, needs in said.tasks:
                 self._half.promise(run, task, needs)
 
@@ -272,7 +272,7 @@ class PilotAgent(Agent):
 
     @handles(Handout)
     def _on_handout(self, sender: AgentId, said: Handout) -> None:
-        if self.speaks is not None:
+        if self.speaks is not None and sender == self._queue:
             self.speaks.on_handout(said)
 
     @handles(TaskList)
@@ -305,7 +305,7 @@ class PilotAgent(Agent):
             self._tracked = told.tracked
             if room.places:
                 self._ask_for_one()
-        if not room.places and not room.ahead:
+        if not room.places and not (room.ahead and told.ahead):
             return None
         view = half.view(self._site)
         tasks = [(n, self._known[n]) for n in told.open if n in self._known]

@@ -94,6 +94,8 @@ class _Run(msgspec.Struct):
     tasks: dict[str, _Queued] = {}
     pages: dict[int, int] = {}
     """How many tasks of each page still count."""
+    waiting: int = 0
+    """How many of them nobody has."""
 
 
 class _Site(msgspec.Struct):
@@ -231,13 +233,15 @@ class TaskQueue(Agent):
         if old is not None:
             self._forget(listed.run, [listed.task])
         self._numbers += 1
-        queued = run.tasks[listed.task] = _Queued(listed, self._numbers, page=page)
+        queued = run.tasks[listed.task] = _Queued(listed, self._numbers, "new", page=page)
         run.pages[page] += 1
         self._wait(queued)
 
     def _wait(self, queued: _Queued) -> None:
         listed = queued.listed
         self._numbers += 1
+        if queued.state != "waiting":
+            self._runs[listed.run].waiting += 1
         queued.number, queued.state = self._numbers, "waiting"
         queued.since_s = self.world.elapsed()
         if listed.architecture in CENTRAL:
@@ -262,6 +266,7 @@ class TaskQueue(Agent):
             if queued is None:
                 continue
             self._central.remove(queued.listed.id)
+            run.waiting -= queued.state == "waiting"
             if queued.state == "listed":
                 listed.setdefault(queued.site, []).append((name, task))
             left = run.pages.get(queued.page, 0) - 1
@@ -351,6 +356,7 @@ class TaskQueue(Agent):
             return False
         pilots.pop()
         queued = self._runs[found[0]].tasks[found[1]]
+        self._runs[found[0]].waiting -= 1
         queued.state, queued.site, queued.since_s = "listed", name, now
         self._shares.charge(queued.listed)
         chosen.append(queued.listed)
@@ -358,9 +364,11 @@ class TaskQueue(Agent):
         return True
 
     def _hand_out(self, master: AgentId, tasks: list[ListedTask], *, whole: bool) -> None:
+        waiting = sum(run.waiting for run in self._runs.values()) // max(1, len(self._sites))
         for start in range(0, max(1, len(tasks)), PAGE):
             part, first = tuple(tasks[start : start + PAGE]), whole and start == 0
-            said = Handout(part, whole=first, central=len(self._central) > 0, tracked=self._tracked)
+            central = len(self._central) > 0
+            said = Handout(part, (), first, central, self._tracked, waiting)
             self.world.send(master, said)
 
     def _asks(self, site: str) -> bool:
@@ -408,6 +416,7 @@ class TaskQueue(Agent):
         (rank, _, _), listed = found
         queued = self._runs[listed.run].tasks[listed.task]
         self._central.remove(listed.id)
+        self._runs[listed.run].waiting -= 1
         queued.state, queued.since_s = "placed", self.world.elapsed()
         self._shares.charge(listed)
         self._matching += 1
@@ -498,7 +507,8 @@ class TaskQueue(Agent):
             )
         sites = {name: str(name_of(node_of(s.master))) for name, s in self._sites.items()}
         shares = dict(self._shares.shares)
-        self.world.send(to, TheShares(number, tuple(runs[:PAGE]), shares, sites, refused))
+        said = TheShares(number, tuple(runs[:PAGE]), shares, sites, self.counts.total(), refused)
+        self.world.send(to, said)
 
 
 def _view(pilot: PeerName, asked: Request, held: dict[str, None]) -> View:

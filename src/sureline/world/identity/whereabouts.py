@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import struct
@@ -51,6 +52,15 @@ def host_of_interface(name: str) -> str:
         except OSError:
             names = ", ".join(sorted(name for _, name in socket.if_nameindex()))
             raise ValueError(f"no interface with an IPv4 address; there are {names}") from None
+
+
+def hosts_of_interfaces() -> list[str]:
+    """The addresses of this machine, but for its loopback."""
+    found = []
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(ValueError):
+            found.append(host_of_interface(name))
+    return [host for host in found if not host.startswith("127.")]
 
 
 def address_of(host: str, port: int) -> str:

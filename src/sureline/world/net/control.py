@@ -41,9 +41,11 @@ class Through(Message, frozen=True, tag="net.through"):
 
 
 class DialBack(Message, frozen=True, tag="net.dial_back"):
-    """Can you dial me where I say that I listen? Answered by DialledBack."""
+    """Can you dial me where I say that I listen, or at this other host? Answered by
+    DialledBack."""
 
     number: int
+    host: str = ""
 
 
 class DialledBack(Message, frozen=True, tag="net.dialled_back"):

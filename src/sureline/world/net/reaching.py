@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from sureline.world.address import Node
+from sureline.world.address import Endpoint, Node, endpoint_of, name_of
 from sureline.world.net.codec import Hello
 from sureline.world.net.control import (
     DialBack,
@@ -30,7 +30,7 @@ from sureline.world.net.dialler import DialError, Dialler
 from sureline.world.net.interfaces import Berth, Directory
 from sureline.world.net.limits import Limits
 from sureline.world.net.link import NetLink
-from sureline.world.net.moorings import Moorings
+from sureline.world.net.moorings import ANSWER_S, ASKED, Moorings
 from sureline.world.net.opening import Opening, Wish
 from sureline.world.net.relay import Relay
 from sureline.world.net.ways import Ways
@@ -38,6 +38,9 @@ from sureline.world.protocol import Message
 
 ERRANDS_MAX = 64
 """Calls to answer, dial-backs and looks for a direct way, at once."""
+HOSTS_MAX = 8
+OTHER_HOSTS = 1 << 32
+"""Questions about other hosts are numbered from here, so that their answers are told apart."""
 GO_OVER_FACTOR = 100
 GO_OVER_S_MAX = 600.0
 IDLE_S = 60.0
@@ -72,6 +75,26 @@ class Reaching:
         self.relay = Relay(owner, dialler)
         self.moorings = Moorings(owner, self._berthed)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: dict[int, asyncio.Future[str]] = {}
+        """Questions about other hosts."""
+
+    async def dialled_at(self, hosts: Sequence[str]) -> str:
+        """The first of these hosts at which those who are asked can dial this node; '' if there
+        is none."""
+        known = self._owner.directory.can_be_dialled()
+        for host in hosts[:HOSTS_MAX]:
+            answers = [self._ask(node, host) for node in known[:ASKED]]
+            done, _ = await asyncio.wait(answers, timeout=ANSWER_S) if answers else ((), ())
+            self._asked.clear()
+            if done and all(answer.result() == "" for answer in done):
+                return host
+        return ""
+
+    def _ask(self, node: Node, host: str) -> asyncio.Future[str]:
+        number = OTHER_HOSTS + len(self._asked)
+        self._asked[number] = self._owner.loop.create_future()
+        self._owner.say_to(node, DialBack(number, host))
+        return self._asked[number]
 
     def _berthed(self, berth: Berth) -> None:
         for link in self._owner.links():
@@ -123,9 +146,13 @@ class Reaching:
             case Through():
                 self.ways.told(link.node, message.relays)
             case DialBack():
-                self._errand(self._dial_back(link, message.number))
+                self._errand(self._dial_back(link, message))
             case DialledBack():
-                self.moorings.dialled_back(link, message)
+                answer = self._asked.pop(message.number, None)
+                if answer is not None:
+                    answer.set_result(message.why_not)
+                else:
+                    self.moorings.dialled_back(link, message)
 
     def sweep(self, now: float) -> None:
         self.relay.sweep(now)
@@ -178,17 +205,19 @@ class Reaching:
         tcp, arrived = opening.stream.detach()
         self._owner.accepting(carrier).stream.attach(tcp, arrived)
 
-    async def _dial_back(self, link: NetLink, number: int) -> None:
+    async def _dial_back(self, link: NetLink, asked: DialBack) -> None:
         def opened(opening: Opening, hello: Hello) -> None:
             opening.stream.close("it can be dialled")
 
-        why_not = ""
+        node, why_not = link.node, ""
+        if asked.host:
+            node = Endpoint(name_of(node), asked.host, endpoint_of(node).port).node
         try:
-            await self.ways.directly(link.node, opened, Wish(bulk=True))
+            await self.ways.directly(node, opened, Wish(bulk=True))
         except DialError as error:
             why_not = str(error) or "no answer"
         if link.usable:
-            self._owner.say(link, DialledBack(number, why_not))
+            self._owner.say(link, DialledBack(asked.number, why_not))
 
     def _look_after(self, link: NetLink, now: float) -> None:
         """A link that somebody carries for us."""

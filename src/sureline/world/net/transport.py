@@ -6,7 +6,7 @@ import asyncio
 import functools
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sureline.world.address import NO_NODE, Endpoint, Node, at, node_of, part_of, peer_of
@@ -144,6 +144,10 @@ class NetTransport:
     def doubted(self) -> None:
         """Somebody takes this node for gone: see whether it can still be dialled."""
         self._reaching.moorings.look_soon()
+
+    async def dialled_at(self, hosts: Sequence[str]) -> str:
+        """The first of these hosts at which others can dial this node; '' if there is none."""
+        return await self._reaching.dialled_at(hosts)
 
     @property
     def settled(self) -> bool:

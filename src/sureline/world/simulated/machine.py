@@ -297,6 +297,11 @@ class SimulatedMachine:
             self._held = deque()
         self._held.append(entry)
 
+    @property
+    def waiting(self) -> int:
+        """How much has arrived and waits until it is open."""
+        return len(self._held or ())
+
     def _work_changed(self) -> None:
         if self._processor is not None:
             self._processor.changed()

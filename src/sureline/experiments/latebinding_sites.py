@@ -1,0 +1,488 @@
+"""The testbed of the paper: two sites of pilots, one queue, one workflow in two steps.
+
+The agents are the real ones: the queue, pilots and masters with their hash table and broadcast, the
+half on each machine, and the half beside the run's writer. Simplified are what surrounds them: who
+is a member does not change, the engine is a list of tasks, a machine runs one task at a time and
+fetches its inputs in a fixed time, and what the hash table would answer is known at once.
+
+What the paper does not tell is assumed, the same for all architectures: see the constants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from sureline.overlay.kademlia import Kademlia
+from sureline.overlay.membership import Member, Offer
+from sureline.peer.capacity import Capacity, Ledger
+from sureline.peer.jobs import CommandJob, JobEnded
+from sureline.peer.messages import Bind, Finished
+from sureline.run.estimates import Estimate, EstimatesFound
+from sureline.run.port import Bound, Over, Seat, Target
+from sureline.strategies.latebinding.entry import QueueEntry
+from sureline.strategies.latebinding.half import PilotHalf
+from sureline.strategies.latebinding.pilot import PART, SITE, SITE_SETTINGS, PilotAgent
+from sureline.strategies.latebinding.queue import PART as QUEUE
+from sureline.strategies.latebinding.queue import TaskQueue
+from sureline.strategies.latebinding.settings import Architecture, LateSettings, PilotHalfSettings
+from sureline.workflow.files import FileRecord
+from sureline.workflow.model import Command, Graph, Task
+from sureline.world.address import AgentId, Node, PeerName, at, name_of
+from sureline.world.agent import Agent, handles
+from sureline.world.protocol import World
+from sureline.world.simulated import Simulation
+
+Kind = Literal["serial", "splitting", "merging"]
+KINDS: tuple[Kind, ...] = ("serial", "splitting", "merging")
+
+JOB_S = 198.0
+"""The mean job, 3.3 minutes; SPREAD is the width of their lognormal distribution."""
+SPREAD = 0.25
+UPLOAD_S = 2.0
+DOWNLOAD_S = 2.0
+"""The report of a job, and the next job: what is left of a delay where the queue answers at once
+(the paper: about 5 s)."""
+PEER_S = 1.0
+"""A file from another pilot, and ELEMENT_S from the storage element, of which ELEMENT_READERS
+are served at a time."""
+ELEMENT_S = 5.0
+ELEMENT_READERS = 100
+FILE_BYTES = 100_000_000
+BOOT_S = 10.0
+BEGIN_S = 40.0
+SAMPLE_S = 10.0
+END_S = 40_000.0
+SITES = ("infiniband", "grid")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One instant of a run."""
+
+    time_s: float
+    running: int
+    requests: int
+    """So far."""
+    pending: int
+    """Requests that wait at the queue."""
+    delay_s: float
+    """Mean of the delays between tasks that ended since the last sample; 0 if there were none."""
+
+
+class TestbedRun(msgspec.Struct, frozen=True):
+    """What came of one workflow."""
+
+    architecture: Architecture
+    kind: Kind
+    pilots: int
+    tasks: int
+    seed: int
+    requests: int
+    """That the queue had to process."""
+    by_name: dict[str, int]
+    files: int
+    """Jobs downloaded and reports uploaded."""
+    delay_s: float
+    """Mean time between two tasks of a pilot."""
+    median_delay_s: float
+    turnaround_s: float
+    startup_s: float
+    """Until nine of ten pilots had their first task."""
+    reads: int
+    local: int
+    from_peers: int
+    broadcasts: int
+    samples: tuple[Sample, ...]
+    done: int
+
+
+class _Element:
+    """A storage element with a limit on its readers."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self._free = ELEMENT_READERS
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def read(self, then: Callable[[], None]) -> None:
+        if not self._free:
+            self._waiting.append(then)
+            return
+        self._free -= 1
+
+        def over() -> None:
+            self._free += 1
+            then()
+            if self._waiting:
+                self.read(self._waiting.popleft())
+
+        self._sim.at(self._sim.time + ELEMENT_S, over)
+
+
+class _Host:
+    """What a pilot sees of its node: all members, who never change."""
+
+    kademlia: Any = None
+
+    def __init__(self, sim: Simulation, node: Node, members: list[Member], there: set[Node]):
+        self._sim, self.node = sim, node
+        self._members, self._there = members, there
+
+    def place(self, part: str) -> World:
+        return self._sim.place(at(self.node, part))
+
+    def members(self) -> list[Member]:
+        return self._members
+
+    def has(self, node: Node) -> bool:
+        return node in self._there
+
+    def watch(self, hear: Callable[[Member], None]) -> None:
+        """Nothing changes."""
+
+    def attending(self) -> bool:
+        return True
+
+
+class _Bench(Agent):
+    """A pilot's machine: one task at a time, the next one's inputs meanwhile."""
+
+    def __init__(self, me: AgentId, world: World, bed: Testbed, site: str) -> None:
+        super().__init__(me, world)
+        self.capacity = Capacity(1.0, 8 << 30, 1 << 40)
+        self.ledger = Ledger(self.capacity)
+        self.leaving = False
+        self._bed, self._site = bed, site
+        self.half = PilotHalf(self, world, PilotHalfSettings())
+        self.cache: dict[str, None] = {}
+        self._ready: deque[Bind] = deque()
+        self._running: Bind | None = None
+        self._ended_s: float | None = None
+
+    def look_again(self) -> None:
+        """All that is ready may start."""
+
+    def writer(self, run: str) -> AgentId | None:
+        return None
+
+    def look(self, key: tuple[str, str, int]) -> Any:
+        raise AssertionError("nobody asks here")
+
+    tell_again = end = look
+
+    @handles(Bind)
+    def on_bind(self, sender: AgentId, bind: Bind) -> None:
+        self.half.admitted(bind)
+        self._bed.files += 1
+        self.world.after(DOWNLOAD_S, partial(self._fetch, bind))
+
+    def _fetch(self, bind: Bind) -> None:
+        assert isinstance(bind.job, CommandJob)
+        missing = [file.digest for file in bind.job.inputs if file.digest not in self.cache]
+        self._bed.reads += len(bind.job.inputs)
+        self._bed.local += len(bind.job.inputs) - len(missing)
+        left = len(missing)
+
+        def come(digest: str) -> None:
+            nonlocal left
+            left -= 1
+            self.cache[digest] = None
+            if not left:
+                self._is_ready(bind)
+
+        for digest in missing:
+            if self._bed.shares_files and digest in self._bed.held:
+                self._bed.from_peers += 1
+                self.world.after(PEER_S, partial(come, digest))
+            else:
+                self._bed.elements[self._site].read(partial(come, digest))
+        if not missing:
+            self._is_ready(bind)
+
+    def _is_ready(self, bind: Bind) -> None:
+        self._ready.append(bind)
+        self._start()
+
+    def _start(self) -> None:
+        if self._running is not None or not self._ready:
+            return
+        bind = self._running = self._ready.popleft()
+        self._bed.started(None if self._ended_s is None else self._bed.sim.time - self._ended_s)
+        self.world.after(self._bed.draw_s(), partial(self._end, bind))
+
+    def _end(self, bind: Bind) -> None:
+        self._ended_s, self._running = self._bed.sim.time, None
+        made = FileRecord(f"{bind.task}.out", f"made by {bind.task}", FILE_BYTES)
+        self.cache[made.digest] = None
+        self._bed.held.add(made.digest)
+        ended = JobEnded("succeeded", 0, elapsed_s=JOB_S, cpu_s=JOB_S, outputs=(made,))
+        self._bed.ended()
+        self._start()
+        # An old pilot hands in its report before it asks for more; ours does so meanwhile.
+        pause_s = 0.0 if self._bed.architecture == "event" else UPLOAD_S
+
+        def handed_in() -> None:
+            self._bed.files += 1
+            self.half.over(bind, ended, began=True)
+            writer = at(self._bed.submitter, "run")
+            self.world.send(writer, Finished(bind.run, bind.task, bind.attempt, ended))
+
+        self.world.after(pause_s, handed_in)
+
+
+class _Engine(Agent):
+    """A list of tasks in place of a run's engine, and the writer that pilots report to."""
+
+    run, epoch = "workflow", 1
+
+    def __init__(self, me: AgentId, world: World, bed: Testbed) -> None:
+        super().__init__(me, world)
+        self._bed = bed
+        self.graph = bed.graph
+        self._missing = [len(parents) for parents in self.graph.parents]
+        self._open: set[int] = set()
+        self._made_at: dict[int, PeerName] = {}
+        self.entry: QueueEntry
+        self.done = 0
+        self.end_s = 0.0
+
+    def begin(self) -> None:
+        self.entry.begin(self, (), self._go)  # type: ignore[arg-type]  # as much as it uses
+
+    def _go(self) -> None:
+        for target in self._bed.targets.values():
+            self.entry.target(target)
+        for task, missing in enumerate(self._missing):
+            if not missing:
+                self._ready(task)
+
+    def _ready(self, task: int) -> None:
+        self._open.add(task)
+        self.entry.ready(task)
+
+    @handles(Finished)
+    def on_finished(self, sender: AgentId, said: Finished) -> None:
+        task = self.graph.index[said.task]
+        self.done += 1
+        self.end_s = self._bed.sim.time - BEGIN_S
+        pilot = self._made_at[task] = name_of(sender)
+        bound = Bound(task, 1, pilot, 0.0)
+        self.entry.over(Over(bound, "succeeded", said))
+        self.entry.stands(task, committed=True)
+        for child in self.graph.children[task]:
+            self._missing[child] -= 1
+            if not self._missing[child]:
+                self._ready(child)
+        self.entry.decide()
+
+    # -- as the entry sees it ----------------------------------------------------------------------
+
+    def wanted(self, task: int) -> bool:
+        return task in self._open
+
+    def urgency(self, task: int) -> float:
+        return 2.0 if self.graph.children[task] else 1.0
+
+    def reads(self, task: int) -> list[FileRecord]:
+        parents = [self.graph.tasks[parent].name for parent in self.graph.parents[task]]
+        return [FileRecord(f"{name}.out", f"made by {name}", FILE_BYTES) for name in parents]
+
+    def held(self, task: int) -> dict[PeerName, int]:
+        found: Counter[PeerName] = Counter()
+        for parent in self.graph.parents[task]:
+            found[self._made_at[parent]] += FILE_BYTES
+        return dict(found)
+
+    def unfit(self, task: int) -> tuple[PeerName, ...]:
+        return ()
+
+    def targets(self) -> Mapping[PeerName, Target]:
+        return self._bed.targets
+
+    def bind(self, task: int, target: PeerName, claim: bytes = b"") -> int:
+        self._open.discard(task)
+        name = self.graph.tasks[task].name
+        job = CommandJob(name, name, 1, "", inputs=tuple(self.reads(task)))
+        needs = self.graph.tasks[task].needs
+        bind = Bind(self.run, name, 1, job, needs, strategy="latebinding", claim=claim)
+        self.entry.bound(Bound(task, 1, target, 0.0, claim))
+        self.world.send(self._bed.targets[target].agent, bind)
+        return 1
+
+    def wake(self) -> None:
+        self.entry.decide()
+
+    def note(self, *said: Any, **more: Any) -> None:
+        """Nobody reads it."""
+
+    def tell(self, sentence: str) -> None:
+        """Nobody reads it."""
+
+    def estimates(self, on_done: Callable[[EstimatesFound], None]) -> None:
+        guess = Estimate(JOB_S, (JOB_S,) * 7, guessed=True)
+        on_done(EstimatesFound((guess,) * len(self.graph)))
+
+
+class Testbed:
+    """One workflow on one testbed; made and run once."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        kind: Kind,
+        pilots: int,
+        tasks: int,
+        seed: int,
+        outage: tuple[float, float] | None = None,
+    ) -> None:
+        """With an `outage`, the queue is killed so long after the beginning, for so long."""
+        self.architecture, self.kind, self.seed = architecture, kind, seed
+        self.sim = Simulation(seed, detail="light")
+        self.graph = workflow(kind, tasks)
+        self.shares_files = architecture != "pre-dht"
+        self._settings = LateSettings(
+            architecture, "exact" if architecture == "event" else "greedy"
+        )
+        self.submitter = Node("submitter")
+        self.targets: dict[PeerName, Target] = {}
+        self.elements = {site: _Element(self.sim) for site in SITES}
+        self.held: set[str] = set()
+        self.files = self.reads = self.local = self.from_peers = 0
+        self._running = self._first = 0
+        self._startup_s = 0.0
+        self._delays: list[float] = []
+        self._fresh: list[float] = []
+        self._samples: list[Sample] = []
+        self._pilots = pilots
+        self._agents: list[PilotAgent] = []
+        self._boot(pilots)
+        if outage is not None:
+            at_s, for_s = outage
+            queue = Node("queue")
+            self.sim.at(BEGIN_S + at_s, lambda: self.sim.kill(queue))
+            self.sim.at(BEGIN_S + at_s + for_s, lambda: self.sim.restart(queue))
+
+    def _boot(self, pilots: int) -> None:
+        sim = self.sim
+        queue = Node("queue")
+        nodes = [(Node(f"p{n}"), SITES[n % len(SITES)]) for n in range(pilots)]
+        members = [
+            Member(node, 1, 0, "alive", Offer(1.0, 8 << 30, site=site, roles=("run",)))
+            for node, site in nodes
+        ]
+        members.append(Member(queue, 1, 0, "alive", Offer(0.0, 0, extras={"queue": 1.0})))
+        there = {member.node for member in members}
+        sim.boot(queue, partial(self._boot_queue, queue))
+        for number, (node, site) in enumerate(nodes):
+            boot = partial(self._boot_pilot, node, site, members, there)
+            sim.at(BOOT_S * number / pilots, partial(sim.boot, node, boot))
+        me = at(self.submitter, "run")
+        self.engine = _Engine(me, sim.place(me), self)
+        sim.join(self.engine)
+        me = at(self.submitter, "entry")
+        seat = Seat(me, sim.place(me), "workflow", self._settings, dict)
+        self.engine.entry = QueueEntry(seat)
+        sim.join(self.engine.entry)
+        sim.at(BEGIN_S, self.engine.begin)
+
+    def _boot_queue(self, node: Node) -> None:
+        me = at(node, QUEUE)
+        self.queue = TaskQueue(me, self.sim.place(me), lambda agent: True)
+        self.sim.join(self.queue)
+
+    def _boot_pilot(self, node: Node, site: str, members: list[Member], there: set[Node]) -> None:
+        sim = self.sim
+        host = _Host(sim, node, members, there)
+        kademlia = Kademlia(at(node, SITE), sim.place(at(node, SITE)), SITE_SETTINGS)
+        sim.join(kademlia)
+        agent = PilotAgent(at(node, PART), sim.place(at(node, PART)), host, kademlia)
+        sim.join(agent)
+        bench = _Bench(at(node, "peer"), sim.place(at(node, "peer")), self, site)
+        sim.join(bench)
+        bench.half.beside([agent])
+        self._agents.append(agent)
+        name = name_of(node)
+        self.targets[name] = Target(name, bench.me, bench.capacity, site)
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def draw_s(self) -> float:
+        return JOB_S * self.sim.random.lognormvariate(-(SPREAD**2) / 2, SPREAD)
+
+    def started(self, delay_s: float | None) -> None:
+        self._running += 1
+        if delay_s is not None:
+            self._delays.append(delay_s)
+            self._fresh.append(delay_s)
+            return
+        self._first += 1
+        if self._first == max(1, min(self._pilots, len(self.graph)) * 9 // 10):
+            self._startup_s = self.sim.time - BEGIN_S
+
+    def ended(self) -> None:
+        self._running -= 1
+
+    def _sample(self) -> None:
+        if self.engine.done < len(self.graph):
+            self.sim.at(self.sim.time + SAMPLE_S, self._sample)
+        fresh, self._fresh = self._fresh, []
+        self._samples.append(
+            Sample(
+                self.sim.time - BEGIN_S,
+                self._running,
+                sum(self.queue.counts.values()),
+                self.sim.machine(Node("queue")).waiting,
+                sum(fresh) / len(fresh) if fresh else 0.0,
+            )
+        )
+
+    def run(self) -> TestbedRun:
+        sim, tasks = self.sim, len(self.graph)
+        sim.at(BEGIN_S, self._sample)
+        step_s = BEGIN_S
+        while self.engine.done < tasks and sim.time < END_S:
+            sim.run(until=sim.time + step_s)
+        delays = sorted(self._delays)
+        return TestbedRun(
+            self.architecture,
+            self.kind,
+            self._pilots,
+            tasks,
+            self.seed,
+            sum(self.queue.counts.values()),
+            dict(self.queue.counts),
+            self.files,
+            sum(delays) / len(delays) if delays else 0.0,
+            delays[len(delays) // 2] if delays else 0.0,
+            self.engine.end_s,
+            self._startup_s,
+            self.reads,
+            self.local,
+            self.from_peers,
+            sum(agent.speaks.broadcasts for agent in self._agents if agent.speaks is not None),
+            tuple(self._samples),
+            self.engine.done,
+        )
+
+
+def workflow(kind: Kind, tasks: int) -> Graph:
+    """Two steps. Each task makes a file; those of the second step read what the first made: one
+    file each (serial), one that another reads too (splitting), or two (merging)."""
+    first = {"serial": tasks // 2, "splitting": tasks // 3, "merging": tasks * 2 // 3}[kind]
+    reads: Sequence[tuple[int, ...]]
+    if kind == "merging":
+        reads = [(2 * n, 2 * n + 1) for n in range(first // 2)]
+    else:
+        reads = [(n % first,) for n in range(tasks - first)]
+    made = [Task(f"a{n}", Command("a"), (), (f"a{n}.out",)) for n in range(first)]
+    made += [
+        Task(f"b{n}", Command("b"), tuple(f"a{k}.out" for k in of), (f"b{n}.out",))
+        for n, of in enumerate(reads)
+    ]
+    return Graph(kind, made)

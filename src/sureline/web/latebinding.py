@@ -1,0 +1,58 @@
+"""The reproduced experiments on late-binding overlays as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sureline.experiments.latebinding import (
+    ARCHITECTURES,
+    FIGURES,
+    LateReproduced,
+    LateSeries,
+    lines,
+)
+from sureline.experiments.latebinding_sites import Sample
+from sureline.web.curves import Curve, diagram, page
+
+
+def latebinding_page(made: LateReproduced) -> str:
+    parts = [
+        "<h2>Figures 2, 3, 4, 7 and 8, by the tasks of the workflow</h2>",
+        '<div class="diagrams">',
+        *(_figure(made, figure) for figure in FIGURES),
+        "</div>",
+        "<h2>Figures 5 and 6: one serial run of the largest testbed, by minutes</h2>",
+        '<div class="diagrams">',
+        _over_time(made, "running tasks", lambda sample: sample.running),
+        _over_time(made, "requests waiting at the queue", lambda sample: sample.pending),
+        _over_time(made, "requests so far", lambda sample: sample.requests),
+        _over_time(made, "seconds between two tasks", lambda sample: sample.delay_s),
+        "</div>",
+    ]
+    return page(f"{made.paper}: {made.runs} runs of each workflow", parts, lines(made))
+
+
+def _figure(made: LateReproduced, figure: str) -> str:
+    curves = []
+    for architecture in ARCHITECTURES:
+        cells = [c for c in made.cells if (c.figure, c.architecture) == (figure, architecture)]
+        curves.append(Curve(_named(architecture), [(c.tasks, c.mean) for c in cells]))
+    points = [point for curve in curves for point in curve.points]
+    most_x, most_y = max(x for x, _ in points), max(y for _, y in points)
+    title = f"Fig. {figure}: {FIGURES[figure][0]}"
+    return diagram(title, curves, most_x, most_y, "{:,.0f}".format, "{:.3g}".format)
+
+
+def _over_time(made: LateReproduced, title: str, of: Callable[[Sample], float]) -> str:
+    curves = [Curve(_named(one.architecture), _points(one, of)) for one in made.series]
+    points = [point for curve in curves for point in curve.points]
+    most_x, most_y = max(x for x, _ in points), max(y for _, y in points)
+    return diagram(title, curves, most_x, most_y, lambda s: f"{s / 60:.0f}", "{:,.3g}".format)
+
+
+def _points(series: LateSeries, of: Callable[[Sample], float]) -> list[tuple[float, float]]:
+    return [(sample.time_s, of(sample)) for sample in series.samples]
+
+
+def _named(architecture: str) -> str:
+    return "ours" if architecture == "event" else architecture

@@ -1,0 +1,67 @@
+"""The paper's testbed, made small: the agents that run live, in all architectures."""
+
+from __future__ import annotations
+
+import pytest
+
+from sureline.experiments.latebinding import ARCHITECTURES, rank_sums
+from sureline.experiments.latebinding_sites import KINDS, Testbed, workflow
+
+
+@pytest.fixture(scope="module")
+def small():
+    return {a: Testbed(a, "serial", 40, 160, 1).run() for a in ARCHITECTURES}
+
+
+def test_all_is_done_in_every_architecture(small):
+    assert {a: run.done for a, run in small.items()} == dict.fromkeys(ARCHITECTURES, 160)
+
+
+def test_requests_fall_from_architecture_to_architecture(small):
+    requests = [small[a].requests + small[a].files for a in ARCHITECTURES[:3]]
+    assert requests == sorted(requests, reverse=True)
+    assert small["pre-dht"].by_name["FileReport"] and not small["centralized"].by_name.get(
+        "FileReport"
+    )
+    assert not small["event"].by_name.get("Request") and not small["distributed"].by_name.get(
+        "Request"
+    )
+
+
+def test_rounds_of_the_paper_cost_its_period_and_ours_do_not(small):
+    assert 5.0 < small["distributed"].delay_s < 25.0
+    assert small["event"].delay_s < small["distributed"].delay_s / 2
+    assert small["event"].turnaround_s < small["distributed"].turnaround_s
+
+
+def test_files_come_from_caches_and_mostly_from_the_local_one(small):
+    for architecture in ("centralized", "distributed", "event"):
+        run = small[architecture]
+        assert run.local + run.from_peers == run.reads == 80
+    assert small["pre-dht"].from_peers == 0
+    assert small["distributed"].local > 0.9 * small["distributed"].reads
+
+
+def test_a_queue_that_is_gone_for_minutes_loses_nothing():
+    run = Testbed("event", "merging", 20, 60, 2, outage=(100.0, 180.0)).run()
+    assert run.done == run.tasks == 60
+
+
+def test_the_same_seed_gives_the_same_run(small):
+    assert Testbed("event", "serial", 40, 160, 1).run() == small["event"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_workflows_are_those_of_the_paper(kind):
+    graph = workflow(kind, 300)
+    second = [n for n in range(len(graph)) if graph.parents[n]]
+    readers = [len(graph.children[n]) for n in range(len(graph)) if not graph.parents[n]]
+    assert len(graph) == 300
+    assert {len(graph.parents[n]) for n in second} == {2 if kind == "merging" else 1}
+    assert set(readers) == {2 if kind == "splitting" else 1}
+
+
+def test_exact_assignment_is_never_worse():
+    sums = rank_sums(60, 40, 3).shares
+    assert sums["exact"] == 1.0
+    assert sums["first column"] < 1.0 and sums["greedy"] <= 1.0

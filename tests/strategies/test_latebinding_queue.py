@@ -1,0 +1,192 @@
+"""The task queue by its messages: what it keeps, whom it lets speak, whose turn it is."""
+
+from __future__ import annotations
+
+import pytest
+from test_latebinding import listed
+
+from sureline.strategies.latebinding.messages import (
+    AskShares,
+    AskTasks,
+    Enqueue,
+    Enqueued,
+    Handout,
+    NotMaster,
+    Register,
+    Registered,
+    SetShare,
+    TheShares,
+)
+from sureline.strategies.latebinding.queue import PART, TaskQueue
+from sureline.strategies.latebinding.settings import PLACED_S
+from sureline.world.address import at, node_of
+from sureline.world.agent import Agent
+from sureline.world.simulated import Simulation
+
+QUEUE = at("host", PART)
+
+
+class Speaker(Agent):
+    """Says what it is told to, and keeps what it hears."""
+
+    def __init__(self, me, world):
+        super().__init__(me, world)
+        self.heard = []
+
+    def receive(self, sender, message):
+        self.heard.append(message)
+
+    def last(self, kind):
+        return next(m for m in reversed(self.heard) if isinstance(m, kind))
+
+    def all(self, kind):
+        return [m for m in self.heard if isinstance(m, kind)]
+
+
+class Scene:
+    def __init__(self):
+        self.sim = Simulation(1)
+        self.gone = set()
+        self.sim.boot("host", self._boot)
+        self.speakers = {}
+
+    def _boot(self):
+        world = self.sim.place(QUEUE)
+        self.queue = TaskQueue(QUEUE, world, lambda agent: node_of(agent) not in self.gone)
+        self.sim.join(self.queue)
+
+    def speaker(self, me):
+        if me not in self.speakers:
+            self.speakers[me] = Speaker(me, self.sim.place(me))
+            self.sim.join(self.speakers[me])
+        return self.speakers[me]
+
+    def say(self, me, message, wait_s=1.0):
+        speaker = self.speaker(me)
+        speaker.world.send(QUEUE, message)
+        self.wait(wait_s)
+        return speaker
+
+    def wait(self, seconds):
+        self.sim.run(until=self.sim.time + seconds)
+
+    def enqueue(self, run, tasks, user="ann", number=1, **others):
+        writer = f"{user}/{run}"
+        entries = tuple(listed(t, run, writer=writer, **others) for t in tasks)
+        return self.say(writer, Enqueue(run, 1, number, 0, entries))
+
+    def ask(self, pilots, me="m/latebinding", site="north", placed=(), held=1):
+        asked = AskTasks(site, tuple(pilots), (), len(pilots), tuple(placed), held)
+        return self.say(me, asked).last(Handout)
+
+
+@pytest.fixture
+def scene():
+    return Scene()
+
+
+def names(handout):
+    return [task.task for task in handout.tasks]
+
+
+def test_what_was_acknowledged_survives_a_power_cut(scene):
+    writer = scene.enqueue("r", ["a", "b", "c"])
+    first = writer.last(Enqueued)
+    assert first.waiting == 3
+    scene.say("ann/r", Enqueue("r", 1, 2, 0, gone=("b",)))
+    scene.sim.crash("host")
+    scene.sim.restart("host")
+    assert sorted(names(scene.ask(["p1", "p2", "p3"]))) == ["a", "b", "c"]  # gone is told again
+    again = scene.say("ann/r", Enqueue("r", 1, 3, 0, gone=("b",))).last(Enqueued)
+    assert again.memory == first.memory and again.waiting == 2
+
+
+def test_a_queue_without_memory_says_another_number(scene):
+    first = scene.enqueue("r", ["a"]).last(Enqueued)
+    other = Scene()
+    other.sim.random.seed(7)
+    assert other.enqueue("r", ["a"]).last(Enqueued).memory != first.memory
+
+
+def test_a_site_is_not_given_more_than_it_can_begin_and_hears_of_the_rest_later(scene):
+    scene.enqueue("r", [f"t{n}" for n in range(5)])
+    assert len(names(scene.ask(["p1", "p2"]))) == 2
+    master = scene.speaker("m/latebinding")
+    scene.say("m/latebinding", AskTasks("north", ("p3",) * 9, (), 9, (), 2))
+    assert sum(len(h.tasks) for h in master.all(Handout)) == 5
+    scene.enqueue("r", ["late"], number=2)
+    assert names(master.last(Handout)) == ["late"]
+
+
+def test_two_sites_share_what_there_is(scene):
+    for me, site in (("m/latebinding", "north"), ("s/latebinding", "south")):
+        scene.say(me, AskTasks(site, ("p",) * 10, (), 20, (), 0))
+    scene.enqueue("r", [f"t{n}" for n in range(6)])
+    given = [scene.speaker(f"{m}/latebinding").last(Handout).tasks for m in "ms"]
+    assert [len(tasks) for tasks in given] == [3, 3]
+
+
+def test_the_first_pilot_of_a_site_speaks_for_it_until_it_is_gone(scene):
+    for me in ("m/latebinding", "n/latebinding"):
+        said = scene.say(me, Register("north")).last(Registered)
+        assert said.master == "m/latebinding"
+    other = scene.say("n/latebinding", AskTasks("north", ("p",), (), 1, ()))
+    assert other.last(NotMaster).master == "m/latebinding"
+    scene.gone.add("m")
+    scene.enqueue("r", ["a"])
+    assert names(scene.ask(["n"], me="n/latebinding")) == ["a"]
+
+
+def test_what_a_master_keeps_to_itself_is_given_to_others(scene):
+    scene.enqueue("r", ["a"])
+    assert names(scene.ask(["p"])) == ["a"]
+    assert not names(scene.ask(["q"], me="s/latebinding", site="south"))
+    scene.gone.add("m")
+    scene.wait(5.0)
+    assert names(scene.speaker("s/latebinding").last(Handout)) == ["a"]
+
+
+def test_what_was_placed_in_vain_waits_again(scene):
+    scene.enqueue("r", ["a"])
+    scene.ask(["p"])
+    assert not names(scene.ask(["q"], placed=[("r", "a")]))
+    scene.wait(PLACED_S + 4.0)
+    assert names(scene.speaker("m/latebinding").last(Handout)) == ["a"]
+
+
+def test_a_master_that_says_it_holds_nothing_gives_all_back(scene):
+    scene.enqueue("r", ["a"])
+    assert names(scene.ask(["p"])) == ["a"]
+    assert names(scene.ask(["p"], held=0)) == ["a"]
+
+
+def test_a_changed_priority_deals_out_anew_at_once_and_only_its_user_may(scene):
+    scene.enqueue("slow", ["a", "b"])
+    scene.enqueue("hot", ["x", "y"])
+    assert set(names(scene.ask(["p", "q"]))) & {"a", "b"}
+    refused = scene.say("bob/cli", SetShare(1, run="hot", priority=9)).last(TheShares)
+    assert "hot is a run of ann" in refused.refused
+    said = scene.say("ann/cli", SetShare(1, run="hot", priority=9)).last(TheShares)
+    assert {one.run: one.priority for one in said.runs} == {"slow": 0, "hot": 9}
+    handout = scene.speaker("m/latebinding").last(Handout)
+    assert handout.whole and sorted(names(handout)) == ["x", "y"]
+    assert scene.say("ann/cli", SetShare(1, run="no", priority=1)).last(TheShares).refused
+
+
+def test_shares_survive_and_runs_that_are_over_leave_nothing(scene):
+    scene.say("ann/cli", SetShare(1, user="bob", share=3.0))
+    scene.enqueue("r", ["a"])
+    scene.sim.crash("host")
+    scene.sim.restart("host")
+    said = scene.say("ann/cli", AskShares(1)).last(TheShares)
+    assert said.shares == {"bob": 3.0} and [one.run for one in said.runs] == ["r"]
+    scene.say("ann/r", Enqueue("r", 1, 9, 0, over=True))
+    assert not scene.say("ann/cli", AskShares(2)).last(TheShares).runs
+
+
+def test_a_writer_of_an_earlier_epoch_is_not_heard(scene):
+    scene.say("ann/r", Enqueue("r", 2, 1, 0, (listed("new", "r", writer="ann/r"),)))
+    before = len(scene.speaker("ann/r").heard)
+    scene.say("ann/r", Enqueue("r", 1, 2, 0, (listed("old", "r", writer="ann/r"),)))
+    assert len(scene.speaker("ann/r").heard) == before
+    assert names(scene.ask(["p", "q"])) == ["new"]
