@@ -82,43 +82,47 @@ def papers(who: str, epoch: int, of: Chartered = CHARTERED) -> bytes:
 
 def test_without_papers_nobody_writes_a_run(grid: ToyGrid) -> None:
     """Anybody with the role submit could say so, learn the warrants of its tasks and stop them."""
-    writer, eve = Speaker(grid, "w"), Speaker(grid, "eve")
+    writer, grabber = Speaker(grid, "w"), Speaker(grid, "grabber")
     assert not writer.attach(1, b"") and not writer.attach(2, papers("w", 1))
     assert writer.attach(1, papers("w", 1)) and writer.attach(1, b""), "they are shown once"
-    assert not eve.attach(9, b"") and not eve.attach(9, papers("w", 9))
-    assert not eve.attach(1, b"") and not eve.attach(1, papers("eve", 1)), "that epoch is another's"
-    assert writer.works("t") and not eve.works("u") and not eve.heard
+    assert not grabber.attach(9, b"") and not grabber.attach(9, papers("w", 9))
+    assert not grabber.attach(1, b"") and not grabber.attach(1, papers("grabber", 1)), (
+        "that epoch is another's"
+    )
+    assert writer.works("t") and not grabber.works("u") and not grabber.heard
 
 
 def test_who_may_drive_does_not_turn_a_machine_from_a_writer_that_is_heard(grid: ToyGrid) -> None:
-    writer, eve = Speaker(grid, "w"), Speaker(grid, "eve")
+    writer, grabber = Speaker(grid, "w"), Speaker(grid, "grabber")
     assert writer.attach(1, papers("w", 1))
     for number in range(4):
-        assert not eve.attach(1000 + number, papers("eve", 1000 + number))
+        assert not grabber.attach(1000 + number, papers("grabber", 1000 + number))
         wait(grid, QUIET_S - 10.0)
         assert writer.works(f"t{number}") and not writer.of(Fenced)
     wait(grid, QUIET_S)
-    assert eve.attach(2000, papers("eve", 2000)), "a run is gone on with once its writer is silent"
+    assert grabber.attach(2000, papers("grabber", 2000)), (
+        "a run is gone on with once its writer is silent"
+    )
     assert not writer.attach(1, b"") and writer.of(Fenced)
     assert writer.attach(2001, papers("w", 2001)), "who submitted it waits for nobody"
 
 
 def test_another_run_of_the_same_name_is_not_that_run(grid: ToyGrid) -> None:
-    writer, eve = Speaker(grid, "w"), Speaker(grid, "eve")
+    writer, grabber = Speaker(grid, "w"), Speaker(grid, "grabber")
     assert writer.attach(1, papers("w", 1))
     wait(grid, 10 * QUIET_S)
-    mine = Chartered(RUN, b"an evil graph", b"an event", by="eve")
-    assert not eve.attach(7, papers("eve", 7, mine))
+    mine = Chartered(RUN, b"an evil graph", b"an event", by="grabber")
+    assert not grabber.attach(7, papers("grabber", 7, mine))
     assert writer.works("t")
 
 
 def test_nobody_else_stops_what_a_writer_has_bound(grid: ToyGrid) -> None:
-    writer, eve = Speaker(grid, "w"), Speaker(grid, "eve")
+    writer, grabber = Speaker(grid, "w"), Speaker(grid, "grabber")
     grid.duration = lambda job: 2.0
     assert writer.attach(1, papers("w", 1))
     writer.world.send("p/peer", _bind("t"))
-    eve.say(Withdraw(RUN, "t", 1, force=True, epoch=1), 0.5)
-    eve.say(Release(RUN, 1, over=True), 0.5)
+    grabber.say(Withdraw(RUN, "t", 1, force=True, epoch=1), 0.5)
+    grabber.say(Release(RUN, 1, over=True), 0.5)
     wait(grid, 3.0)
     assert [report.ended.outcome for report in writer.of(Finished)][:1] == ["succeeded"]
 

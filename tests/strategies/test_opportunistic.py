@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from random import Random
 from types import SimpleNamespace
 
@@ -11,14 +12,20 @@ from hypothesis import strategies as st
 from toy_world import ToyWorld
 
 from sureline.experiments.drive import run_scenario
-from sureline.experiments.opportunistic_paper import pipelines, twelve_sites
+from sureline.experiments.opportunistic_beyond import beyond
 from sureline.experiments.scenario_reader import read_scenario
+from sureline.experiments.site_hindsight import best_fixed_s, hindsight_s
+from sureline.experiments.site_model import SiteTrait
+from sureline.experiments.site_world import run_at_sites
+from sureline.experiments.sites_paper import pipelines, timed, twelve_sites
 from sureline.journal.control import Control, control_of
 from sureline.journal.events import Noted, TaskBound, TaskEnded
 from sureline.journal.export import exported_events
 from sureline.peer.capacity import Capacity
+from sureline.run.asking import ProgramSaid
 from sureline.run.port import Bound, Over, Target
 from sureline.strategies.opportunistic.client import BLACK_HOLE, PAUSE_S, SiteClient
+from sureline.strategies.opportunistic.outside import FAILURES_MAX, OutsideSelector, solution
 from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.testing import laws
@@ -94,6 +101,42 @@ states = st.builds(
 )
 def test_only_one_of_those_that_were_given_is_chosen(sites, selector, turn):
     assert chosen(selector, asked(*sites, turn=turn)) in {one["name"] for one in sites}
+
+
+# -- a program of the user's -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SOLUTION:a\n", (A, "")),
+        ("I think\nSOLUTION: b \nSOLUTION:a", (B, "")),
+        ("SOLUTION:x", (None, "it named 'x', which is no choice")),
+        ("solution:a", (None, "it did not print a line SOLUTION:SITE")),
+    ],
+)
+def test_what_a_program_may_answer(text, expected):
+    assert solution(text, [A, B]) == expected
+
+
+def test_an_answer_is_asked_for_once_and_a_program_that_fails_is_given_up():
+    asked_of, told = [], []
+    world = SimpleNamespace(fetch=lambda wanted, _, done: asked_of.append((wanted, done)))
+    selector = OutsideSelector("/mine", 2.0, world, told.append)
+    question = asked(site(A), site(B))
+    woken = []
+    for _ in range(2):
+        assert selector.answer(0, {"task": "t"}, question, lambda: woken.append(1)) is None
+    ((wanted, done),) = asked_of
+    assert wanted.text.startswith("task=t\n") and wanted.limit_s == 2.0
+    done(ProgramSaid("SOLUTION:b"))
+    assert woken and selector.answer(0, {}, question, lambda: None) == B
+    for task in range(1, 1 + FAILURES_MAX):
+        assert not selector.given_up
+        selector.answer(task, {}, question, lambda: None)
+        asked_of[-1][1](ProgramSaid(trouble="exit code 3"))
+        assert selector.answer(task, {}, question, lambda: None) == ""
+    assert selector.given_up and len(told) == 2, "told once, and once that it is given up"
 
 
 # -- the control database ----------------------------------------------------------------------
@@ -270,9 +313,71 @@ def test_control_of_the_journal_is_what_the_strategy_saw(seed):
     assert all(e.said.startswith(f"sent to {e.peer} by opportunistic") for e in notes)
 
 
-@pytest.mark.soak
+# -- modelled sites, around the real engine ----------------------------------------------------
+
+
+def at_twelve(selector, seed, count=20, **settings):
+    given = {"selector": selector, "idle_s": 300, "deep": 0, **settings}
+    return run_at_sites(pipelines(count), twelve_sites(), given, seed)
+
+
 def test_the_papers_workflow_at_its_twelve_sites():
     graph = pipelines(5)
     assert len(graph) == 15 and graph.parents[1] == (0,) and graph.parents[2] == (1,)
-    events = run(twelve_sites("opportunistic", monitor=True), 3, graph)
-    assert len(laws.committed(events)) == 15
+    found = at_twelve("printed", 3)
+    assert len(found.done_s) == 60 and found == at_twelve("printed", 3), "the same seed, the same"
+    assert found.done_s[-1] > 480 and sum(found.sent.values()) == 60 + found.withdrawn
+
+
+def test_the_monitor_is_what_helps_most():
+    without = statistics.fmean(at_twelve("round-robin", n, idle_s=0).makespan_s for n in range(4))
+    with_it = statistics.fmean(at_twelve("round-robin", n).makespan_s for n in range(4))
+    ours = statistics.fmean(at_twelve("opportunistic", n).makespan_s for n in range(4))
+    assert ours < with_it < without
+
+
+def test_hindsight_and_one_site():
+    graph, sites = pipelines(10), twelve_sites()
+    for seed in range(3):
+        known = hindsight_s(graph, sites, seed)
+        assert 480 + 9 < known <= best_fixed_s(graph, sites, seed) + 0.001
+        assert known <= at_twelve("opportunistic", seed, 10).makespan_s + 0.001
+
+
+TWO = "".join(
+    f'[[grid.site]]\nname = "{name}"\nmachines = 1\ncores = 4\n' for name in ("full", "good")
+)
+
+
+def test_the_lean_world_agrees_with_the_whole_grid():
+    """Two idle sites of four processors, and some forty jobs of 30 s: as many rounds in both."""
+    events = run(lab(TWO, "idle_s = 0, selector = 'round-robin'", tasks=40), 1)
+    ends = [e.at for e in events if isinstance(e, TaskEnded) and e.outcome == "succeeded"]
+    begins = [e.at for e in events if isinstance(e, TaskBound)]
+    whole_s = max(ends) - min(begins)
+    work = [timed(f"t:{n}", 30.0, ("given",), (f"o{n}",)) for n in range(40)]
+    last = timed("last", 30.0, tuple(f"o{n}" for n in range(40)), ("done",))
+    sites = [SiteTrait("full", 4), SiteTrait("good", 4)]
+    graph = Graph("flat", [*work, last])
+    found = run_at_sites(graph, sites, {"selector": "round-robin", "idle_s": 0}, 1)
+    assert abs(found.makespan_s - whole_s) < 0.15 * whole_s, (found.makespan_s, whole_s)
+
+
+def test_sites_that_are_no_good_get_little():
+    rows = {(row.case, row.selector): row for row in beyond(2, 7, lambda said: None, only="sites")}
+    for case in ("black-hole", "flapping", "changing"):
+        ours = rows[case, "opportunistic"]
+        assert not ours.unfinished and ours.over_hindsight > 0
+    assert rows["black-hole", "opportunistic"].bad < 0.15
+    assert rows["black-hole", "printed"].bad > 0.5, "as printed, it attracts everything"
+
+
+@pytest.mark.soak
+def test_five_hundred_seeds_of_each():
+    rows = beyond(500, 10_000, lambda said: None, only="sites")
+    for row in rows:
+        assert row.selector == "printed" or not row.unfinished, row
+        assert row.over_hindsight > -0.25, row
+    by = {(row.case, row.selector): row for row in rows}
+    assert by["black-hole", "opportunistic"].bad < 0.12
+    assert by["changing", "opportunistic"].average_s < by["changing", "round-robin"].average_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -63,6 +65,33 @@ def test_nothing_is_promised_across_clocks_that_differ(clock_s: float) -> None:
     wish = ask(1, (1.0,), start=now, due=2000.0)
     assert lanes.reserve(wish._replace(asked_s=now - clock_s), now) == ()
     assert lanes.reserve(wish._replace(asked_s=now), now)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
+@pytest.mark.parametrize("where", ["works", "dues_s", "startline_s", "middle_s"])
+def test_absurd_numbers_are_refused_and_spoil_nothing(where: str, bad: float) -> None:
+    """They would make others' promises look late, and void."""
+    lanes = Lanes(Capacity(1.0, GIB))
+    assert lanes.reserve(ask(1, (5.0,), due=90.0), 0.0) and lanes.commit(1, 0, (50.0,), 0.0)
+    wish = ask(2, (5.0, 5.0), start=20.0, due=99.0)
+    lanes.reserve(
+        wish._replace(**{where: (5.0, bad) if where in ("works", "dues_s") else bad}), 1.0
+    )
+    lanes.summary(2.0)
+    assert lanes.holds((1, 0))
+    if bad != -1.0 or where == "works":
+        assert not lanes.holds((2, 0))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_commitment_with_absurd_times_is_none(bad: float) -> None:
+    lanes = Lanes(Capacity(1.0, GIB))
+    for number in (1, 2):
+        assert lanes.reserve(ask(number, (5.0,), due=90.0), 0.0)
+    assert lanes.commit(1, 0, (50.0,), 0.0)
+    assert lanes.commit(2, 0, (bad,), 0.0) == ()
+    lanes.summary(1.0)
+    assert lanes.holds((1, 0))
 
 
 def test_a_promise_that_is_not_used_is_void_and_pushes_nobody() -> None:

@@ -28,7 +28,8 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS replicas (
     logical TEXT NOT NULL, site TEXT NOT NULL, path TEXT NOT NULL,
     digest TEXT NOT NULL, size INTEGER NOT NULL, executable INTEGER NOT NULL,
-    key TEXT NOT NULL, run TEXT NOT NULL, task TEXT NOT NULL, at REAL NOT NULL,
+    key TEXT NOT NULL, parts INTEGER NOT NULL, run TEXT NOT NULL, task TEXT NOT NULL,
+    at REAL NOT NULL,
     PRIMARY KEY (logical, site, path)
 );
 CREATE INDEX IF NOT EXISTS by_key ON replicas (key) WHERE key != '';
@@ -46,6 +47,8 @@ class Replica(msgspec.Struct, frozen=True):
     size: int
     executable: bool = False
     key: str = ""
+    parts: int = 0
+    """How many files belong to that result."""
     run: str = ""
     task: str = ""
     at: float = 0.0
@@ -64,13 +67,13 @@ class Replicas:
         values = [
             (
                 *(row.logical, row.site, row.path, row.digest, row.size, row.executable),
-                *(row.key, row.run, row.task, row.at or now),
+                *(row.key, row.parts, row.run, row.task, row.at or now),
             )
             for row in rows
         ]
         with self._open() as database, database:
             database.executemany(
-                "INSERT OR REPLACE INTO replicas VALUES (?,?,?,?,?,?,?,?,?,?)", values
+                "INSERT OR REPLACE INTO replicas VALUES (?,?,?,?,?,?,?,?,?,?,?)", values
             )
 
     def remove(self, logical: str, site: str | None = None, path: str | None = None) -> int:

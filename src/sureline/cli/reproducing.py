@@ -51,8 +51,8 @@ def reproduce(
     runs: Annotated[
         int | None,
         Parameter(
-            help="opportunistic: runs of each selector; 20, as in the paper, which takes about an "
-            "hour of one core. latebinding: runs of each workflow; 3, as in the paper."
+            help="opportunistic: runs of each selector; 20, as in the paper, which takes some "
+            "minutes of one core. latebinding: runs of each workflow; 3, as in the paper."
         ),
     ] = None,
     seed: Annotated[
@@ -127,8 +127,8 @@ def _latebinding(pilots: int, runs: int, seed: int, html: Path | None, json: boo
 
 
 def _opportunistic(runs: int, seed: int, html: Path | None, json: bool) -> int:
-    from sureline.experiments.opportunistic_paper import lines
     from sureline.experiments.opportunistic_paper import reproduce as reproduced
+    from sureline.experiments.opportunistic_words import lines
 
     if not 1 <= runs <= 1000:
         raise UserError(f"--runs {runs} is out of bounds; give 1 to 1,000")

@@ -29,6 +29,7 @@ def sites(
     """
     from sureline.journal.control import control_of
     from sureline.journal.select import select
+    from sureline.workflow.quantities import format_size
 
     with run_journal(directory, grid, run) as (journal, _):
         name = select(run, journal.runs()).run
@@ -41,14 +42,15 @@ def sites(
         console.say(f"run {name}: nothing has been sent anywhere yet")
         return 0
     width = max(4, *(len(one["site"]) for one in shown))
-    heads = "submitted  waiting  running  ended  failed  taken back  score  mean wait"
+    heads = "submitted  waiting  running  ended  failed  taken back  score  mean wait  brought"
     console.say(f"{'site':<{width}}  {heads}")
     for one in shown:
         wait = "-" if one["wait_s"] is None else console.duration(one["wait_s"])
         console.say(
             f"{one['site']:<{width}}  {one['submitted']:>9}  {one['waiting']:>7}  "
             f"{one['running']:>7}  {one['ended']:>5}  {one['failed']:>6}  "
-            f"{one['withdrawn']:>10}  {one['score']:>5.2f}  {wait:>9}"
+            f"{one['withdrawn']:>10}  {one['score']:>5.2f}  {wait:>9}  "
+            f"{format_size(one['staged_bytes']):>7}"
         )
     return 0
 
@@ -66,4 +68,7 @@ def _described(site: str, record: SiteRecord) -> dict[str, Any]:
         "withdrawn": record.withdrawn,
         "score": round((ended + 1) / (submitted + 1), 4),
         "wait_s": round(sum(waits_s) / len(waits_s), 3) if waits_s else None,
+        "present_files": record.present_files,
+        "staged_files": record.staged_files,
+        "staged_bytes": record.staged_bytes,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,7 @@ from sureline.cli.terms import Anyway, Budget, By, RepairToo, Surety, Within, re
 from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
+    from sureline.catalog.entries import SiteEntry
     from sureline.peer.capacity import Capacity
     from sureline.run.options import Options
     from sureline.sites.order import Engine
@@ -66,9 +68,23 @@ class RunSettings:
 
     set_: Settings = None
     grid: Grid = None
+    sites: Annotated[
+        str | None,
+        Parameter(
+            help="Run the tasks at sites of your catalog: names, as lab,meggie, or all. See: "
+            "sureline catalog sites."
+        ),
+    ] = None
     strategy: Annotated[
         str | None,
         Parameter(help="Which strategy says where tasks run; see: sureline strategies."),
+    ] = None
+    selector: Annotated[
+        str | None,
+        Parameter(
+            help="Who chooses the site, of the strategy 'opportunistic': one of its selectors, or "
+            "a program of yours, as ./mine. See: sureline strategies opportunistic."
+        ),
     ] = None
     with_: Annotated[
         list[str] | None,
@@ -135,24 +151,31 @@ class RunSettings:
         elsewhere = self.grid or self.on
         given = limits(elsewhere, self.cores, self.memory, self.gpus, self.tag)
         capacity = machine(where, self.cores, self.memory, self.gpus, self.tag)
-        options = self._options(asked.deadline_at, asked.surety, delay_s)
+        entries = _sites(self.sites, "--grid" if self.grid else "--on" if self.on else "")
+        names = ",".join(entry.name for entry in entries)
+        options = self._options(asked.deadline_at, asked.surety, delay_s, names)
         reading = read_flow(
             flow,
             where,
             self.set_,
-            None if elsewhere else capacity,
+            None if elsewhere or entries else capacity,
             pretend=pretend,
             speed=speed,
         )
         if self.grid:
             check_grid(self.grid, reading.graph)
+        graph = reading.graph
+        if entries:
+            from sureline.compose.site_run import for_sites
+
+            graph = for_sites(graph, entries)
         for warning in reading.warnings:
             console.note(f"note: {warning}")
         if self.on is not None:
             return self._on_pilots(self.on, reading.graph, capacity, options, where, as_json)
-        is_forecast = not self.grid and not strategy(options.strategy).judges
+        is_forecast = not (self.grid or entries) and not strategy(options.strategy).judges
         is_refused = is_forecast and refused(
-            reading.graph,
+            graph,
             capacity,
             where / HOME,
             asked,
@@ -160,7 +183,16 @@ class RunSettings:
             anyway=self.anyway,
             as_json=as_json,
         )
-        return _Ready(reading.graph, capacity, options, given, is_refused)
+        return _Ready(graph, capacity, options, given, is_refused)
+
+    def _settings(self) -> dict[str, bool | float | str]:
+        settings: dict[str, bool | float | str] = dict(overrides(self.with_, "--with"))
+        if self.selector is not None:
+            settings["selector"] = self.selector
+        chosen = settings.get("selector", "")
+        if isinstance(chosen, str) and "/" in chosen:
+            settings["selector"] = _program(chosen)
+        return settings
 
     def _on_pilots(
         self,
@@ -196,7 +228,9 @@ class RunSettings:
         options = msgspec.structs.replace(options, pilots=kept, anyway=True)
         return _Ready(graph, capacity, options, [], False)
 
-    def _options(self, deadline_at: float | None, surety: float, delay_s: float) -> Options:
+    def _options(
+        self, deadline_at: float | None, surety: float, delay_s: float, sites: str
+    ) -> Options:
         from sureline.run.options import Options
         from sureline.sites.order import private_grid
         from sureline.strategies import resolved, usual_on_pilots
@@ -207,8 +241,9 @@ class RunSettings:
                 stop_on_failure=self.stop_on_failure,
                 retry_delay_s=delay_s,
                 grid=self.grid or (private_grid() if self.on else ""),
+                sites=sites,
                 strategy=self.strategy or (usual_on_pilots(self.budget) if self.on else ""),
-                settings=dict(overrides(self.with_, "--with")),
+                settings=self._settings(),
                 deadline_at=deadline_at,
                 budget=self.budget,
                 surety=surety,
@@ -218,6 +253,25 @@ class RunSettings:
                 takeover_after_s=_takeover_after_s(self.takeover_after),
             )
         )
+
+
+def _program(text: str) -> str:
+    """A program of the user's by its whole path, since the run may be resumed from elsewhere."""
+    path = Path(text).absolute()
+    if not os.access(path, os.X_OK) or not path.is_file():
+        raise UserError(f"--selector {text} is no program that can be run; make it executable")
+    return str(path)
+
+
+def _sites(text: str | None, grid: str) -> list[SiteEntry]:
+    """The sites that the user named; none if she named none."""
+    if text is None:
+        return []
+    if grid:
+        raise UserError(f"{grid} and --sites are two places for the same tasks; leave one out")
+    from sureline.compose.catalogued import catalogued
+
+    return catalogued(() if text == "all" else tuple(text.split(",")))
 
 
 def _takeover_after_s(text: str) -> float:

@@ -138,6 +138,10 @@ def _session(
     """What drives the run: on this machine, on the grid that it was submitted to, or on pilots of
     its own."""
     grid = grid_of(journal, run)
+    if on_sites(journal, run):
+        from sureline.compose.site_run import SiteRun
+
+        return SiteRun(journal, run, graph, directory, machine, watcher)
     if not grid:
         check_needs(graph, machine)
         return Session(journal, run, graph, directory, machine, watcher)
@@ -156,6 +160,13 @@ def grid_of(journal: Journal, run: str) -> str:
     first = next(journal.events(run)).event
     assert isinstance(first, Submitted), "a run's first event is its submission"
     return str(first.options.get("grid", ""))
+
+
+def on_sites(journal: Journal, run: str) -> bool:
+    """Whether a run was submitted to sites of the user's catalog."""
+    first = next(journal.events(run)).event
+    assert isinstance(first, Submitted), "a run's first event is its submission"
+    return bool(first.options.get("sites"))
 
 
 def resume_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,14 +33,55 @@ def catalogued(names: tuple[str, ...] = ()) -> list[SiteEntry]:
 
 
 def open_site(entry: SiteEntry) -> Site:
-    """Raises UserError if what its engine needs is not installed here."""
+    """Raises UserError if what its engine needs is not installed here, or is not known to it."""
     spool = Path(entry.directory or home_directory() / "sites" / entry.name)
+    settings = dict(entry.settings)
+    slots = max(1, int(entry.processors))
+    site: Site
     match entry.engine:
         case "local":
             from sureline.sites.local import LocalSite
 
-            return LocalSite(spool, slots=max(1, int(entry.processors)))
-    raise UserError(f"{entry.name} has the engine {entry.engine}, which is not there")
+            site = LocalSite(spool, slots)
+        case "ssh":
+            from sureline.sites.ssh import SshSite
+
+            there = entry.directory or SSH_DIRECTORY
+            python = settings.pop("python", "python3")
+            site = SshSite(entry.address, spool=there, python=python, slots=slots)
+        case "slurm":
+            from sureline.sites.slurm import SlurmSite
+
+            clusters, python = settings.pop("clusters", ""), settings.pop("python", sys.executable)
+            return SlurmSite(spool, clusters=clusters, python=python)
+        case "dask":
+            from sureline.sites.dask import DaskSite
+
+            site = DaskSite(spool, entry.address, slots)
+        case "ray":
+            from sureline.sites.ray import RaySite
+
+            site = RaySite(spool, entry.address, slots)
+        case _:
+            raise UserError(f"{entry.name} has the engine {entry.engine}, which is not there")
+    if settings:
+        known = ", ".join(OWN_SETTINGS.get(entry.engine, ())) or "none"
+        raise UserError(
+            f"{entry.name} has the setting {next(iter(settings))!r}; the engine {entry.engine} has "
+            f"{known}"
+        )
+    return site
+
+
+OWN_SETTINGS = {"slurm": ("clusters", "python"), "ssh": ("python",)}
+"""Settings that are ours, not options of the engine's command."""
+SSH_DIRECTORY = "~/.sureline-site"
+
+
+def options_of(entry: SiteEntry) -> tuple[str, ...]:
+    """The entry's settings, as the engine's command takes them."""
+    own = OWN_SETTINGS.get(entry.engine, ())
+    return tuple(f"--{name}={value}" for name, value in entry.settings.items() if name not in own)
 
 
 def check_site(entry: SiteEntry) -> str:
@@ -53,14 +95,14 @@ def check_site(entry: SiteEntry) -> str:
             site.get("check/there", back)
             if back.read_text() != "as it was":
                 return "a file came back as another one"
-        return _try_job(site)
+        return _try_job(site, options_of(entry))
     except (SiteError, UserError) as error:
         return str(error)
 
 
-def _try_job(site: Site) -> str:
+def _try_job(site: Site, options: tuple[str, ...]) -> str:
     tag = f"check-{secrets.token_hex(4)}"
-    (job,) = site.submit(SiteWork(tag=tag, argv=("true",)))
+    (job,) = site.submit(SiteWork(tag=tag, argv=("true",), options=options))
     give_up_at = time.monotonic() + CHECK_WAIT_S
     while True:
         status = site.look([job]).get(job)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sureline.compose.foresight import Foresight
+from sureline.compose.program import ask_program
 from sureline.compose.reuse import file_status
 from sureline.journal.events import Event
 from sureline.journal.store import Journal
@@ -16,6 +17,7 @@ from sureline.journal.writer import RunWriter
 from sureline.peer.jobs import FileReady, JobEnded, UserFile, VerifyJob
 from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
+from sureline.run.asking import ProgramAsked
 from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
@@ -92,7 +94,10 @@ class EmbeddedFetcher:
         store: BlobStore,
         runner: SlotRunner,
         foresight: Foresight,
+        elsewhere: Callable[[str], Fetched] | None = None,
     ) -> None:
+        """`elsewhere`, called in a thread, finds a result that another directory's run made."""
+        self._elsewhere = elsewhere
         self._loop = loop
         self._foresight = foresight
         self._directory = directory
@@ -108,7 +113,7 @@ class EmbeddedFetcher:
             case UserFile():
                 self._user_file(wanted, on_done)
             case PastResult(key=key):
-                self._loop.call_soon(on_done, self._past(key))
+                self._find_past(key, on_done)
             case KeptFiles(files=files, by_content=True):
                 self._verify(files, on_done)
             case KeptFiles(files=files):
@@ -116,6 +121,8 @@ class EmbeddedFetcher:
                 self._loop.call_soon(on_done, KeptAnswer(whole))
             case Outlook() | Estimates():
                 self._foresight.fetch(wanted, on_done)
+            case ProgramAsked():
+                ask_program(self._loop, wanted, on_done)
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")
 
@@ -127,6 +134,14 @@ class EmbeddedFetcher:
                 on_done(KeptAnswer(event.outcome == "succeeded"))
 
         self._runner.start(VerifyJob("verify", files), heard)
+
+    def _find_past(self, key: str, on_done: Callable[[Fetched], None]) -> None:
+        found = self._past(key)
+        if isinstance(found, PastFound) or self._elsewhere is None:
+            self._loop.call_soon(on_done, found)
+            return
+        looking = self._loop.run_in_executor(None, self._elsewhere, key)
+        looking.add_done_callback(lambda done: on_done(done.result()))
 
     def _past(self, key: str) -> Fetched:
         found = self._journal.result(key)

@@ -52,7 +52,7 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.world.address import Node, PeerName
 from sureline.world.live import LiveWorld
-from sureline.world.protocol import AgentId
+from sureline.world.protocol import AgentId, Fetched
 
 WRITER = AgentId("writer")
 REQUEST_POLL_S = 0.5
@@ -245,14 +245,13 @@ class Session:
         store = BlobStore(self._journal.directory, self._directory)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
         fetcher = EmbeddedFetcher(
-            loop, self._directory, self._journal, writer, store, runner, foresight
+            *(loop, self._directory, self._journal, writer, store, runner, foresight),
+            self._elsewhere(),
         )
         self._world = LiveWorld(loop, runner, fetcher, recorder, on_crash=self._crashed)
-        name = platform.node() or "here"
-        here = AgentId(name)
-        self._world.join(PeerAgent(here, self._world.place(here), self._machine))
+        targets = self._join_targets(loop)
         engine, agents = make_writer(
-            Node(name),
+            Node(platform.node() or "here"),
             WRITER,
             self._world.place,
             self._run,
@@ -267,7 +266,7 @@ class Session:
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
-            self._world.guard(engine.start, [Target(PeerName(name), here, self._machine)])
+            self._world.guard(engine.start, targets)
             await self._over
             if self._error is None:
                 recorder.close()
@@ -275,7 +274,22 @@ class Session:
             restore()
             if self._poll is not None:
                 self._poll.cancel()
+            await self._leave_targets()
             await runner.close()
+
+    def _elsewhere(self) -> Callable[[str], Fetched] | None:
+        """Where results of other directories are looked for, if anywhere."""
+        return None
+
+    def _join_targets(self, loop: asyncio.AbstractEventLoop) -> list[Target]:
+        """Who takes the tasks; their agents join the world."""
+        name = platform.node() or "here"
+        here = AgentId(name)
+        self._world.join(PeerAgent(here, self._world.place(here), self._machine))
+        return [Target(PeerName(name), here, self._machine)]
+
+    async def _leave_targets(self) -> None:
+        """The world is over for them."""
 
     def _hearers(self, writer: RunWriter) -> Hearers:
         refusable = writer.epoch == 1 and not self._options.anyway

@@ -226,9 +226,7 @@ class Lane:
         return summary_of(slot, holes, power, self.limits, now_s)
 
     def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
-        if not 0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX:
-            return ()
-        if not 0 <= ask.early <= len(ask.works):
+        if not (ask.is_sound and len(ask.works) <= PIECES_MAX):
             return ()
         if any(need > has for need, has in zip(ask.limits, self.limits, strict=True)):
             return ()

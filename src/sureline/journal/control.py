@@ -11,6 +11,7 @@ a record of its new site, so the ratio of the abandoned one recovers; or, with
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import Literal
@@ -21,6 +22,8 @@ from sureline.journal.events import Event, TaskBound, TaskEnded, TaskStarted
 from sureline.world.address import PeerName
 
 WAITS_KEPT = 20
+HALF_LIFE_S = 600.0
+"""After so long, half of what was learned of a queue still counts."""
 """Of a site's last jobs, it is remembered how long they waited."""
 
 Standing = Literal["submitted", "running", "ended", "failed", "withdrawn"]
@@ -56,6 +59,13 @@ class SiteRecord:
         self.failed = 0
         self.withdrawn = 0
         self.failed_in_a_row = 0
+        self.present_files = 0
+        self.staged_files = 0
+        self.staged_bytes = 0
+        """Inputs that were there when a task came, and such as were brought there for it."""
+        self._queued: dict[int, Sending] = {}
+        """Those that wait, the oldest first."""
+        self._waited_at_s = 0.0
         self.waits_s: deque[float] = deque(maxlen=WAITS_KEPT)
         self.takes_s: dict[str, tuple[float, int]] = {}
         """By kind of task: seconds in all, and of how many."""
@@ -63,17 +73,36 @@ class SiteRecord:
     def submit(self, row: Sending) -> None:
         self.submitted += 1
         self.waiting += 1
+        self._queued[id(row)] = row
         if self._window:
             self._newest.append(row)
 
     def start(self, row: Sending) -> None:
         self.waiting -= 1
         self.running += 1
-        self.waits_s.append((row.started_s or row.at_s) - row.at_s)
+        self._waited((row.started_s or row.at_s) - row.at_s, row.started_s or row.at_s)
+        self._queued.pop(id(row), None)
+
+    def _waited(self, seconds: float, at_s: float) -> None:
+        self.waits_s.append(seconds)
+        self._waited_at_s = at_s
+
+    def expected_wait_s(self, now_s: float) -> float:
+        """What a job may have to wait: as the last ones did, less the longer that is ago; and no
+        less than the one that has waited longest so far."""
+        oldest = next(iter(self._queued.values()), None)
+        so_far_s = now_s - oldest.at_s if oldest is not None else 0.0
+        if not self.waits_s:
+            return so_far_s
+        seen_s = sum(self.waits_s) / len(self.waits_s)
+        age_s = now_s - self._waited_at_s
+        return max(so_far_s, seen_s * math.exp2(-age_s / HALF_LIFE_S))
 
     def end(self, row: Sending, kind: str) -> None:
         if row.started_s is None:
             self.waiting -= 1
+            self._queued.pop(id(row), None)
+            self._waited((row.ended_s or row.at_s) - row.at_s, row.ended_s or row.at_s)
         else:
             self.running -= 1
         match row.standing:
@@ -120,11 +149,14 @@ class Control:
         row = self._open[site, task, attempt] = Sending(task, attempt, site, at_s)
         self.site(site).submit(row)
 
-    def started(self, site: PeerName, task: str, attempt: int, at_s: float) -> None:
+    def started(self, site: PeerName, task: str, attempt: int, at_s: float) -> Sending | None:
+        """Its row; None if it is not news."""
         row = self._open.get((site, task, attempt))
-        if row is not None and row.started_s is None:
-            row.standing, row.started_s = "running", at_s
-            self.site(site).start(row)
+        if row is None or row.started_s is not None:
+            return None
+        row.standing, row.started_s = "running", at_s
+        self.site(site).start(row)
+        return row
 
     def over(
         self, site: PeerName, task: str, attempt: int, ending: str, kind: str, at_s: float
@@ -159,4 +191,8 @@ def control_of(events: Iterable[Event]) -> Control:
                 ending = "succeeded" if event.outcome == "reused" else event.outcome
                 site = PeerName(event.peer)
                 control.over(site, event.task, event.attempt, ending, event.kind, event.at)
+                record = control.site(site)
+                record.present_files += event.here_files
+                record.staged_files += event.peer_files
+                record.staged_bytes += event.peer_bytes
     return control

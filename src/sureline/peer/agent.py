@@ -93,7 +93,8 @@ class PeerAgent(Agent):
                     refused = Refused(run, task, attempt, event.reason, event.missing)
                     self.world.send(sender, refused)
                 else:
-                    self.world.send(sender, Finished(run, task, attempt, event))
+                    told = Finished(run, task, attempt, event, brought=event.brought)
+                    self.world.send(sender, told)
                 self._start_waiting()
 
     def _release(self, key: Key) -> Bind:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from sureline.peer.jobs import Blob, FileMissing, FileReady
-from sureline.peer.messages import Brought
+from sureline.peer.jobs import Blob, Brought, FileMissing, FileReady
 from sureline.peer.outbox import Key
 from sureline.workflow.files import FileRecord
 from sureline.world.address import Node

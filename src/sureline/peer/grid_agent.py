@@ -32,6 +32,7 @@ from sureline.peer.capacity import Capacity, Ledger, is_possible
 from sureline.peer.gathering import Gathered, Gathering
 from sureline.peer.jobs import (
     BLOB,
+    Brought,
     CallJob,
     CheckJob,
     CommandJob,
@@ -46,7 +47,6 @@ from sureline.peer.messages import (
     Attached,
     AttemptMessage,
     Bind,
-    Brought,
     Entrust,
     Fenced,
     Finished,

@@ -133,6 +133,15 @@ class JobReturned(JobEvent, frozen=True, tag="returned"):
     """A job that was to begin after another one has not begun, and will not: see World.start."""
 
 
+class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the inputs of an attempt were when it was bound: there already, or elsewhere."""
+
+    here_files: int = 0
+    here_bytes: int = 0
+    peer_files: int = 0
+    peer_bytes: int = 0
+
+
 class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     """`lost`: the slot process died under the job. `reason` is one sentence, '' on success.
 
@@ -160,6 +169,8 @@ class JobEnded(JobEvent, frozen=True, omit_defaults=True, tag="ended"):
     """Why the result is not to be reused; '' if it may be."""
     trace: str = ""
     """Of a call that raised: how it was called, and the traceback."""
+    brought: Brought | None = None
+    """Of a site: what of its inputs was there, and what was brought."""
 
 
 class UserFile(Wanted, frozen=True, tag="user file"):

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
-
-from sureline.peer.jobs import CallJob, CommandJob, JobEnded, PauseJob
+from sureline.peer.jobs import Brought, CallJob, CommandJob, JobEnded, PauseJob
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 from sureline.world.address import Node
@@ -133,15 +131,6 @@ class Progressed(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.prog
 
     fraction: float
     warrant: bytes = b""
-
-
-class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the inputs of an attempt were when it was bound: here already, or on other nodes."""
-
-    here_files: int = 0
-    here_bytes: int = 0
-    peer_files: int = 0
-    peer_bytes: int = 0
 
 
 class Finished(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.finished"):

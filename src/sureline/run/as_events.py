@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sureline.journal.events import PeerJoined, TaskEnded
 from sureline.peer.capacity import Capacity
-from sureline.peer.messages import Brought, Finished
+from sureline.peer.jobs import Brought
+from sureline.peer.messages import Finished
 from sureline.run.past import PastFound
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Call, Pause, Task

@@ -450,7 +450,7 @@ class Course:
         ended = self._as_event(bound.task, bound.target, message)
         if bound.withdrawn or not self._is_left_with_none(bound.task):
             self._cancelled(bound, ended)
-        elif ended.outcome == "cancelled":
+        elif ended.outcome == "cancelled" or _is_of_the_machine(message.ended):
             self._lost(bound, ended.reason or f"{bound.target} stopped it")
         else:
             self._count_failure(bound.task, ended)
@@ -649,3 +649,8 @@ class Course:
             self.withdraw(bound, force)
             if force and not self.here:  # nobody is waited for
                 self.is_withdrawn(bound)
+
+
+def _is_of_the_machine(ended: JobEnded) -> bool:
+    """Whether it was lost through no doing of the task's: a site's engine failed."""
+    return ended.outcome == "lost" and ended.fault == "machine"

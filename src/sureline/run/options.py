@@ -29,6 +29,8 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hash the stored files of committed tasks again before relying on them."""
     grid: str = ""
     """The grid whose peers run the tasks; '' for this machine."""
+    sites: str = ""
+    """The sites of the user's catalog that run the tasks, with commas; '' for this machine."""
     strategy: str = ""
     """Which one decides where tasks go; '' for the usual one (`strategies.usual`)."""
     settings: dict[str, bool | float | str] = {}

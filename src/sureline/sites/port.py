@@ -156,8 +156,12 @@ class Site(Protocol):
 
     name: str
     """As commands call it: local, ssh, slurm..."""
-    where: str
-    """Which one, in a few words: a host, a cluster; '' if there is only one."""
+
+    @property
+    def where(self) -> str:
+        """Which one, in a few words: a host, a cluster; '' if there is only one."""
+        ...
+
     shares_files: bool
     """Whether its jobs see this machine's files under the same names."""
 

@@ -75,8 +75,10 @@ def strategy(name: str) -> Strategy:
     return found
 
 
-def usual(*, grid: bool, terms: Terms) -> str:
+def usual(*, grid: bool, terms: Terms, sites: bool = False) -> str:
     """The one that is taken where the user names none."""
+    if sites:
+        return "opportunistic"
     if not grid:
         return "embedded"
     return "spread" if terms.budget is None else "surety"
@@ -89,8 +91,11 @@ def usual_on_pilots(budget: float | None) -> str:
 
 def resolved(options: Options) -> Options:
     """The options with the strategy that they mean, and its settings checked. Raises UserError."""
-    name = options.strategy or usual(grid=bool(options.grid), terms=options.terms)
+    sites = bool(options.sites)
+    name = options.strategy or usual(grid=bool(options.grid), terms=options.terms, sites=sites)
     found = strategy(name)
+    if found.where != "anywhere" and sites:
+        raise UserError(f"{name} cannot place tasks at sites; leave out --sites, or --strategy")
     if found.where == "here" and options.grid:
         raise UserError(f"{name} runs everything on this machine; leave out --grid, or --strategy")
     if found.where == "grid" and not options.grid:

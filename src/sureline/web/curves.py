@@ -83,3 +83,39 @@ def diagram(
             f'text-anchor="end" style="fill:{colour}">{escape(curve.label)}</text>'
         )
     return "".join([*drawn, "</svg>"])
+
+
+class Bars(NamedTuple):
+    label: str
+    values: Sequence[float]
+
+
+def bar_chart(title: str, rows: Sequence[Bars], legend: Sequence[str] = ()) -> str:
+    """A group of lying bars for each row, with its numbers; `legend` names the bars of a group."""
+    most = max((value for row in rows for value in row.values), default=1.0) or 1.0
+    left, step, top = 118.0, 11.0, 26.0 + 14 * bool(legend)
+    height = top + sum(step * len(row.values) + 8 for row in rows) + 6
+    drawn = [
+        f'<svg viewBox="0 0 {WIDTH:g} {height:g}" width="{WIDTH:g}" role="img">'
+        f'<title>{escape(title)}</title><text x="4" y="16">{escape(title)}</text>'
+    ]
+    for number, word in enumerate(legend):
+        colour = COLOURS[number % len(COLOURS)]
+        at = left + 76 * number
+        drawn.append(f'<text x="{at:g}" y="31" style="fill:{colour}">{escape(word)}</text>')
+    y = top
+    for row in rows:
+        middle = y + step * len(row.values) / 2 + 4
+        drawn.append(
+            f'<text x="{left - 6:g}" y="{middle:g}" text-anchor="end">{escape(row.label)}</text>'
+        )
+        for number, value in enumerate(row.values):
+            colour, wide = COLOURS[number % len(COLOURS)], (WIDTH - left - 60) * value / most
+            drawn.append(
+                f'<rect x="{left:g}" y="{y:g}" width="{wide:.1f}" height="{step - 2:g}" '
+                f'fill="{colour}"/><text x="{left + wide + 4:.1f}" y="{y + step - 3:g}" '
+                f'style="font-size:10px">{value:g}</text>'
+            )
+            y += step
+        y += 8
+    return "".join([*drawn, "</svg>"])

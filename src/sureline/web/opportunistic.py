@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 from sureline.experiments.opportunistic_paper import (
-    MODERN,
-    PAPERS,
     OpportunisticReproduced,
     SelectorRuns,
-    lines,
+    as_in_paper,
 )
-from sureline.web.curves import Curve, diagram, page
+from sureline.experiments.opportunistic_words import lines
+from sureline.experiments.sites_paper import MODERN, PAPERS
+from sureline.web.curves import Bars, Curve, bar_chart, diagram, page
+
+STATISTICS = ("least", "median", "average", "most")
 
 
 def opportunistic_page(made: OpportunisticReproduced) -> str:
-    papers = [one for one in made.selectors if one.monitor == (one.selector == PAPERS[0])]
+    papers = as_in_paper(made.selectors)
+    monitored = [one for one in made.selectors if one.monitor and _is_usual(one)]
+    newer = ("printed", *MODERN)
     parts = [
         "<h2>Fig. 7: jobs done, by minutes</h2>",
         '<div class="diagrams">',
-        _done("as in the paper", [one for one in papers if one.selector in PAPERS]),
-        _done("all with the queue monitor", _of(made, PAPERS)),
-        _done("newer ones, with the queue monitor", _of(made, (PAPERS[0], *MODERN[1:]))),
+        _done("as in the paper", papers),
+        _done("all with the queue monitor", [one for one in monitored if one.selector in PAPERS]),
+        _done("newer ones, with the monitor", [one for one in monitored if one.selector in newer]),
+        "</div>",
+        "<h2>Fig. 8: least, median, average and most minutes; Fig. 9: speed-up</h2>",
+        '<div class="diagrams">',
+        bar_chart("minutes, as in the paper", [_spread(one) for one in papers], STATISTICS),
+        bar_chart("minutes, with the monitor", [_spread(one) for one in monitored], STATISTICS),
+        bar_chart("speed-up, as in the paper", [_speed_up(one) for one in papers]),
+        bar_chart("speed-up, with the monitor", [_speed_up(one) for one in monitored]),
         "</div>",
     ]
     return page(f"{made.paper}: {made.jobs} jobs, {made.runs} runs", parts, lines(made))
 
 
-def _of(made: OpportunisticReproduced, names: tuple[str, ...]) -> list[SelectorRuns]:
-    return [one for one in made.selectors if one.monitor and one.selector in names]
+def _is_usual(one: SelectorRuns) -> bool:
+    return one.withdrawals == ("recover" if one.selector == "printed" else "count")
+
+
+def _spread(one: SelectorRuns) -> Bars:
+    seconds = (one.minimum_s, one.median_s, one.average_s, one.maximum_s)
+    return Bars(one.selector, [round(value / 60, 1) for value in seconds])
+
+
+def _speed_up(one: SelectorRuns) -> Bars:
+    return Bars(one.selector, [one.speed_up])
 
 
 def _done(title: str, runs: list[SelectorRuns]) -> str:

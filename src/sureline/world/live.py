@@ -130,11 +130,12 @@ class LiveWorld:
         if transport is not None:
             transport.attach(self._hear, self._miss)
 
-    def place(self, me: AgentId) -> World:
-        """The World of the agent at address `me`."""
+    def place(self, me: AgentId, runner: Runner | None = None) -> World:
+        """The World of the agent at address `me`; its jobs are run by `runner`, if it has one of
+        its own."""
         if self.transport is None:
-            return _Place(self, me)
-        return _PlaceOnNetwork(self, me, self.transport)
+            return _Place(self, me, runner or self.runner)
+        return _PlaceOnNetwork(self, me, runner or self.runner, self.transport)
 
     def join(self, agent: Agent) -> None:
         """From now on messages to `agent.me` reach it."""
@@ -243,11 +244,12 @@ class LiveWorld:
 class _Place:
     """One agent's World. See `protocol.World` for the contract."""
 
-    __slots__ = ("_live", "_me", "random")
+    __slots__ = ("_live", "_me", "_runner", "random")
 
-    def __init__(self, live: LiveWorld, me: AgentId) -> None:
+    def __init__(self, live: LiveWorld, me: AgentId, runner: Runner) -> None:
         self._live = live
         self._me = me
+        self._runner = runner
         self.random = live.random
 
     def now(self) -> float:
@@ -266,10 +268,10 @@ class _Place:
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
     ) -> JobHandle:
         guard = self._live.guard
-        return self._live.runner.start(job, lambda event: guard(on_event, event), after=after)
+        return self._runner.start(job, lambda event: guard(on_event, event), after=after)
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
-        self._live.runner.stop(handle, force=force)
+        self._runner.stop(handle, force=force)
 
     def fetch(
         self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
@@ -305,8 +307,8 @@ class _PlaceOnNetwork(_Place):
 
     __slots__ = ("_node", "_transport")
 
-    def __init__(self, live: LiveWorld, me: AgentId, transport: Transport) -> None:
-        super().__init__(live, me)
+    def __init__(self, live: LiveWorld, me: AgentId, runner: Runner, transport: Transport) -> None:
+        super().__init__(live, me, runner)
         self._node = live.node
         self._transport = transport
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 from sureline.overlay.tree.summary import Amounts, Summary
@@ -38,6 +39,18 @@ class HoleSought(NamedTuple):
     @property
     def deadline_s(self) -> float:
         return self.dues_s[-1]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it can be meant. Who asks may be anybody, and a time that is no number would make
+        those look late who were promised theirs."""
+        numbers = (*self.works, *self.dues_s, self.startline_s, self.middle_s)
+        return (
+            0 < len(self.works) == len(self.dues_s)
+            and 0 <= self.early <= len(self.works)
+            and min(self.works) > 0
+            and all(map(math.isfinite, numbers))
+        )
 
 
 class PromisedTime(NamedTuple):

@@ -26,13 +26,14 @@ def holds(
     hope: bool,
 ) -> bool:  # fmt: skip
     """Whether a hole of this cell does the early work between the first two of these times, and the
-    late work between the last two: surely, or, with `hope`, likely."""
+    late work between the last two: surely, or, with `hope`, likely. What is no number fits
+    nowhere."""
     from_s, middle_s, to_s = times_s
     if hope:
-        if early > 0 and likely(key, bounds, now_s, from_s, middle_s) < early:
+        if not early <= 0 and not likely(key, bounds, now_s, from_s, middle_s) >= early:
             return False
         return late <= 0 or likely(key, bounds, now_s, middle_s, to_s) >= late
-    if least(key) < early + late:
+    if not least(key) >= early + late:
         return False
     if early > 0 and usable(key, bounds, now_s, from_s, middle_s) < early:
         return False

@@ -14,9 +14,11 @@ import msgspec
 from sureline.journal.control import Control, SiteRecord
 from sureline.peer.capacity import Ledger
 from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Target, Unknown
+from sureline.strategies.opportunistic.outside import OutsideSelector
 from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
 from sureline.strategies.opportunistic.settings import OpportunisticSettings
-from sureline.workflow.model import Needs
+from sureline.strategies.opportunistic.whereabouts import Whereabouts
+from sureline.workflow.model import Needs, Task
 from sureline.world.address import PeerName
 
 CHOSEN = "chosen"
@@ -43,8 +45,10 @@ class SiteClient(Deciding):
         assert isinstance(settings, OpportunisticSettings), "the registry makes them"
         self._world = seat.world
         self._settings = settings
-        self._selector = SELECTORS[settings.selector]()
+        self._selector = SELECTORS["opportunistic" if settings.program else settings.selector]()
+        self._outside: OutsideSelector | None = None
         self._control = Control(settings.window)
+        self._whereabouts = Whereabouts()
         self._targets: dict[PeerName, Target] = {}
         self._ready: dict[int, None] = {}
         self._left: dict[int, PeerName] = {}
@@ -54,12 +58,15 @@ class SiteClient(Deciding):
         self._turn = 0
         self._is_over = False
         self._earlier: dict[str, PeerName] = {}
-        """Where each task was sent by an earlier process."""
+        """Where each task was sent by an earlier process: it may still be there."""
 
     # -- hearing -------------------------------------------------------------------------------
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
+        if self._settings.program:
+            given = (self._settings.program, self._settings.selector_s)
+            self._outside = OutsideSelector(*given, self._world, engine.tell)
         for noted in past:
             if isinstance(noted, Noted) and noted.kind == CHOSEN:
                 self._earlier[noted.task] = PeerName(noted.peer)
@@ -94,13 +101,19 @@ class SiteClient(Deciding):
 
     def started(self, bound: Bound) -> None:
         task = self._engine.graph.tasks[bound.task]
-        self._control.started(bound.target, task.name, bound.attempt, self._world.elapsed())
+        row = self._control.started(bound.target, task.name, bound.attempt, self._world.elapsed())
+        if row is not None and row.started_s is not None:
+            missing = self._whereabouts.missing_bytes(self._engine.graph, task, bound.target)
+            self._whereabouts.brought(missing, row.started_s - row.at_s)
+        self._whereabouts.has(bound.target, task.inputs)
 
     def over(self, over: Over) -> None:
         bound, now_s = over.bound, self._world.elapsed()
         task = self._engine.graph.tasks[bound.task]
         args = (bound.target, task.name, bound.attempt, over.ending, task.kind_name, now_s)
         self._control.over(*args)
+        if over.ending == "succeeded":
+            self._whereabouts.has(bound.target, task.outputs)
         record = self._control.site(bound.target)
         failed = over.ending not in ("succeeded", "withdrawn", "cancelled")
         is_hole = failed and record.failed_in_a_row >= BLACK_HOLE
@@ -152,23 +165,51 @@ class SiteClient(Deciding):
                 if task not in self._left and not self._engine.unfit(task):
                     full.add(needs)
                 continue
-            site = self._selector.choose(asked, self._world)
+            chosen = self._chosen(task, asked)
+            if chosen is None:
+                continue
+            site, by = chosen
             self._turn += 1
             attempt = self._engine.bind(task, site)
             if attempt:
                 self._left.pop(task, None)
-                self._note(task, attempt, site, asked)
+                self._note(task, attempt, site, by, asked)
             else:
                 self._ready.pop(task, None)  # told again when it can be
 
-    def _note(self, task: int, attempt: int, site: PeerName, asked: SiteQuestion) -> None:
+    def _chosen(self, task: int, asked: SiteQuestion) -> tuple[PeerName, str] | None:
+        """A site, and by whom it was chosen; None while a program of the user's is asked."""
+        described = self._engine.graph.tasks[task]
+        names = {state.name for state in asked.sites}
+        earlier = self._earlier.pop(described.name, None)
+        if earlier in names and earlier is not None:
+            return earlier, "an earlier process"
+        by = self._settings.selector
+        if self._outside is not None and not self._outside.given_up:
+            head = {
+                "run": self._engine.run,
+                "task": described.name,
+                "kind": described.kind_name,
+                "attempt": str(self._engine.next_attempt(task)),
+                "cores": f"{described.needs.cores:g}",
+            }
+            said = self._outside.answer(task, head, asked, self._engine.wake)
+            if said is None:
+                return None
+            if said in names:
+                return said, by
+        if self._outside is not None:
+            by = f"the ratio, in place of {by}"
+        return self._selector.choose(asked, self._world), by
+
+    def _note(self, task: int, attempt: int, site: PeerName, by: str, asked: SiteQuestion) -> None:
         states = {state.name: state for state in asked.sites}
         mine = states.pop(site)
-        said = f"sent to {site} by {self._settings.selector}: {_told(mine)}"
+        said = f"sent to {site} by {by}: {_told(mine)}"
         if states:
             rival = max(states.values(), key=lambda one: (one.ended + 1) / (one.submitted + 1))
             said += f"; at {rival.name} {_told(rival)}"
-        choice = _Choice(site, self._settings.selector, mine.submitted, mine.ended)
+        choice = _Choice(site, by, mine.submitted, mine.ended)
         body = msgspec.msgpack.encode(choice)
         self._engine.note(CHOSEN, said, body, task=task, attempt=attempt, peer=site)
 
@@ -181,7 +222,7 @@ class SiteClient(Deciding):
         fresh = [t for t in able if self._paused.get(t.name, 0.0) <= now_s and t.name != left]
         usual_s = self._usual_s(described.kind_name)
         states = [
-            self._state(target, described.kind_name, held.get(target.name, 0), usual_s)
+            self._state(target, described, held.get(target.name, 0), usual_s)
             for target in fresh or able
             if self._has_room(target)
         ]
@@ -195,14 +236,17 @@ class SiteClient(Deciding):
         deep, waiting = self._settings.deep, self._control.site(target.name).waiting
         return deep <= 0 or waiting < max(1.0, deep * target.capacity.cores)
 
-    def _state(self, target: Target, kind: str, held: int, usual_s: float) -> SiteState:
+    def _state(self, target: Target, task: Task, held: int, usual_s: float) -> SiteState:
         record = self._control.site(target.name)
+        whole = self._whereabouts.bytes_of(self._engine.graph, task)
+        missing = self._whereabouts.missing_bytes(self._engine.graph, task, target.name)
+        if held:  # somebody knows it better
+            missing = max(0, whole - held)
         submitted, ended = record.counts(
             failures_end=self._settings.as_printed,
             withdrawals_count=self._settings.withdrawals == "count",
         )
-        waits = record.waits_s
-        total_s, number = record.takes_s.get(kind, (usual_s, 1))
+        total_s, number = record.takes_s.get(task.kind_name, (usual_s, 1))
         return SiteState(
             target.name,
             target.capacity.cores,
@@ -210,8 +254,9 @@ class SiteClient(Deciding):
             ended,
             record.waiting,
             record.running,
-            held,
-            sum(waits) / len(waits) if waits else 0.0,
+            whole - missing,
+            record.expected_wait_s(self._world.elapsed()),
+            missing * self._whereabouts.s_per_byte,
             total_s / number,
         )
 

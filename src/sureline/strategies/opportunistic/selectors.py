@@ -30,7 +30,9 @@ class SiteState(msgspec.Struct, frozen=True):
     held_bytes: int = 0
     """Of the task's inputs."""
     wait_s: float = 0.0
-    """What jobs waited there lately."""
+    """What jobs waited there lately, apart from what had to be brought."""
+    move_s: float = 0.0
+    """What it takes to bring the inputs that are not there."""
     takes_s: float = 0.0
     """What such a task took there, or elsewhere if none was seen there."""
 
@@ -134,14 +136,15 @@ class UpperBound:
 
 
 class ByForecast:
-    """Done earliest by what was learned: the wait there, behind those who wait already, and what
-    such a task takes. Where nothing waited yet, a free processor is believed in."""
+    """Done earliest by what was learned: the wait there, behind those who wait already, what must
+    be brought, and what such a task takes. Where nothing waited yet, a free processor is believed
+    in."""
 
     def choose(self, asked: SiteQuestion, world: World) -> PeerName:
         def done_s(site: SiteState) -> float:
             over = max(0.0, site.waiting + site.running + 1 - site.processors)
             rounds = over / max(1.0, site.processors) + (1.0 if site.waiting else 0.0)
-            return site.wait_s + rounds * site.takes_s + site.takes_s
+            return site.wait_s + site.move_s + rounds * site.takes_s + site.takes_s
 
         return min(asked.sites, key=lambda site: (done_s(site), site.submitted)).name
 

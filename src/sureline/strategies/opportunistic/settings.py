@@ -6,25 +6,20 @@ from typing import Annotated, Literal
 
 import msgspec
 
-SelectorName = Literal[
-    "opportunistic",
-    "printed",
-    "weighted-random",
-    "round-robin",
-    "last-used",
-    "data-present",
-    "random",
-    "thompson",
-    "ucb",
-    "forecast",
-]
+from sureline.strategies.opportunistic.selectors import SELECTORS
 
 
 class OpportunisticSettings(msgspec.Struct, frozen=True):
     selector: Annotated[
-        SelectorName,
-        msgspec.Meta(description="who chooses; 'printed' is the paper's to the letter"),
+        str,
+        msgspec.Meta(
+            description="who chooses: " + ", ".join(SELECTORS) + "; or the path of a program"
+        ),
     ] = "opportunistic"
+    selector_s: Annotated[
+        float,
+        msgspec.Meta(gt=0, le=3600, description="so long a program may take for its choice"),
+    ] = 5.0
     idle_s: Annotated[
         float,
         msgspec.Meta(
@@ -33,8 +28,11 @@ class OpportunisticSettings(msgspec.Struct, frozen=True):
     ] = 300.0
     withdrawals: Annotated[
         Literal["recover", "count"],
-        msgspec.Meta(description="whether what was taken back still counts against the site"),
-    ] = "recover"
+        msgspec.Meta(
+            description="whether what was taken back still counts against the site, or its ratio "
+            "recovers, as in the paper"
+        ),
+    ] = "count"
     window: Annotated[
         int,
         msgspec.Meta(
@@ -49,6 +47,19 @@ class OpportunisticSettings(msgspec.Struct, frozen=True):
             description="jobs that may wait at a site, for each processor; 0: any number",
         ),
     ] = 3.0
+
+    def __post_init__(self) -> None:
+        if self.selector not in SELECTORS and "/" not in self.selector:
+            known = ", ".join(SELECTORS)
+            raise ValueError(
+                f"there is no selector {self.selector!r}; there are {known}, or give the path of a "
+                "program, as ./mine"
+            )
+
+    @property
+    def program(self) -> str:
+        """The user's own selector; '' if it is one of ours."""
+        return "" if self.selector in SELECTORS else self.selector
 
     @property
     def as_printed(self) -> bool:

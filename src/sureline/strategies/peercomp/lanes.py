@@ -11,6 +11,7 @@ does not push others; the task may still begin wherever it fits (`room`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
@@ -138,9 +139,7 @@ class Lanes:
 
     def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
         width = self.width(ask.limits)
-        if not (0 < len(ask.works) == len(ask.dues_s) <= PIECES_MAX and width):
-            return ()
-        if not (0 <= ask.early <= len(ask.works) and min(ask.works) > 0):
+        if not (ask.is_sound and len(ask.works) <= PIECES_MAX and width):
             return ()
         if ask.asked_s is not None and not -SKEW_S <= now_s - ask.asked_s <= STALE_S:
             return ()
@@ -193,6 +192,8 @@ class Lanes:
         self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
     ) -> tuple[PromisedTime, ...]:
         self._see(now_s)
+        if not all(map(math.isfinite, startlines_s)):
+            return ()
         q, placed = self.queues, np.empty((len(startlines_s), 2))
         rows = self._rows_of(number, first, placed)
         if len(rows) == 1:  # on several it stays where it is, at the same time on all of them

@@ -72,11 +72,11 @@ class LanesKept(Admitting):
             self.lanes.begin(attempts[number], key, length_s, now)
             chosen.append(number)
         chosen += self._elsewhere(mine, waiting, now)
+        others = [n for n, attempt in enumerate(attempts) if attempt not in self._claims]
+        guests = self._guests(others, waiting)  # by the ledger, in which the chosen are not yet
         for number in chosen:
             self._let[attempts[number]] = waiting[number].bind.needs
-        chosen += self._guests(
-            [n for n, a in enumerate(attempts) if a not in self._claims], waiting
-        )
+        chosen += guests
         if len(chosen) < len(waiting):
             self._look_again()
         if chosen:

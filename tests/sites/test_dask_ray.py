@@ -1,0 +1,80 @@
+"""Dask and Ray behind the port: real clusters of this machine."""
+
+from __future__ import annotations
+
+import pytest
+from clusters import RAY_ENVIRONMENT, DaskLab, ray_head
+
+from sureline.sites.dask import DaskSite
+from sureline.sites.port import SiteError, SiteWork
+from sureline.sites.ray import RaySite
+from sureline.testing.sites import SiteConformance, ended, until
+
+
+@pytest.fixture(scope="module")
+def dask_lab(tmp_path_factory):
+    pytest.importorskip("distributed", reason="dask is an extra")
+    with DaskLab(tmp_path_factory.mktemp("dask-lab")) as lab:
+        yield lab
+
+
+class TestDask(SiteConformance):
+    @pytest.fixture(autouse=True)
+    def place(self, dask_lab, tmp_path_factory):
+        self.address = dask_lab.address
+        self.spool = tmp_path_factory.mktemp("dask")
+        self.made = []
+        yield
+        for site in self.made:
+            site.close()
+
+    def make(self):
+        self.made.append(DaskSite(self.spool, self.address))
+        return self.made[-1]
+
+
+def sleeper(tag, count=1):
+    return SiteWork(tag=tag, argv=("sleep", "300"), count=count)
+
+
+@pytest.mark.soak
+def test_a_lost_dask_worker_and_a_lost_scheduler_are_the_engines_fault(tmp_path):
+    pytest.importorskip("distributed", reason="dask is an extra")
+    with DaskLab(tmp_path, threads=1) as lab:
+        site = DaskSite(tmp_path / "spool", lab.address)
+        jobs = site.submit(sleeper("t", 2))
+        until(site, jobs[:1], lambda status: status.word == "running")
+        assert site.look(jobs)[jobs[1]].word == "queued"
+        lab.kill("worker")
+        found = until(site, jobs, lambda status: status.word in ("requeued", "queued", "running"))
+        site.cancel(jobs)
+        lab.kill("scheduler")
+        with pytest.raises(SiteError) as down:
+            site.look(jobs)
+        assert down.value.again
+        lab.start_scheduler()
+        lab.start_worker("second")
+        found = ended(site, jobs)
+        assert {status.word for status in found.values()} <= {"cancelled", "lost"}
+        (other,) = site.submit(SiteWork(tag="u", argv=("true",)))
+        assert ended(site, [other])[other].word == "ended"
+
+
+@pytest.fixture(scope="module")
+def ray_address(tmp_path_factory):
+    ray = pytest.importorskip("ray", reason="ray is an extra")
+    with pytest.MonkeyPatch.context() as patch, ray_head(tmp_path_factory.mktemp("r")) as address:
+        for name, value in RAY_ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield address
+        ray.shutdown()
+
+
+class TestRay(SiteConformance):
+    @pytest.fixture(autouse=True)
+    def place(self, ray_address, tmp_path_factory):
+        self.address = ray_address
+        self.spool = tmp_path_factory.mktemp("ray")
+
+    def make(self):
+        return RaySite(self.spool, self.address)
