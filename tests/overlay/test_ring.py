@@ -13,7 +13,7 @@ from ring_net import PART, Net, values_from
 from sureline.overlay.kademlia.ids import key_of
 from sureline.overlay.ring import Captured, Feature, Query, RingSettings, ValueRange
 from sureline.overlay.ring.places import SPACE, distance, place_of
-from sureline.overlay.ring.ranges import in_pieces
+from sureline.overlay.ring.ranges import dyadic
 from sureline.world.address import at
 
 numbers = st.floats(-1e6, 1e6)
@@ -28,13 +28,13 @@ def test_positions_keep_the_order_of_values(one: float, other: float) -> None:
     assert feature.first(one) <= feature.position(one, "x") <= feature.last(one) < SPACE
 
 
-@given(st.integers(0, SPACE - 1), st.integers(0, SPACE - 1), st.integers(0, 20))
-def test_pieces_of_a_range_are_the_range(one: int, other: int, count: int) -> None:
+@given(st.integers(0, SPACE - 1), st.integers(0, SPACE - 1), st.integers(0, 12))
+def test_pieces_of_a_range_are_the_range(one: int, other: int, depth: int) -> None:
     first, last = sorted((one, other))
-    pieces = in_pieces(first, last, count)
+    pieces = dyadic(first, last, depth)
     assert pieces[0][0] == first and pieces[-1][1] == last
     assert all(a[1] + 1 == b[0] for a, b in pairwise(pieces))
-    assert len(pieces) <= max(1, count)
+    assert len(pieces) <= 2 * depth + 2
 
 
 @pytest.fixture(scope="module")

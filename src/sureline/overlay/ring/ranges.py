@@ -62,7 +62,7 @@ class Ranging:
             self._base.after(0.0, self._end)
             return
         if self._base.settings.way == "lookups":
-            self._pieces = in_pieces(self._first, self._last, _log_of_nodes(self._base))
+            self._pieces = dyadic(self._first, self._last, _log_of_nodes(self._base))
         if self._query.highest:
             self._pieces.reverse()
         self._next_piece()
@@ -164,14 +164,29 @@ class Ranging:
         self._on_done(MetasFound(tuple(ordered[: self._query.most]), self._whole, self._questions))
 
 
-def in_pieces(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """The range in so many parts, or one less.
+def dyadic(first: int, last: int, depth: int) -> list[tuple[int, int]]:
+    """The range in the fewest arcs that halving the ring gives, down to 2^-depth of it; the arcs at
+    both ends are cut.
 
-    >>> in_pieces(5, 14, 3)
-    [(5, 8), (9, 12), (13, 14)]
+    >>> quarter = SPACE // 4
+    >>> [(a // quarter, (b + 1) // quarter) for a, b in dyadic(quarter, SPACE - 1, 3)]
+    [(1, 2), (2, 4)]
     """
-    size = (last - first) // max(1, count) + 1
-    return [(start, min(last, start + size - 1)) for start in range(first, last + 1, size)]
+    found: list[tuple[int, int]] = []
+
+    def split(start: int, size: int, left: int) -> None:
+        end = start + size - 1
+        if end < first or start > last:
+            return
+        if (first <= start and end <= last) or left == 0:
+            found.append((max(first, start), min(last, end)))
+            return
+        half = size // 2
+        split(start, half, left - 1)
+        split(start + half, half, left - 1)
+
+    split(0, SPACE, depth)
+    return found
 
 
 def _log_of_nodes(base: RingBase) -> int:
