@@ -19,7 +19,7 @@ import pytest
 
 from sureline.sites.port import JobId, JobStatus, Site, SiteError, SiteWork
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 LOOK_EVERY_S = 0.1
 _count = itertools.count(1)
 
