@@ -17,10 +17,11 @@ from surely import started, sureline, until, write
 from sureline.catalog.entries import SiteEntry, site_catalog
 
 pytestmark = pytest.mark.soak
+LONG_S = 600.0
+"""Four engines on a busy machine take their time."""
 
 PIPES = """\
 name: pipes
-params: {n: 100, log: ran.log}
 tasks:
   p1:
     for: {i: 1..%(n)d}
@@ -90,7 +91,7 @@ def test_one_run_over_four_sites(lab, tmp_path):
     stopping = threading.Event()
 
     def stop_dask() -> None:
-        until(lambda: log.exists() and len(log.read_text().splitlines()) > n)
+        until(lambda: log.exists() and len(log.read_text().splitlines()) > n, LONG_S)
         lab.kill("worker")
         lab.kill("scheduler")
         stopping.set()
@@ -128,7 +129,7 @@ def test_a_submitter_killed_twice_at_random_over_all(lab, tmp_path, seed):
             )
             run.kill()
         words = ["resume", "last"]
-    said = sureline(work, *words)
+    said = sureline(work, *words, timeout_s=LONG_S)
     assert said.code == 0, said
     right(work, n)
     ran = counted(log)

@@ -7,14 +7,19 @@ nobody can dial it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from net_lab import LabNode, Note, close_all, lab_grid, run, until
 
+from sureline.compose.ways_there import WayThere, ways_to
+from sureline.world.net import reaching
 from sureline.world.net import relay as relaying
 from sureline.world.net.bulk_wire import BulkError
+from sureline.world.net.control import DialBack, DialledBack, Moored, Pong, Summons, Through, Unmoor
 from sureline.world.net.dialler import DialError
 from sureline.world.net.limits import Limits
+from sureline.world.net.opening import Wish
 from sureline.world.net.ways import rendezvous
 
 GRID = lab_grid()
@@ -131,6 +136,21 @@ def test_one_that_can_be_dialled_finds_that_out_too():
         b = await town.start("b", dialled="auto")
         await until(lambda: b.transport.berth.can_be_dialled)
         assert b.transport.berth.relays == ()
+
+    run(test())
+
+
+def test_who_has_no_time_to_dial_back_says_so_and_nobody_waits_for_it(monkeypatch):
+    async def test():
+        town = Town()
+        await town.start("busy")
+        monkeypatch.setattr(reaching, "ERRANDS_MAX", 0)
+        x = await town.start("x", dialled="auto", advertise=BEHIND)
+        await until(lambda: x.transport.settled, timeout_s=4.0)
+        assert x.transport.berth.can_be_dialled is None, "nobody knows"
+        monkeypatch.setattr(reaching, "ERRANDS_MAX", 64)
+        await until(lambda: x.transport.berth.relays)
+        await close_all(*town.nodes)
 
     run(test())
 
@@ -286,6 +306,52 @@ def test_what_cannot_be_reached_is_said_with_every_way_that_was_tried():
         await until(lambda: a.gone == [x.node])
         assert r.transport.stats().circuits == 0
         await close_all(a, r)
+
+    run(test())
+
+
+def test_how_each_is_reached_is_said_for_all_at_once():
+    async def test():
+        town = Town()
+        r = await town.start("r")
+        x, y, gone = [await town.behind(name) for name in ("x", "y", "gone")]
+        silent = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+        mute = f"mute@127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        await gone.transport.close()
+        asked = [r.node, y.node, gone.node, mute]
+        found = await ways_to(x.transport, asked, look_s=3.0)
+        assert found[r.node] == WayThere("direct")
+        assert found[y.node] == WayThere("through", "r")
+        assert (
+            found[gone.node].reached == "not at all" and "through r: " in found[gone.node].why_not
+        )
+        assert found[mute] == WayThere("not at all", why_not="no answer within 3 s")
+        silent.close()
+        await close_all(r, x, y)
+
+    run(test())
+
+
+def test_one_peer_cannot_take_all_errands_of_another():
+    async def test():
+        town = Town()
+        r, a, b = await town.start("r"), await town.start("a"), await town.start("b")
+        hung: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def hang(node, opening):
+            await hung
+
+        r.transport._dialler._connect = hang
+        for node in (a, b):
+            await node.transport.way_to(r.node)
+        for number in range(1000):
+            a.transport.say_to(r.node, Summons(f"ticket {number}"))
+        b.transport.say_to(r.node, Summons("honest"))
+        errands = r.transport._reaching._errands
+        await until(lambda: errands["b"] == 1)
+        assert errands["a"] == 16
+        hung.cancel()
+        await close_all(*town.nodes)
 
     run(test())
 
@@ -485,6 +551,48 @@ def test_a_revoked_peer_is_neither_carried_nor_carried_to():
         await until(lambda: r.transport.stats().circuits == 0 and not y.transport.link_with(x.node))
         with pytest.raises(DialError):
             await y.transport.way_to(x.node)
+        await close_all(*town.nodes)
+
+    run(test())
+
+
+def test_absurd_words_and_greetings_of_an_enrolled_peer_change_nothing():
+    async def test():
+        town = Town()
+        honest, bad = await town.start("honest", dialled="auto"), await town.start("bad")
+        await until(lambda: honest.transport.berth.can_be_dialled)
+        junk = (
+            "",
+            "/",
+            "x",
+            "a@b",
+            "a@b:99999",
+            "e@127.0.0.1:1/x",
+            "e@\x00:1",
+            "e" * 2000 + "@h:1",
+        )
+        words = [
+            Through(junk * 100),
+            Through(("e@127.0.0.1:1",) * 1000),
+            Moored(),
+            Moored("no" * 1000),
+            Unmoor(),
+            Pong(),
+            Summons("x" * 10_000),
+            *(DialledBack(number, "liar") for number in (-1, 0, 1, 2, 1 << 32, (1 << 64) - 1)),
+            *(DialBack(number, host) for number, host in enumerate(junk)),
+        ]
+        for word in words:
+            bad.transport.say_to(honest.node, word)
+        for reach in junk:
+            for wish in (Wish(False, reach), Wish(True, reach, "ticket"), Wish(ticket="unknown")):
+                with contextlib.suppress(DialError):
+                    await bad.transport._dialler.once(honest.node, lambda o, h: None, wish)
+        assert len(honest.transport._reaching.ways.relays_of(bad.node)) <= 4
+        assert honest.transport.stats().circuits == 0
+        assert honest.transport.berth.relays == ()
+        bad.say(honest, Note(7))
+        await until(lambda: honest.numbers == [7])
         await close_all(*town.nodes)
 
     run(test())

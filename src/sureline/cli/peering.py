@@ -480,7 +480,7 @@ def peers(
         known = [m for m in node.membership.members().values() if is_node(m.node)]
         members = sorted(known, key=lambda m: m.node)
         there = [m.node for m in members if m.state in ("alive", "suspect")]
-        ways = loop.run(ways_to(node, there if reach else []))
+        ways = loop.run(ways_to(node.transport, there if reach else []))
         name = node.home.grid
         strikes = remembered(node.home)
     shown = [_peer_data(m, strikes, ways.get(m.node)) for m in members if all_ or m.node in there]

@@ -18,9 +18,7 @@ import asyncio
 import contextlib
 import re
 import secrets
-import tarfile
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,21 +27,17 @@ import msgspec
 
 from sureline.catalog.entries import Transformation, preamble
 from sureline.compose.site_book import Place, SiteBook, Submission, print_of
+from sureline.compose.site_files import PAUSES_S, PlacedInput, SiteFiles, again
 from sureline.peer.commands import start_of
 from sureline.peer.jobs import Brought, CommandJob, JobEnded, JobStarted, PauseJob
-from sureline.peer.store import BlobStore
 from sureline.peer.tree import StoreError
-from sureline.sites import task_at_site
 from sureline.sites.port import COUNT_MAX, JobId, JobStatus, Site, SiteError, SiteWork
 from sureline.sites.spooled import SpooledSite
-from sureline.workflow.files import FileRecord
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 GATHER_S = 0.05
 """Jobs that come within this time may be submitted together."""
 TOGETHER_MAX = min(COUNT_MAX, 200)
-PAUSES_S = (1.0, 2.0, 4.0)
-"""Before a site that is down is tried again; then its jobs are given back as lost."""
 LOOK_S = 0.1
 LOOK_MAX_S = 3.0
 SEEN_WITHIN_S = 10.0
@@ -54,22 +48,6 @@ FILE_THREADS = 4
 TAG_MAX = 60
 
 T = TypeVar("T")
-
-
-class SiteReport(msgspec.Struct):
-    """What `task_at_site` leaves behind; it comes from elsewhere, and is checked as such."""
-
-    outcome: str
-    reason: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    elapsed_s: float = 0.0
-    cpu_s: float = 0.0
-    memory_peak_bytes: int = 0
-    stdout: str = ""
-    stderr: str = ""
-    made: list[tuple[str, str, int]] = []
-    """(path, sort, bytes) of each output."""
 
 
 class _Sent:
@@ -111,19 +89,24 @@ class SiteRunner:
         self._site = site
         self._name = name
         self._run = run
-        self._home = home
-        self._directory = directory
         self._options = options
         self._programs = programs or {}
-        self._replicas = replicas or {}
         self._flush = flush
         self._tell = tell
-        self._scratch = home / "work" / run
         self._book = SiteBook(home / "sites" / run / f"{name}.jsonl")
-        self._files = f"{run[:TAG_MAX]}.files"
+        self._files_tag = f"{run[:TAG_MAX]}.files"
         self._pool = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=f"site-{name}")
+        self._files = SiteFiles(
+            site,
+            self._files_tag,
+            self._book,
+            self._pool,
+            home=home,
+            directory=directory,
+            scratch=home / "work" / run,
+            replicas=replicas or {},
+        )
         self._one_call = asyncio.Lock()
-        self._moving: dict[str, asyncio.Future[None]] = {}
         self._new: list[_Sent] = []
         self._sent: dict[JobId, _Sent] = {}
         self._left: dict[str, tuple[Place, JobId]] = {}
@@ -173,7 +156,7 @@ class SiteRunner:
             with contextlib.suppress(SiteError):
                 left = [*self._sent, *self._unwanted, *(job for _, job in self._left.values())]
                 await self._call(self._site.cancel, left)
-                for tag in (*self._book.submissions, self._files):
+                for tag in (*self._book.submissions, self._files_tag):
                     await self._call(self._site.forget, tag)
             self._book.remove()
         else:
@@ -193,9 +176,6 @@ class SiteRunner:
         """A call of the engine's: one at a time."""
         async with self._one_call:
             return await self._loop.run_in_executor(self._pool, call, *args)
-
-    async def _move(self, call: Callable[..., T], *args: Any) -> T:
-        return await self._loop.run_in_executor(self._pool, call, *args)
 
     def _end(self, sent: _Sent, ended: JobEnded) -> None:
         if sent.done or self._closed:
@@ -224,17 +204,6 @@ class SiteRunner:
             else:
                 self._end(sent, JobEnded("lost", reason=reason, fault="machine"))
 
-    async def _again(self, what: Callable[[], Any]) -> Any:
-        """Do it, and again if the site is down; raises the last SiteError."""
-        for pause_s in PAUSES_S:
-            try:
-                return await what()
-            except SiteError as error:
-                if not error.again or error.unsure:
-                    raise
-                await asyncio.sleep(pause_s)
-        return await what()
-
     # -- submitting ----------------------------------------------------------------------------
 
     async def _submitting(self) -> None:
@@ -257,7 +226,7 @@ class SiteRunner:
         for submission in list(self._book.submissions.values()):
             if not submission.jobs:
                 try:
-                    if not await self._again(lambda s=submission: self._found_late(s)):  # type: ignore[misc]
+                    if not await again(lambda s=submission: self._found_late(s)):  # type: ignore[misc]
                         continue
                 except SiteError as error:
                     self._tell(f"{self._name} cannot be asked what it has of this run: {error}")
@@ -316,7 +285,7 @@ class SiteRunner:
             tag = f"{self._run[:TAG_MAX]}.{secrets.token_hex(4)}"
             submission = Submission(tag, [sent.print for sent in ready])
             try:
-                await self._again(lambda t=tag: self._bring_tasks(t, tasks))  # type: ignore[misc]
+                await again(lambda t=tag: self._files.bring_tasks(t, tasks))  # type: ignore[misc]
                 self._flush()
                 self._book.about_to_submit(tag, submission.prints)
                 work = SiteWork(
@@ -326,7 +295,7 @@ class SiteRunner:
                     count=len(ready),
                     options=self._options,
                 )
-                jobs = await self._again(lambda w=work: self._call(self._site.submit, w))  # type: ignore[misc]
+                jobs = await again(lambda w=work: self._call(self._site.submit, w))  # type: ignore[misc]
             except SiteError as error:
                 if not error.unsure:
                     self._lose(ready, f"{self._name} did not take it: {error}")
@@ -337,6 +306,9 @@ class SiteRunner:
             else:
                 self._book.submitted(tag, jobs)
             for index, (sent, job) in enumerate(zip(ready, jobs, strict=True)):
+                if not job:
+                    self._lose([sent], f"{self._name} did not begin it")
+                    continue
                 sent.place, sent.id = (tag, index), job
                 self._sent[job] = sent
                 if sent.stopped:
@@ -353,21 +325,13 @@ class SiteRunner:
                     return True
         return False
 
-    async def _bring_tasks(self, tag: str, tasks: list[dict[str, Any]]) -> None:
-        with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
-            listed = Path(directory, "tasks.json")
-            await self._move(listed.write_bytes, msgspec.json.encode(tasks))
-            await self._move(self._site.put, listed, f"{tag}/tasks.json")
-            program = Path(task_at_site.__file__)
-            await self._move(self._site.put, program, f"{tag}/task_at_site.py")
-
     # -- inputs --------------------------------------------------------------------------------
 
     async def _described(self, sent: _Sent) -> dict[str, Any] | None:
         """A task as the site is told of it, its inputs being there; None if it has ended."""
         job = sent.job
         try:
-            inputs = [await self._input(sent, record) for record in job.inputs]
+            inputs = [await self._files.placed(record) for record in job.inputs]
         except SiteError as error:
             self._lose([sent], f"its inputs cannot be brought to {self._name}: {error}")
             return None
@@ -376,6 +340,7 @@ class SiteRunner:
             told = JobEnded("failed", reason=str(error), fault="inputs", missing=missing)
             self._end(sent, told)
             return None
+        sent.brought = _counted(job, inputs)
         before = preamble(self._name, job.run, self._programs)
         argv, is_script = start_of(job.run, None, job.shell)
         if before or not (is_script or job.shell):
@@ -383,7 +348,7 @@ class SiteRunner:
         return {
             "argv": argv,
             "script": job.run if is_script else "",
-            "inputs": inputs,
+            "inputs": [(one.path, one.source, one.sort) for one in inputs],
             "outputs": job.outputs,
             "env": {
                 **job.env,
@@ -395,44 +360,6 @@ class SiteRunner:
             "stdin": job.stdin,
             "timeout_s": job.timeout_s,
         }
-
-    async def _input(self, sent: _Sent, record: FileRecord) -> tuple[str, str, str]:
-        """Where it lies at the site, and how; brought there if it is not."""
-        replica = self._replicas.get(record.digest)
-        if replica is not None and not record.directory:
-            sent.brought = _more(sent.brought, here=record.size)
-            return record.path, replica, "link"
-        sort = "tar" if record.directory else "program" if record.executable else "file"
-        if record.digest not in self._book.contents:
-            moving = self._moving.get(record.digest)
-            if moving is None:
-                moving = self._moving[record.digest] = asyncio.ensure_future(
-                    self._again(lambda: self._bring(record))
-                )
-                moving.add_done_callback(lambda _: self._moving.pop(record.digest, None))
-                sent.brought = _more(sent.brought, moved=record.size)
-            await asyncio.shield(moving)
-        else:
-            sent.brought = _more(sent.brought, here=record.size)
-        return record.path, f"../{self._book.contents[record.digest]}", sort
-
-    async def _bring(self, record: FileRecord) -> None:
-        with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
-            source = await self._move(self._materialised, record, Path(directory))
-            target = f"{self._files}/{record.digest}"
-            await self._move(self._site.put, source, target)
-        self._book.holds({record.digest: target})
-
-    def _materialised(self, record: FileRecord, directory: Path) -> Path:
-        """A whole copy of a stored file, or a tar of a directory."""
-        copy = directory / "copy"
-        BlobStore(self._home, self._directory).materialise(record, str(copy))
-        if not record.directory:
-            return copy
-        packed = directory / "tar"
-        with tarfile.open(packed, "w") as archive:
-            archive.add(copy, ".")
-        return packed
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -491,7 +418,8 @@ class SiteRunner:
 
     async def _collect(self, sent: _Sent, status: JobStatus) -> None:
         """A job is over at the site: learn how it went, and take what it made."""
-        word = status.word
+        word, place = status.word, sent.place
+        assert place is not None, "what is over was submitted"
         if sent.stopped and word != "ended":
             self._end(sent, JobEnded("cancelled", reason="was stopped"))
         elif word == "cancelled":
@@ -503,7 +431,7 @@ class SiteRunner:
             self._end(sent, JobEnded("timeout" if late else "failed", reason=why))
         elif word in ("ended", "failed"):
             try:
-                ended = await self._again(lambda: self._taken(sent))
+                ended = await again(lambda: self._files.collect(sent.job, place))
             except (SiteError, msgspec.MsgspecError, StoreError, OSError) as error:
                 said = await self._last_words(sent)
                 self._lose([sent], f"{self._name} ran it and has no report of it: {said or error}")
@@ -520,54 +448,10 @@ class SiteRunner:
             return lines[-1] if lines else ""
         return ""
 
-    async def _taken(self, sent: _Sent) -> JobEnded:
-        assert sent.place is not None
-        tag, index = sent.place
-        with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
-            where = Path(directory)
-            await self._move(self._site.get, f"{tag}/report.{index}", where / "report")
-            report = msgspec.json.decode((where / "report").read_bytes(), type=SiteReport)
-            if [path for path, _, _ in report.made] != list(sent.job.outputs) and (
-                report.outcome == "succeeded" and sent.job.outputs
-            ):
-                raise StoreError("its report names other outputs than it was to make")
-            outputs: list[FileRecord] = []
-            contents = {}
-            for number, (path, sort, _) in enumerate(report.made):
-                there = f"{tag}/made.{index}/{number}"
-                record = await self._take(there, where / f"copy.{number}", path, sort)
-                outputs.append(record)
-                contents[record.digest] = there
-        if contents:
-            self._book.holds(contents)
-        if report.outcome not in ("succeeded", "failed", "timeout"):
-            raise StoreError(f"its report says {report.outcome!r}, which means nothing")
-        return msgspec.convert(
-            {**msgspec.to_builtins(report), "outputs": outputs}, JobEnded, from_attributes=True
-        )
 
-    async def _take(self, there: str, copy: Path, path: str, sort: str) -> FileRecord:
-        await self._move(self._site.get, there, copy)
-
-        def stored() -> FileRecord:
-            made = copy
-            if sort == "tar":
-                made = copy.with_suffix(".d")
-                with tarfile.open(copy) as archive:
-                    archive.extractall(made, filter="data")
-            else:
-                copy.chmod(0o755 if sort == "program" else 0o644)
-            store = BlobStore(self._home, self._directory)
-            return store.take(str(made), path, within=str(copy.parent), move=True)
-
-        return await self._move(stored)
-
-
-def _more(brought: Brought, *, here: int = -1, moved: int = -1) -> Brought:
-    """One more file, that was at the site or was brought there."""
-    return Brought(
-        brought.here_files + (here >= 0),
-        brought.here_bytes + max(0, here),
-        brought.peer_files + (moved >= 0),
-        brought.peer_bytes + max(0, moved),
-    )
+def _counted(job: CommandJob, inputs: Sequence[PlacedInput]) -> Brought:
+    """What of its inputs was at the site, and what was brought there."""
+    sizes = [(one.brought, file.size) for one, file in zip(inputs, job.inputs, strict=True)]
+    moved = [size for brought, size in sizes if brought]
+    here = [size for brought, size in sizes if not brought]
+    return Brought(len(here), sum(here), len(moved), sum(moved))

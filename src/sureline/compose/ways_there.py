@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from sureline.compose.node import LiveNode
 from sureline.world.address import Node, name_of
 from sureline.world.net.dialler import DialError
 from sureline.world.net.transport import NetTransport
@@ -27,18 +26,21 @@ class WayThere(NamedTuple):
     why_not: str = ""
 
 
-async def ways_to(node: LiveNode, others: Sequence[Node]) -> dict[Node, WayThere]:
+async def ways_to(
+    transport: NetTransport, others: Sequence[Node], look_s: float = LOOK_S
+) -> dict[Node, WayThere]:
     """For each of the others; those for which there was no time are 'not tried'."""
     found = dict.fromkeys(others, WayThere("not tried"))
     places = asyncio.Semaphore(AT_ONCE)
 
     async def look(other: Node) -> None:
         async with places:
-            await _find(node.transport, other, found)
+            found[other] = WayThere("not at all", why_not=f"no answer within {look_s:g} s")
+            await _find(transport, other, found)
 
     tasks = [asyncio.ensure_future(look(other)) for other in others]
     if tasks:
-        await asyncio.wait(tasks, timeout=LOOK_S)
+        await asyncio.wait(tasks, timeout=look_s)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

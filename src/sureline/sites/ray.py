@@ -8,6 +8,7 @@ Needs `pip install sureline[ray]` here, and nothing on workers but that they see
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class RaySite(SpooledSite):
                     address=self._address,
                     namespace=NAMESPACE,
                     log_to_driver=False,
+                    logging_level=logging.ERROR,
                     include_dashboard=False if own else None,
                     **own,
                 )

@@ -49,8 +49,11 @@ class DialBack(Message, frozen=True, tag="net.dial_back"):
 
 
 class DialledBack(Message, frozen=True, tag="net.dialled_back"):
+    """Whether it was so; if not, why. `untried`: there was no time to find out."""
+
     number: int
     why_not: str = ""
+    untried: bool = False
 
 
 class Ping(Message, frozen=True, tag="net.ping"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from random import sample
+from random import sample, uniform
 from typing import Literal, Protocol
 
 from sureline.world.address import Node
@@ -99,8 +99,16 @@ class Moorings:
                 self._owner.say_to(node, DialBack(self._number))
 
     def dialled_back(self, link: NetLink, message: DialledBack) -> None:
-        if message.number == self._number and link.node in self._answers:
+        if message.number == self._number and message.untried:
+            self._unanswered(link.node)
+        elif message.number == self._number and link.node in self._answers:
             self._answers[link.node] = message.why_not[:200]
+            self._weigh_if_all_said()
+
+    def _unanswered(self, node: Node) -> None:
+        """This one will not say."""
+        if self._answers.get(node, "") is None:
+            del self._answers[node]
             self._weigh_if_all_said()
 
     def look_soon(self) -> None:
@@ -122,7 +130,7 @@ class Moorings:
             return  # nobody answered: ask others
         in_vain = [why for why in said if why]
         self._outbound = bool(in_vain)
-        every_s = self._owner.limits.dial_back_s
+        every_s = self._owner.limits.dial_back_s * uniform(0.75, 1.25)  # not all at once
         self._ask_at = now + (every_s / 5 if in_vain else every_s)
         self._why_not = in_vain[0] if in_vain else ""
         if not in_vain:
@@ -168,9 +176,7 @@ class Moorings:
 
     def missed(self, node: Node) -> None:
         """Nobody listens there any more."""
-        if self._answers.get(node, "") is None:
-            del self._answers[node]
-            self._weigh_if_all_said()
+        self._unanswered(node)
         if node in self._kept:
             now = self._owner.loop.time()
             self._leave(node, now)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from sureline.world.address import Endpoint, Node, endpoint_of, name_of
+from sureline.world.address import Endpoint, Node, endpoint_of, name_of, peer_of
 from sureline.world.net.codec import Hello
 from sureline.world.net.control import (
     DialBack,
@@ -38,6 +39,7 @@ from sureline.world.protocol import Message
 
 ERRANDS_MAX = 64
 """Calls to answer, dial-backs and looks for a direct way, at once."""
+ERRANDS_PER_PEER = 16
 HOSTS_MAX = 8
 OTHER_HOSTS = 1 << 32
 """Questions about other hosts are numbered from here, so that their answers are told apart."""
@@ -75,6 +77,7 @@ class Reaching:
         self.relay = Relay(owner, dialler)
         self.moorings = Moorings(owner, self._berthed)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._errands: Counter[str] = Counter()
         self._asked: dict[int, asyncio.Future[str]] = {}
         """Questions about other hosts."""
 
@@ -142,15 +145,16 @@ class Reaching:
             case Unmoor():
                 link.moored_until = 0.0
             case Summons():
-                self._errand(self._answer(link.node, message.ticket))
+                self._errand(link.node, self._answer(link.node, message.ticket))
             case Through():
                 self.ways.told(link.node, message.relays)
             case DialBack():
-                self._errand(self._dial_back(link, message))
+                if not self._errand(link.node, self._dial_back(link, message)):
+                    self._owner.say(link, DialledBack(message.number, untried=True))
             case DialledBack():
                 answer = self._asked.pop(message.number, None)
                 if answer is not None:
-                    answer.set_result(message.why_not)
+                    answer.set_result(message.why_not or "untried" * message.untried)
                 else:
                     self.moorings.dialled_back(link, message)
 
@@ -174,13 +178,24 @@ class Reaching:
 
     # Within.
 
-    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
-        if len(self._tasks) >= ERRANDS_MAX:
+    def _errand(self, about: Node, work: Coroutine[Any, Any, None]) -> bool:
+        """Do it beside the rest; False if there is too much of that, of which one peer has a
+        share."""
+        peer_name = peer_of(about)
+        if len(self._tasks) >= ERRANDS_MAX or self._errands[peer_name] >= ERRANDS_PER_PEER:
             work.close()
-            return
+            return False
+        self._errands[peer_name] += 1
         task = self._owner.loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._errand_over, peer_name))
+        return True
+
+    def _errand_over(self, peer_name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._errands[peer_name] -= 1
+        if not self._errands[peer_name]:
+            del self._errands[peer_name]
 
     def _moor(self, link: NetLink) -> str:
         """Keep a link for one who can only dial out; why not, else ''."""
@@ -239,7 +254,7 @@ class Reaching:
         link.go_over_s = min(again_s, GO_OVER_S_MAX)
         link.go_over_at = self._owner.loop.time() + link.go_over_s
         if link.usable:
-            self._errand(self._go_over(link.node))
+            self._errand(link.node, self._go_over(link.node))
 
     async def _go_over(self, node: Node) -> None:
         with contextlib.suppress(DialError):  # it goes on as it is

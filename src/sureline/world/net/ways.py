@@ -230,7 +230,7 @@ class Ways:
             raise DialError("it was called and did not dial us", silent=True) from None
         finally:
             self._tickets.pop(ticket, None)
-            if not outcome.done() or outcome.cancelled():
+            if outcome.cancel() or outcome.cancelled():  # else it has an end already
                 inner.stream.abort("not wanted any more")
         memory.called_at = float("-inf")
 
@@ -252,7 +252,7 @@ class Ways:
                 self.failed(relay)  # it says that we are connected, and we are not
             raise DialError(str(error) or "no answer in time", silent=True) from None
         finally:
-            if not outcome.done() or outcome.cancelled():
+            if outcome.cancel() or outcome.cancelled():  # else it has an end already
                 inner.stream.abort("not wanted any more")
 
     def _take_over(self, inner: Opening, dialled: Node, outer: Opening) -> None:
