@@ -423,11 +423,11 @@ class SiteRunner:
 
     async def _cancel(self, sent: _Sent, force: bool) -> None:
         assert sent.id is not None and sent.place is not None
-        with contextlib.suppress(SiteError):
-            await self._call(self._site.cancel, [sent.id])
+        job, place = sent.id, sent.place
         if force and not sent.done:
-            self._unwanted[sent.id] = sent.place
+            self._unwanted[job] = place
             self._end(sent, JobEnded("cancelled", reason=f"taken back from {self._name}"))
+        await self._drop(job)
         self._look_soon.set()
 
     async def _drop(self, job: JobId) -> None:
