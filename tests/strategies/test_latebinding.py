@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from sureline.experiments.drive import run_scenario
 from sureline.peer.capacity import Capacity, Ledger
+from sureline.strategies import strategy
 from sureline.strategies.latebinding.assignment import NONE, exact, first_column, greedy, sum_of
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
 from sureline.strategies.latebinding.master import deal, decoded, encoded, merged
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
 from sureline.strategies.latebinding.shares import Shares
+from sureline.testing.scenarios import scenario_of
 from sureline.workflow.model import Needs
 
 GB = 10**9
@@ -278,3 +281,14 @@ def test_what_much_depends_on_goes_before_what_is_ranked_higher():
         2: listed("short", urgency=100.0, architecture="distributed"),
     }
     assert set(dealt(tasks, answers)) == {"short"}
+
+
+# -- a small grid --------------------------------------------------------------------------------
+
+
+def test_a_run_follows_the_queue_when_its_host_was_away_and_is_back():
+    """Seed 1017: the host of the queue crashes, another hosts it, and the first comes back."""
+    scenario = scenario_of("machine restarts", strategy("latebinding"), {})
+    outcome = run_scenario(scenario, 1017)
+    assert outcome.good
+    assert not [line for line in outcome.journals[0] if "by itself" in line]
