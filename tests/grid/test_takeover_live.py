@@ -17,6 +17,7 @@ from raw_copies import raw_events, voters_in
 from surely import started, until
 
 from sureline.journal.away import Away
+from sureline.journal.errors import NoJournalError
 from sureline.journal.events import COMMITS, Opened, TaskEnded, TaskRevoked, TaskStarted
 from sureline.journal.store import Journal
 from sureline.peer import orphans
@@ -173,10 +174,11 @@ def test_submitted_runs_end_without_their_drivers_and_their_results_come_home(tm
 
 
 def has(where: Path, run: str) -> bool:
-    if not (where / ".sureline").exists():
-        return False
-    with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
-        return any(one.run == run for one in journal.runs())
+    try:
+        with Journal.open(where / ".sureline", create=False, read_only=True) as journal:
+            return any(one.run == run for one in journal.runs())
+    except NoJournalError:
+        return False  # also while it is being made
 
 
 def at_work(where: Path, run: str) -> set[str]:
