@@ -27,7 +27,7 @@ from local import machine, names, replace, say, told
 from rivals import install, stage
 from rivals.work import GRID_WORKLOADS
 
-OURS = ("sureline_spread", "sureline_calls")
+OURS = ("sureline_spread", "sureline_latebinding", "sureline_calls")
 RIVALS = {"dask": "dask", "dask_tls": "dask", "ray": "ray", "parsl": "parsl"}
 RIVALS["hyperqueue"] = "hyperqueue"
 """Whose environment each needs."""
@@ -35,7 +35,7 @@ CONTESTANTS = (*OURS, *RIVALS)
 ENTERED = {
     "calls": CONTESTANTS,
     "commands": tuple(name for name in CONTESTANTS if name != "sureline_calls"),
-    "shared": ("sureline_spread", "dask", "dask_tls"),
+    "shared": ("sureline_spread", "sureline_latebinding", "dask", "dask_tls"),
 }
 WORKERS = {"calls": 4, "commands": 4, "shared": 8}
 FIGURES = ("per_s", "cpu_ms_per_task", "elapsed_s", "moved_bytes", "peak_bytes")

@@ -1,8 +1,9 @@
-"""Finding time for workflows: the tree against an oracle, random probing and the least loaded; and
-what a message costs from a thousand nodes to a million.
+"""Finding time for workflows: the tree against an oracle, random probing and the least loaded; what
+a message costs from a thousand nodes to a million; and what rarer updates save and cost.
 
     python benchmarks/peercomp.py rivals [--nodes 10000] [--loads 0.7,0.9,1.0] [--minutes 3]
     python benchmarks/peercomp.py scale [--nodes 1000,10000,100000,1000000] [--minutes 2]
+    python benchmarks/peercomp.py updates [--nodes 10000] [--every 1,2,5,10,30,60] [--minutes 3]
 
 All ways of one load start from the same loaded state and get the same workflows. Prints JSON.
 """
@@ -21,6 +22,7 @@ import msgspec
 
 from sureline.experiments.peercomp_grid import Grid
 from sureline.experiments.peercomp_rivals import WAYS, rivalry
+from sureline.experiments.peercomp_sweeps import SweepSettings
 from sureline.experiments.peercomp_warm import drawn, settled, state_of
 
 
@@ -72,16 +74,47 @@ def scale(nodes: list[int], minutes: float, seed: int) -> dict[str, object]:
     return {"scale": rows}
 
 
+def updates(
+    nodes: int, every_s: list[float], load: float, minutes: float, seed: int
+) -> dict[str, object]:
+    """What is known at a branch is as old as news take to rise: two levels with every update."""
+    donors, rows = state_of(settled(load, seed)), []
+    for period_s in every_s:
+        warm, sweeping = drawn(donors, nodes, seed), SweepSettings(every_s=period_s)
+        grid = Grid(nodes, seed + 2, state=warm.queues, epoch_s=warm.time_s, sweeping=sweeping)
+        grid.begin(load, minutes * 60)
+        grid.run(minutes * 60 + 60.0)
+        placed = [one.booked for one in grid.finished if not one.booked.reason]
+        assert grid.sweeps is not None
+        each = nodes * (minutes * 60 + 60.0)
+        row = {
+            "every_s": period_s, "workflows": len(grid.finished),
+            "accepted": len(placed) / max(1, len(grid.finished)), "missed": grid.missed(),
+            "updates_per_node_and_s": grid.sweeps.updates / each,
+            "bytes_per_node_and_s": float(grid.tally.total[0].sum()) / each,
+            "hops_per_request": sum(b.hops for b in placed) / sum(b.requests for b in placed),
+            "allocation_median_s": median([b.took_s for b in placed] or [math.nan]),
+        }  # fmt: skip
+        print(row, file=sys.stderr, flush=True)
+        rows.append(row)
+    return {"load": load, "updates": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["rivals", "scale"])
+    parser.add_argument("what", choices=["rivals", "scale", "updates"])
     parser.add_argument("--nodes", default="")
     parser.add_argument("--loads", default="0.7,0.9,1.0")
+    parser.add_argument("--every", default="1,2,5,10,30,60")
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    if given.what == "rivals":
-        loads = [float(load) for load in given.loads.split(",")]
+    loads = [float(load) for load in given.loads.split(",")]
+    if given.what == "updates":
+        every_s = [float(period_s) for period_s in given.every.split(",")]
+        count, minutes = int(given.nodes or 10_000), given.minutes or 3.0
+        made = updates(count, every_s, loads[-1], minutes, given.seed)
+    elif given.what == "rivals":
         made = rivals(int(given.nodes or 10_000), loads, given.minutes or 3.0, given.seed)
     else:
         counts = [int(n) for n in (given.nodes or "1000,10000,100000,1000000").split(",")]

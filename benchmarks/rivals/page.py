@@ -166,6 +166,7 @@ values back and its client looks for ends once a second, so each of its jobs end
 needs all others and writes to a pipe; the clock stops at that. Its wheel has no `hq` program:
 server and worker run inside the client's process.
 
+Grids are compared by `benchmarks/grid.py`: see [how it scales](scale.md#a-grid-against-others).
 Repeat it with `python benchmarks/local.py`; `--help` tells the rest. Rivals are installed by pip,
 in pinned versions, into environments below `~/.cache/sureline-benchmarks`.
 """

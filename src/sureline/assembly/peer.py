@@ -10,7 +10,8 @@ from sureline.assembly.relief import Relief, TakeOver
 from sureline.overlay.renewal import PART as RENEWAL
 from sureline.overlay.renewal import Renewal
 from sureline.peer.capacity import Capacity
-from sureline.peer.grid_agent import GridPeerAgent, Marks
+from sureline.peer.grid_agent import GridPeerAgent
+from sureline.peer.marks import Marks
 from sureline.run.copies import TOPIC, answer_with, merge_copies, plainly_asked
 from sureline.run.keeper import Keeper
 from sureline.run.kept import KeptRuns

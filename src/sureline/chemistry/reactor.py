@@ -59,6 +59,9 @@ class Bounds:
     """At a time."""
 
 
+Places = tuple[tuple[int, ...], ...]
+
+
 class Reaction(NamedTuple):
     rule: Rule
     taken: tuple[Molecule, ...]
@@ -120,13 +123,13 @@ class _Watch:
         "_held",
         "_plans",
         "_random",
+        "_used",
         "cell",
         "fresh",
         "gives",
         "hungry",
         "rule",
         "tried",
-        "used",
     )
 
     def __init__(self, rule: Rule, cell: Cell | None, random: Random, bounds: Bounds) -> None:
@@ -138,38 +141,37 @@ class _Watch:
         self._held: Held = [0] * len(self._plans.slots)
         self.gives = compile_several(rule.gives, self._plans.slots, _rests(rule))
         self.tried = [Tried(paths) for paths in self._plans.paths]
-        self.fresh: list[tuple[Cell, tuple[int, ...]]] = []
+        self.fresh: list[tuple[Cell, Places]] = []
         self.hungry = False
-        self.used: list[Cell] = []
+        self._used: list[Cell | None] = []
 
-    def positions(self, shape: Shape) -> tuple[int, ...]:
-        """The places of the rule that a molecule of this shape may take."""
-        return tuple(i for i, p in enumerate(self.rule.takes) if admits(p, shape))
+    def places(self, shape: Shape) -> Places:
+        """The places of the rule that a molecule of this shape may take, from each of them on."""
+        found = tuple(i for i, p in enumerate(self.rule.takes) if admits(p, shape))
+        return tuple(found[i:] + found[:i] for i in range(len(found)))
 
     def look(self) -> bool:
-        """Try a fresh molecule; whether `used` can react."""
+        """Try a fresh molecule; whether there is a reaction."""
         fresh = self.fresh
         chosen = int(self._random.random() * len(fresh))
-        fresh[chosen], fresh[-1] = fresh[-1], fresh[chosen]
-        cell, positions = fresh[-1]
-        if cell.alive and cell is not self.cell:
-            first = int(self._random.random() * len(positions))
-            for position in positions[first:] + positions[:first]:
-                self.used = [cell]
-                stages = self._plans.by_start[position]
-                if self._fits(stages, 0, cell):
-                    fresh.pop()
-                    self._put_in_order(stages)
-                    return True
-            for position in positions:
-                self.tried[position].add(cell)
+        cell, places = fresh[chosen]
+        fresh[chosen] = fresh[-1]
         fresh.pop()
+        if not cell.alive or cell is self.cell:
+            return False
+        positions = places[int(self._random.random() * len(places))]
+        for position in positions:
+            self._used = [None] * len(self.tried)
+            self._used[position] = cell
+            if self._fits(self._plans.by_start[position], 0, cell):
+                return True
+        for position in positions:
+            self.tried[position].add(cell)
         return False
 
-    def _put_in_order(self, stages: tuple[Stage, ...]) -> None:
-        """Have `used` as the rule's patterns are."""
-        found = {stage.position: cell for stage, cell in zip(stages, self.used, strict=True)}
-        self.used = [found[position] for position in range(len(stages))]
+    def used(self) -> list[Cell]:
+        """What the reaction found last takes, in the order of the rule's patterns."""
+        return [cell for cell in self._used if cell is not None]
 
     def made(self) -> list[Molecule]:
         """What the reaction found last makes. Raises NoSenseError."""
@@ -177,7 +179,7 @@ class _Watch:
 
     def _go_on(self, stages: tuple[Stage, ...], number: int) -> bool:
         """Whether what is bound at this stage holds, and others can be found for those after."""
-        held, used = self._held, self.used
+        held, used = self._held, self._used
         for check in stages[number].checks:
             if not check(held):
                 return False
@@ -190,18 +192,27 @@ class _Watch:
         if stage.join is not None:
             cells = tried.having(stage.join[0], held[stage.join[1]])
         plain, test, bounds = stage.search is None, stage.test, self._bounds
-        for cell in _living(cells, self._random):
-            if cell in used:
-                continue
-            bounds.tries -= 1
-            if bounds.tries < 0:
-                raise BoundError("too many molecules were tried in vain")
-            if plain and not test(cell.molecule, held):
-                continue
-            used.append(cell)
-            if self._go_on(stages, number) if plain else self._fits(stages, number, cell):
-                return True
-            used.pop()
+        start = int(self._random.random() * len(cells))
+        for first, end in ((start, len(cells)), (0, start)):
+            at = first
+            while at < end and at < len(cells):
+                cell = cells[at]
+                if not cell.alive:  # the last takes its place, so some may come twice
+                    cells[at] = cells[-1]
+                    cells.pop()
+                    continue
+                at += 1
+                if cell in used:
+                    continue
+                bounds.tries -= 1
+                if bounds.tries < 0:
+                    raise BoundError("too many molecules were tried in vain")
+                if plain and not test(cell.molecule, held):
+                    continue
+                used[stage.position] = cell
+                if self._go_on(stages, number) if plain else self._fits(stages, number, cell):
+                    return True
+                used[stage.position] = None
         return False
 
     def _fits(self, stages: tuple[Stage, ...], number: int, cell: Cell) -> bool:
@@ -209,22 +220,6 @@ class _Watch:
         if stage.search is not None:
             return stage.search(cell.molecule, held, lambda: self._go_on(stages, number))
         return stage.test(cell.molecule, held) and self._go_on(stages, number)
-
-
-def _living(cells: list[Cell], random: Random) -> Iterator[Cell]:
-    """All of them, from anywhere on; the dead are dropped on the way. Where one was dropped the
-    last takes its place, so some may come twice."""
-    start = int(random.random() * len(cells))
-    for first, end in ((start, len(cells)), (0, start)):
-        at = first
-        while at < end and at < len(cells):
-            cell = cells[at]
-            if cell.alive:
-                at += 1
-                yield cell
-            else:
-                cells[at] = cells[-1]
-                cells.pop()
 
 
 def _rests(rule: Rule) -> frozenset[str]:
@@ -287,7 +282,7 @@ class Reactor:
         self._cells: dict[Cell, None] = {}
         self._boiling: list[Boiling] = []
         self._watches: list[_Watch] = []
-        self._routes: dict[Shape, list[tuple[_Watch, tuple[int, ...]]]] = {}
+        self._routes: dict[Shape, list[tuple[_Watch, Places]]] = {}
         """By shape: who may take a molecule of it, and where."""
         self._hungry: list[_Watch] = []
         self.reactions = 0
@@ -376,8 +371,9 @@ class Reactor:
         self._weigh(made)
         self._bounds.reactions -= 1
         self.reactions += 1
-        taken = tuple([cell.molecule for cell in watch.used])
-        for cell in watch.used:
+        used = watch.used()
+        taken = tuple([cell.molecule for cell in used])
+        for cell in used:
             self._sink(cell)
         if watch.rule.once:
             self._dismiss(watch)
@@ -399,14 +395,14 @@ class Reactor:
         shape = shape_of(molecule)
         routes = self._routes.get(shape)
         if routes is None:
-            routes = [(w, places) for w in self._watches if (places := w.positions(shape))]
+            routes = [(w, places) for w in self._watches if (places := w.places(shape))]
             self._routes[shape] = routes
         for watch, places in routes:
             self._feed(watch, cell, places)
         if isinstance(molecule, Rule):
             cell.watch = self._watch(molecule, cell)
 
-    def _feed(self, watch: _Watch, cell: Cell, places: tuple[int, ...]) -> None:
+    def _feed(self, watch: _Watch, cell: Cell, places: Places) -> None:
         watch.fresh.append((cell, places))
         if not watch.hungry:
             watch.hungry = True
@@ -417,7 +413,7 @@ class Reactor:
         self._watches.append(watch)
         self._routes.clear()
         for other in self._cells:
-            places = watch.positions(shape_of(other.molecule))
+            places = watch.places(shape_of(other.molecule))
             if places:
                 self._feed(watch, other, places)
         return watch

@@ -162,6 +162,8 @@ class _Bench(Agent):
         self._ready: deque[Bind] = deque()
         self._running: Bind | None = None
         self._ended_s: float | None = None
+        self._more = True
+        """Whether tasks were ready when the last one ended here."""
 
     def look_again(self) -> None:
         """All that is ready may start."""
@@ -194,12 +196,12 @@ class _Bench(Agent):
             if not left:
                 self._is_ready(bind)
 
+        if not self._bed.shares_files:  # the job itself reads from the storage element
+            self._is_ready(bind)
+            return
         for digest in missing:
-            if self._bed.shares_files and digest in self._bed.held:
-                self._bed.from_peers += 1
-                self.world.after(PEER_S, partial(come, digest))
-            else:
-                self._bed.elements[self._site].read(partial(come, digest))
+            self._bed.from_peers += 1
+            self.world.after(PEER_S, partial(come, digest))
         if not missing:
             self._is_ready(bind)
 
@@ -211,11 +213,23 @@ class _Bench(Agent):
         if self._running is not None or not self._ready:
             return
         bind = self._running = self._ready.popleft()
-        self._bed.started(None if self._ended_s is None else self._bed.sim.time - self._ended_s)
-        self.world.after(self._bed.draw_s(), partial(self._end, bind))
+        delay_s = None if self._ended_s is None else self._bed.sim.time - self._ended_s
+        self._bed.started(delay_s, counts=self._more)
+        assert isinstance(bind.job, CommandJob)
+        missing = [file.digest for file in bind.job.inputs if file.digest not in self.cache]
+        self._read_and_run(bind, missing)
+
+    def _read_and_run(self, bind: Bind, missing: list[str]) -> None:
+        """What no cache has is read from the storage element, one file after the other."""
+        if missing:
+            self.cache[missing.pop()] = None
+            self._bed.elements[self._site].read(lambda: self._read_and_run(bind, missing))
+        else:
+            self.world.after(self._bed.draw_s(), partial(self._end, bind))
 
     def _end(self, bind: Bind) -> None:
         self._ended_s, self._running = self._bed.sim.time, None
+        self._more = self._bed.engine.has_ready(self._site)
         made = FileRecord(f"{bind.task}.out", f"made by {bind.task}", FILE_BYTES)
         self.cache[made.digest] = None
         self._bed.held.add(made.digest)
@@ -245,6 +259,7 @@ class _Engine(Agent):
         self.graph = bed.graph
         self._missing = [len(parents) for parents in self.graph.parents]
         self._open: set[int] = set()
+        self._open_at: Counter[str] = Counter()
         self._made_at: dict[int, PeerName] = {}
         self.entry: QueueEntry
         self.done = 0
@@ -262,7 +277,17 @@ class _Engine(Agent):
 
     def _ready(self, task: int) -> None:
         self._open.add(task)
+        self._open_at[self._home(task)] += 1
         self.entry.ready(task)
+
+    def has_ready(self, site: str) -> bool:
+        """Whether a task waits that may begin at this site."""
+        return self._open_at[""] + self._open_at[site] > 0
+
+    def _home(self, task: int) -> str:
+        held = self.held(task)
+        best = max(held, key=lambda pilot: held[pilot], default=None)
+        return "" if best is None else self._bed.targets[best].site
 
     @handles(Finished)
     def on_finished(self, sender: AgentId, said: Finished) -> None:
@@ -305,6 +330,7 @@ class _Engine(Agent):
 
     def bind(self, task: int, target: PeerName, claim: bytes = b"") -> int:
         self._open.discard(task)
+        self._open_at[self._home(task)] -= 1
         name = self.graph.tasks[task].name
         job = CommandJob(name, name, 1, "", inputs=tuple(self.reads(task)))
         needs = self.graph.tasks[task].needs
@@ -415,11 +441,13 @@ class Testbed:
     def draw_s(self) -> float:
         return JOB_S * self.sim.random.lognormvariate(-(SPREAD**2) / 2, SPREAD)
 
-    def started(self, delay_s: float | None) -> None:
+    def started(self, delay_s: float | None, *, counts: bool) -> None:
+        """A delay counts if there was anything to begin, as always in the paper."""
         self._running += 1
         if delay_s is not None:
-            self._delays.append(delay_s)
-            self._fresh.append(delay_s)
+            if counts:
+                self._delays.append(delay_s)
+                self._fresh.append(delay_s)
             return
         self._first += 1
         if self._first == max(1, min(self._pilots, len(self.graph)) * 9 // 10):

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 
@@ -41,6 +40,7 @@ from sureline.peer.jobs import (
     JobStarted,
     PauseJob,
 )
+from sureline.peer.marks import Marks, NoMarks
 from sureline.peer.messages import (
     Acknowledge,
     Attach,
@@ -82,37 +82,6 @@ PAGE_MAX = 500
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Both become parts of file names here, whoever made them up."""
-
-
-class Marks(Protocol):
-    """Keeps a store from evicting what is needed. All of it is idempotent."""
-
-    def pin(self, files: Iterable[FileRecord], why: str) -> None:
-        """Needed here just now. Gone after a crash."""
-
-    def unpin(self, why: str) -> None: ...
-
-    def keep(self, files: Iterable[FileRecord], run: str) -> None:
-        """This may be the only copy in the grid of what a run needs. Survives a crash."""
-
-    def release(self, digests: Iterable[str], run: str) -> None: ...
-
-    def release_run(self, run: str) -> None: ...
-
-    def runs(self) -> Iterable[str]:
-        """For which something is kept."""
-
-
-class NoMarks:
-    """For a store that never evicts."""
-
-    def pin(self, files: Iterable[FileRecord], why: str) -> None: ...
-    def unpin(self, why: str) -> None: ...
-    def keep(self, files: Iterable[FileRecord], run: str) -> None: ...
-    def release(self, digests: Iterable[str], run: str) -> None: ...
-    def release_run(self, run: str) -> None: ...
-    def runs(self) -> Iterable[str]:
-        return ()
 
 
 class _Task(msgspec.Struct):

@@ -13,7 +13,7 @@ DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class CacheMarks:
-    """`peer.grid_agent.Marks` on a file cache."""
+    """`peer.marks.Marks` on a file cache."""
 
     def __init__(self, cache: FileCache) -> None:
         self._cache = cache

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from sureline.chemistry import Molecule, Solution, Symbol
 from sureline.overlay.kademlia.ids import key_of
 from sureline.overlay.ring import Feature, Query, ValueRange
 from sureline.workflow.model import Graph, Needs, kind_of
+from sureline.workflow.quantities import format_size
 
 FEATURES = (
     Feature("load", 0.0, 4.0),
@@ -15,7 +17,6 @@ FEATURES = (
     Feature("memory", 0.0, float(1 << 40)),
 )
 """What resources can be ranked by, and between which values most of them lie."""
-_SHOWN = {"load": "load", "cores": "cores", "memory": "memory", "disk": "disk", "gpus": "GPUs"}
 _NAME_MAX = 200
 
 
@@ -111,25 +112,18 @@ def busy_query(needs: Needs) -> Query:
 def in_words(query: Query) -> str:
     """
     >>> in_words(Query("load", {"cores": ValueRange(low=2.0), "memory": ValueRange(low=4e9)}))
-    'cores >= 2 and memory >= 4 GB, lowest load first'
+    'cores >= 2 and memory >= 4GB, lowest load first'
     """
     parts = []
     for name, limits in query.wants.items():
-        for bound, sign, is_open in (
-            (limits.low, ">", limits.low_open),
-            (limits.high, "<", limits.high_open),
-        ):
-            if abs(bound) != float("inf") and not (sign == ">" and bound <= 0 and not is_open):
-                shown = _amount(name, bound)
-                parts.append(f"{_SHOWN.get(name, name)} {sign}{'' if is_open else '='} {shown}")
+        show = _size if name.endswith(("memory", "disk")) else "{:g}".format
+        if limits.low > 0 or (limits.low == 0 and limits.low_open):
+            parts.append(f"{name} {'>' if limits.low_open else '>='} {show(limits.low)}")
+        if limits.high < inf:
+            parts.append(f"{name} {'<' if limits.high_open else '<='} {show(limits.high)}")
     first = f"{'highest' if query.highest else 'lowest'} {query.rank} first"
     return f"{' and '.join(parts) or 'anything'}, {first}"
 
 
-def _amount(name: str, value: float) -> str:
-    if not name.endswith(("memory", "disk")):
-        return f"{value:g}"
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:g} B"
+def _size(size_bytes: float) -> str:
+    return format_size(int(size_bytes))
