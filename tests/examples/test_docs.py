@@ -65,7 +65,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 def options() -> dict[str, set[str]]:
     """The options of every command, as its --help has them; '' is the command itself."""
     found = {}
-    for command in ["", *COMMANDS]:
+    for command in ["", *COMMANDS, *GROUPS]:  # a group may be a command, too
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert run_command([*command.split(), "--help"]) == 0
         listed = out.getvalue()[out.getvalue().index("╭") :]

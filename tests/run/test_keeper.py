@@ -87,12 +87,12 @@ class Scene:
         me = f"{node}/keeper"
         self.grid.boot(node, lambda: self.grid.join(Keeper(me, self.grid.place(me), store, ROLL)))
 
-    def mirror(self, log, node="w", epoch=1, voters=()):
+    def mirror(self, log, node="w", epoch=1, voters=(), ended=True):
         me = f"{node}/mirror.{RUN}"
         signer = CHARTERED.begin(peer_of(node), epoch)
         place, lost = self.grid.place(me), self.lost.append
         office = Office(
-            place, RUN, Epoch(epoch, f"{node}:"), voters, OWN + node, log, lost, lambda: True
+            place, RUN, Epoch(epoch, f"{node}:"), voters, OWN + node, log, lost, lambda: ended
         )
         made = Mirror(me, place, RUN, epoch, GRAPH, log, signer, office)
         self.grid.join(made)
@@ -214,6 +214,23 @@ def test_a_newer_writer_fences_the_older_and_what_it_never_had_is_dropped():
     scene.until(lambda: scene.lost)
     assert len(scene.lost) == 1 and "taken over by another process (epoch 2" in scene.lost[0]
     assert len(scene.whole(newer)) == 2
+
+
+def test_keepers_of_a_busy_run_vote_soon():
+    """Something was always on its way to them, and so most of them never had everything."""
+    scene, log = Scene(4), Log()
+    fill(log, 0)
+    scene.grid.delay_s = lambda: 0.2
+    mirror = scene.mirror(log, ended=False)
+    mirror._office.begin()
+
+    def record():
+        log.record(TaskReady(3.0, "t"))
+        mirror.recorded()
+        scene.grid.after(0.03, record)
+
+    record()
+    scene.until(lambda: len(mirror._office.voters) == 5, 20.0)
 
 
 def test_nobody_takes_a_run_from_a_writer_that_is_heard():

@@ -76,7 +76,11 @@ def lab(tmp_path, monkeypatch, slurm):
 
 def right(work: Path, n: int) -> None:
     for i in range(1, n + 1):
-        assert (work / f"d6.{i}").read_bytes() == b"%d\ngiven\n" % i, i
+        assert (work / f"d6.{i}").read_bytes() == bytes(1000) + b"%d\ngiven\n" % i, i
+
+
+def _lines(log: Path) -> int:
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def counted(log: Path) -> Counter[str]:
@@ -91,7 +95,7 @@ def test_one_run_over_four_sites(lab, tmp_path):
     stopping = threading.Event()
 
     def stop_dask() -> None:
-        until(lambda: log.exists() and len(log.read_text().splitlines()) > n, LONG_S)
+        until(lambda: _lines(log) > n, timeout_s=LONG_S)
         lab.kill("worker")
         lab.kill("scheduler")
         stopping.set()
@@ -122,10 +126,8 @@ def test_a_submitter_killed_twice_at_random_over_all(lab, tmp_path, seed):
     for share in sorted(draw.random() for _ in range(2)):
         with started(work, *words, cold=True) as run:
             until(
-                lambda run=run, share=share: (
-                    run.over()
-                    or (log.exists() and len(log.read_text().splitlines()) >= share * 3 * n)
-                )
+                lambda run=run, share=share: run.over() or _lines(log) >= share * 3 * n,
+                timeout_s=LONG_S,
             )
             run.kill()
         words = ["resume", "last"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -14,9 +16,11 @@ from typing import Any
 import pytest
 from slurm_lab import SlurmLab
 
+from sureline.cli.main import run_command
 from sureline.sites.book import PilotBook
 from sureline.testing.sites import assert_soon
 
+pytestmark = pytest.mark.limit_s(400)  # they start processes that start processes
 LOOPBACK = ("--base-listen", "127.0.0.1:0", "--pilot-option=--listen=127.0.0.1:0")
 FLOW = """\
 name: gated
@@ -37,7 +41,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     gate.mkdir()
     (tmp_path / "flow.yaml").write_text(FLOW.replace("GATE", str(gate / "open")))
     yield tmp_path
-    subprocess.run([sys.executable, "-m", "sureline", "pilots", "stop", "--all"], check=True)
+    assert run_command(["pilots", "stop", "--all"]) == 0
 
 
 def command(*argv: str) -> list[str]:
@@ -104,6 +108,7 @@ def test_what_cannot_start_says_why_and_leaves_nothing(place: Path, slurm: Slurm
     assert not PilotBook(place / "home" / "pilots").batches()
 
 
+@pytest.mark.soak
 def test_pilots_that_do_not_come_up_are_given_up(place: Path):
     """Three in a row; the run says what the last one said, and can go on later."""
     done = subprocess.run(
@@ -121,15 +126,10 @@ def test_pilots_that_do_not_come_up_are_given_up(place: Path):
 
 def test_a_plan_says_number_walltime_and_surety(place: Path, slurm: SlurmLab):
     def plan(*more: str, code: int = 0) -> dict[str, Any]:
-        done = subprocess.run(
-            command("plan", "flow.yaml", "--on", "slurm", "--json", *more),
-            cwd=place,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == code, done.stderr
-        return json.loads(done.stdout)
+        argv = ["plan", str(place / "flow.yaml"), "--on", "slurm", "-C", str(place), "--json"]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert run_command([*argv, *more]) == code
+        return json.loads(out.getvalue())
 
     easy, hard = plan("--within", "60s"), plan("--within", "13s")
     assert (easy["number"], easy["surety"], easy["once_started"]) == (1, 1.0, True)
@@ -147,8 +147,5 @@ def test_a_plan_says_number_walltime_and_surety(place: Path, slurm: SlurmLab):
 
 def test_options_for_pilots_need_pilots(place: Path):
     for argv in (("--partition", "x"), ("--pilots", "3"), ("--on", "local", "--grid", "x")):
-        done = subprocess.run(
-            command("run", "flow.yaml", *argv), cwd=place, check=False, capture_output=True
-        )
-        assert done.returncode == 2, done
+        assert run_command(["run", str(place / "flow.yaml"), "-C", str(place), *argv]) == 2
     assert not os.path.exists(place / ".sureline")

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from sureline.compose.pilots.starting import Pilots
 from sureline.sites import slurm as module
+from sureline.sites.book import PilotBatch
+from sureline.sites.order import SiteChoice
 from sureline.sites.port import JobId, JobStatus, SiteError, SiteWork, Word
 from sureline.sites.slurm import Completed, SlurmSite
 from sureline.sites.slurm_words import STATES, failure, translated
@@ -204,6 +207,22 @@ def test_a_job_that_is_in_no_list_is_not_lost_for_that(tmp_path: Path, monkeypat
     assert {status.word for status in found.values()} == {"lost"} and len(found) == 2
     slurm.answers["squeue"] = "7|1|RUNNING|1|1|1|n0|sureline.t|None\n"
     assert site.look(jobs)[jobs[1]].word == "running", "it was there all the time"
+
+
+def test_a_batch_that_slurm_has_lost_is_struck_out_in_the_end(tmp_path: Path, monkeypatch):
+    """slurmctld was restarted without it: nobody will ever say that it is over."""
+    slurm = RecordedSlurm(UNKNOWN)
+    monkeypatch.setattr(module, "run_command", slurm)
+    pilots = Pilots(tmp_path)
+    batch = PilotBatch("t", "lab", SiteChoice("slurm"), asked_at=0.0)
+    batch = pilots.book.submit(batch, SiteWork(tag="t", argv=("true",)))
+    spool = tmp_path / "pilots" / "spool" / "t"
+    (spool / "state.0").write_text('{"word": "running", "starts": 1}')
+    assert not pilots.settle(batch)
+    os.utime(spool / "state.0", (0, time.time() - module.SIGN_OF_LIFE_S - 5))
+    now = time.monotonic()
+    monkeypatch.setattr(module.time, "monotonic", lambda: now + module.UNHEARD_S + 1)
+    assert pilots.settle(batch) and not pilots.book.batches()
 
 
 def test_its_own_word_counts_where_slurm_has_forgotten(tmp_path: Path):

@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from sureline.experiments.drive import run_scenario
 from sureline.peer.capacity import Capacity, Ledger
+from sureline.strategies import strategy
 from sureline.strategies.latebinding.assignment import NONE, exact, first_column, greedy, sum_of
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
 from sureline.strategies.latebinding.master import deal, decoded, encoded, merged
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
 from sureline.strategies.latebinding.shares import Shares
+from sureline.testing.scenarios import scenario_of
 from sureline.workflow.model import Needs
 
 GB = 10**9
@@ -259,8 +262,33 @@ def test_a_task_waits_for_the_site_of_its_inputs_but_not_for_ever():
     assert not turns(shares, 1, "north", now_s=600.0)
 
 
-def test_a_pilot_gets_what_it_holds_before_the_more_urgent_of_the_same_run(shares):
-    shares.push(listed("held", "r3", holder="p7"), 99, 0.0)
-    assert turns(shares, 1, pilot="p8") != [("r3", "held")]
-    taken = turns(shares, 3, pilot="p7")
-    assert ("r3", "held") in taken and taken.index(("r3", "held")) < 2
+def test_a_pilot_gets_what_it_holds_unless_much_more_depends_on_others(shares):
+    shares.push(listed("held", "r3", holder="p7", urgency=12.0), 99, 0.0)
+    assert ("r3", "held") not in turns(shares, 1, pilot="p8")
+    assert ("r3", "held") in turns(shares, 3, pilot="p7")
+    shares.push(listed("little", "r3", holder="p7", urgency=3.0), 100, 0.0)
+    assert ("r3", "little") not in turns(shares, 3, pilot="p7")
+
+
+def test_what_much_depends_on_goes_before_what_is_ranked_higher():
+    tasks = {1: listed("long", urgency=400.0), 2: listed("short", urgency=100.0)}
+    answers = [ranked("p", [(2, 9.0), (1, 0.0)])]
+    assert set(dealt(tasks, answers)) == {"long"}
+    tasks[1] = listed("long", urgency=110.0)
+    assert set(dealt(tasks, answers)) == {"short"}
+    tasks = {
+        1: listed("long", urgency=400.0, architecture="distributed"),
+        2: listed("short", urgency=100.0, architecture="distributed"),
+    }
+    assert set(dealt(tasks, answers)) == {"short"}
+
+
+# -- a small grid --------------------------------------------------------------------------------
+
+
+def test_a_run_follows_the_queue_when_its_host_was_away_and_is_back():
+    """Seed 1017: the host of the queue crashes, another hosts it, and the first comes back."""
+    scenario = scenario_of("machine restarts", strategy("latebinding"), {})
+    outcome = run_scenario(scenario, 1017)
+    assert outcome.good
+    assert not [line for line in outcome.journals[0] if "by itself" in line]

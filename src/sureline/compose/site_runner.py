@@ -40,6 +40,8 @@ GATHER_S = 0.05
 TOGETHER_MAX = min(COUNT_MAX, 200)
 LOOK_S = 0.1
 LOOK_MAX_S = 3.0
+SILENT_S = 60.0
+"""A site that has not answered for so long is believed to be gone, with all that it has."""
 SEEN_WITHIN_S = 10.0
 """A job that was submitted is seen at its site by then, though nobody waited for its answer."""
 TOLD_WITHIN_S = 0.05
@@ -364,8 +366,7 @@ class SiteRunner:
     # -- looking -------------------------------------------------------------------------------
 
     async def _looking(self) -> None:
-        pause_s = LOOK_S
-        down = False
+        pause_s, silent_since = LOOK_S, None
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), pause_s)
@@ -375,24 +376,37 @@ class SiteRunner:
                 continue
             try:
                 found = await self._call(self._site.look, [*self._sent, *self._unwanted])
-                if down:
-                    self._tell(f"{self._name} answers again")
-                down = False
             except SiteError as error:
                 pause_s = min(LOOK_MAX_S, 2 * pause_s)
-                if not down:
+                if silent_since is None:
+                    silent_since = self._loop.time()
                     self._tell(f"{self._name} does not answer, and is asked again: {error}")
-                down = True
+                elif self._loop.time() - silent_since > SILENT_S:
+                    self._give_up_all(f"{self._name} has not answered for {SILENT_S:g} s")
                 continue
+            if silent_since is not None:
+                self._tell(f"{self._name} answers again")
+                silent_since = None
             changed = False
             for job, status in found.items():
                 changed = self._heed(job, status) or changed
             pause_s = LOOK_S if changed else min(LOOK_MAX_S, 1.5 * pause_s)
 
+    def _give_up_all(self, reason: str) -> None:
+        """Whatever is there goes elsewhere; should the site come back, it is ended there."""
+        for job, sent in list(self._sent.items()):
+            if sent.place is not None:
+                self._unwanted[job] = sent.place
+            self._lose([sent], reason)
+
     def _heed(self, job: JobId, status: JobStatus) -> bool:
         """Act on what the site says of a job; whether that was news."""
-        if status.is_over and self._unwanted.pop(job, None) is not None:
-            return True
+        if job in self._unwanted:
+            if status.is_over:
+                del self._unwanted[job]
+            else:
+                self._do(self._drop(job))
+            return status.is_over
         sent = self._sent.get(job)
         if sent is None or sent.done:
             return False
@@ -409,12 +423,16 @@ class SiteRunner:
 
     async def _cancel(self, sent: _Sent, force: bool) -> None:
         assert sent.id is not None and sent.place is not None
-        with contextlib.suppress(SiteError):
-            await self._call(self._site.cancel, [sent.id])
+        job, place = sent.id, sent.place
         if force and not sent.done:
-            self._unwanted[sent.id] = sent.place
+            self._unwanted[job] = place
             self._end(sent, JobEnded("cancelled", reason=f"taken back from {self._name}"))
+        await self._drop(job)
         self._look_soon.set()
+
+    async def _drop(self, job: JobId) -> None:
+        with contextlib.suppress(SiteError):
+            await self._call(self._site.cancel, [job])
 
     async def _collect(self, sent: _Sent, status: JobStatus) -> None:
         """A job is over at the site: learn how it went, and take what it made."""

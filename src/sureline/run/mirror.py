@@ -38,6 +38,9 @@ ANSWER_S = 3.0
 TRIES_MAX = 3
 TICK_S = 1.0
 ABLE_S = 12.0
+WHOLE_S = 3.0
+"""A keeper that had everything so long ago keeps up: in a busy run there is always something that
+is on its way."""
 BEAT_S = 5.0
 """A keeper hears of the writer at least so often."""
 AGAIN_S, AGAIN_S_MAX = 5.0, 300.0
@@ -57,6 +60,10 @@ class _Keeper(msgspec.Struct):
     """Whether that message had nothing in it."""
     heard_at: float = 0.0
     """When it last answered."""
+    all_up_to: Position | None = None
+    """All that was recorded when the message was sent, if that is all it needed."""
+    whole_at: float = -1e9
+    """When it last had everything."""
 
 
 class _Unwilling(msgspec.Struct):
@@ -205,14 +212,17 @@ class Mirror(Agent):
         self._office.able(self._able(), min(COPIES, len(self._members)))
 
     def _able(self) -> list[str]:
-        """Who can vote: those that answer, and have everything or do so already."""
-        now, whole = self.world.elapsed(), set(self.kept_by())
+        """Who can vote: those that answer, and keep up or do so already."""
+        now = self.world.elapsed()
         return [
             name
             for name, keeper in self._keepers.items()
             if now - keeper.heard_at < ABLE_S
-            and (keeper.node in whole or (name in self._office.voters and keeper.position))
+            and (now - keeper.whole_at < WHOLE_S or self._votes(name, keeper))
         ]
+
+    def _votes(self, name: str, keeper: _Keeper) -> bool:
+        return name in self._office.voters and bool(keeper.position)
 
     def _replace(self, name: str) -> None:
         del self._keepers[name]
@@ -257,6 +267,10 @@ class Mirror(Agent):
                 return
             seal = self._sealer.seal(keeper.position, events) if events else b""
             message = KeepEvents(self._run, self._epoch, keeper.position, tuple(events), seal)
+        told = message.events[-1][0] if isinstance(message, KeepEvents) and message.events else None
+        told = keeper.position if told is None else told
+        whole = told is not None and told >= self._recorded.last()
+        keeper.all_up_to = told if whole else None
         keeper.sent_at = self.world.elapsed()
         self.world.send(at(keeper.node, "keeper"), message)
 
@@ -278,6 +292,8 @@ class Mirror(Agent):
         keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
         keeper.heard_at = self.world.elapsed()
         if keeper.graph_bytes >= len(self._graph):
+            if keeper.all_up_to is not None and keeper.position >= keeper.all_up_to:
+                keeper.whole_at = self.world.elapsed()
             self._office.has(name_of(sender), keeper.position)
         if (keeper.graph_bytes, keeper.position) <= before and not keeper.beats:
             return  # it took nothing, or speaks of earlier: as good as no answer

@@ -163,7 +163,7 @@ class Office:
         if self._wanted != frozenset(wanted):
             self._wanted, self._wanted_s = frozenset(wanted), self._world.elapsed()
         named = grant.changed(now, wanted)
-        rests = len(now) >= 3 and len(now) % 2 == 1
+        rests = len(now) % 2 == 1 and now != (self._own,)
         if named == now or (rests and self._world.elapsed() - self._wanted_s < STEADY_S):
             return
         self._world.record(Voters(self._world.now(), named))

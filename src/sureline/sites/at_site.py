@@ -312,7 +312,8 @@ def find(spool: str, tag: str) -> dict[str, str]:
     for one in tags:
         work = read_json(os.path.join(spool, one, "work.json")) or {"count": 0}
         for index in range(work["count"]):
-            if os.path.exists(state_path(spool, one, index)):
+            out = os.path.join(spool, one, f"out.{index}")  # there before its process is
+            if os.path.exists(out) or os.path.exists(state_path(spool, one, index)):
                 found[f"{one}/{index}"] = one
     return found
 

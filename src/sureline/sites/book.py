@@ -65,6 +65,7 @@ class PilotBook:
     def __init__(self, directory: Path) -> None:
         self._pages = directory / "book"
         self.spool = directory / "spool"
+        self._sites: dict[SiteChoice, Site] = {}
 
     def write(self, batch: PilotBatch) -> None:
         """Durable when this returns."""
@@ -101,7 +102,10 @@ class PilotBook:
         return batch
 
     def site_of(self, batch: PilotBatch) -> Site:
-        return open_site(batch.choice, self.spool)
+        """The same one each time: a site remembers since when it has not heard of a job."""
+        if batch.choice not in self._sites:
+            self._sites[batch.choice] = open_site(batch.choice, self.spool)
+        return self._sites[batch.choice]
 
     def jobs_of(self, batch: PilotBatch) -> list[JobId]:
         """Its jobs; asks the site if the book does not know. Raises SiteError."""

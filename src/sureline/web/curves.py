@@ -14,7 +14,7 @@ _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--ground);max-width:70rem;
 margin:2rem auto;padding:0 1rem}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
 svg{max-width:100%;height:auto}svg text{fill:var(--soft);font-size:12px}
-.axis{stroke:var(--line)}.curve{fill:none;stroke-width:1.6}.diagrams{display:flex;flex-wrap:wrap;gap:1rem}
+.axis{stroke:var(--line)}.curve{fill:none;stroke-width:1.6}.diagrams{display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start}
 pre{overflow-x:auto;font-size:13px}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid var(--line)}

@@ -57,6 +57,8 @@ GONE_TOLD_S = 1.0
 LIFE_S = 5.0
 """A sign of life to the queue, answered."""
 AGAIN_S = 3.0
+LOOK_S = 5.0
+"""So often a run looks whether the queue is elsewhere by now."""
 SURE = 0.95
 """The share of its kind that a task's promised duration covers."""
 INPUTS_MAX = 200
@@ -98,6 +100,9 @@ class QueueEntry(Agent, Deciding):
         """By kind: seconds of calculating, and of all."""
         self._advice: list[Advice] = []
         self._queue: AgentId | None = None
+        self._rumour: AgentId | None = None
+        """Where somebody has said that the queue is now."""
+        self._looked_s = 0.0
         self._memory = 0
         self._number = 0
         self._unanswered: dict[int, tuple[float, Enqueue]] = {}
@@ -211,7 +216,8 @@ class QueueEntry(Agent, Deciding):
     # -- the queue -------------------------------------------------------------------------------
 
     def _look_for_queue(self) -> None:
-        """Ask somebody where it is."""
+        """Ask somebody where it is; it may move, and two have to agree on that."""
+        self._looked_s = self.world.elapsed()
         if self._targets:
             names = sorted(self._targets)
             gate = self._targets[self.world.random.choice(names)]
@@ -219,9 +225,16 @@ class QueueEntry(Agent, Deciding):
 
     @handles(TheQueue)
     def on_the_queue(self, sender: AgentId, said: TheQueue) -> None:
-        if said.queue != self._queue:
-            self._queue, self._memory = said.queue, 0
+        if said.queue == self._queue:
+            self._rumour = None
+        elif self._queue is None or said.queue == self._rumour:
+            if self._queue is not None:  # the one before has nothing to do with this run any more
+                self._say((), (), over=True)
+            self._queue, self._memory, self._rumour = said.queue, 0, None
             self._tell_all()
+        else:
+            self._rumour = said.queue
+            self._look_for_queue()
 
     def _tell_all(self) -> None:
         """To a queue that knows nothing of this run."""
@@ -366,7 +379,8 @@ class QueueEntry(Agent, Deciding):
         self.world.after(TICK_S, self._tick)
         now = self.world.elapsed()
         silent_s = now - self._answered_s
-        if self._queue is None or silent_s > 2 * LIFE_S or now - self._said_s > 2 * LIFE_S:
+        wait_s = LOOK_S if self._queue is not None and silent_s < 2 * LIFE_S else TICK_S
+        if now - self._looked_s >= wait_s:
             self._look_for_queue()
         if self._queue is not None and now - self._said_s > LIFE_S:
             self._tell()

@@ -5,6 +5,7 @@ The queue judges in the same words where it matches by itself, from what a pilot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping
 from heapq import nlargest
 
@@ -24,6 +25,7 @@ FOR_EVER_S = 1e9
 ANY_NUMBER = 1_000_000
 """Of a tag that is not counted."""
 MIXED = 2_654_435_761
+LOWEST = -1000
 
 
 class View(msgspec.Struct):
@@ -114,6 +116,14 @@ def best_of(
         if (rank := rank_of(listed, view, ahead=ahead)) is not None
     )
     return [(number, rank) for rank, _, number in nlargest(most, ranked)]
+
+
+def tier_of(listed: ListedTask) -> int:
+    """How long the chain is that hangs on a task, by powers of two: a longer one goes first,
+    however well others are ranked. In the paper's architectures ranks alone count."""
+    if listed.architecture != "event" or listed.urgency <= 0:
+        return LOWEST
+    return round(math.log2(listed.urgency))
 
 
 def tags_of(tags: Mapping[str, int | None]) -> dict[str, int | None]:

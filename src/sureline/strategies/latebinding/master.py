@@ -20,7 +20,7 @@ import numpy as np
 
 from sureline.overlay.kademlia import Aggregate, Kademlia
 from sureline.strategies.latebinding.assignment import NONE, Matrix, Pairs, exact, greedy
-from sureline.strategies.latebinding.judging import size_bytes
+from sureline.strategies.latebinding.judging import size_bytes, tier_of
 from sureline.strategies.latebinding.messages import (
     Advice,
     AskTasks,
@@ -442,17 +442,18 @@ def deal(
     left: dict[PeerName, list[int]],
     kept: int = 0,
 ) -> list[Dealt]:
-    """Which task goes to which pilot: what begins at once before what is fetched ahead, and what
-    has waited long (`first`) before the rest. `left` has the places of each pilot, at once and
-    ahead, and is lessened. So many as are `kept` are not fetched ahead: others could begin them at
-    once."""
+    """Which task goes to which pilot: what begins at once before what is fetched ahead, what has
+    waited long (`first`) before the rest, and what much depends on before what little does. `left`
+    has the places of each pilot, at once and ahead, and is lessened. So many as are `kept` are not
+    fetched ahead: others could begin them at once."""
     rivals = _rivals(tasks, ranked)
     open_ = dict(tasks)
     room = {one.pilot: [one.cores, float(one.memory_bytes)] for one in ranked}
     dealt: list[Dealt] = []
+    tiers = sorted({(n not in first, -tier_of(task)) for n, task in tasks.items()})
     for ahead in (False, True):
-        for early in (True, False):
-            chosen = {n: t for n, t in open_.items() if (n in first) == early}
+        for tier in tiers:
+            chosen = {n: t for n, t in open_.items() if (n not in first, -tier_of(t)) == tier}
             if ahead:
                 most = max(0, len(open_) - kept)
                 able = (n for n, t in chosen.items() if t.architecture == "event")

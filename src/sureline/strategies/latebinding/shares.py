@@ -6,7 +6,8 @@ priority, and among equals the one that has used least. In a run, the task with 
 behind it.
 
 A task whose inputs lie at one site waits for that site, and may go elsewhere only after a while. A
-pilot that holds the inputs of some is given one of those before others of the same run.
+pilot that holds the inputs of some is given one of those before others of the same run, unless much
+more depends on these.
 """
 
 from __future__ import annotations
@@ -120,13 +121,15 @@ class Shares:
     ) -> list[Entry] | None:
         """Where a run's next task for this pilot lies."""
         own = waiting.of_pilot.get(pilot)
-        if own is not None:
-            if self._clean(run, own):
-                return own
+        if own is not None and not self._clean(run, own):
             del waiting.of_pilot[pilot]
+            own = None
         heaps = [h for home in (site, ANYWHERE) if (h := waiting.heaps.get(home)) is not None]
         heaps = [heap for heap in heaps if self._clean(run, heap)]
-        return min(heaps, key=lambda heap: heap[0], default=None)
+        most = min(heaps, key=lambda heap: heap[0], default=None)
+        if own is not None and (most is None or waiting.stays or own[0][0] < most[0][0] / 2):
+            return own  # less may depend on it, but not half as much or less
+        return most
 
     def _far(
         self,
