@@ -131,7 +131,8 @@ def what_hinders(places: list[Path]) -> str:
                 if isinstance(e, TaskEnded) and e.outcome not in COMMITS
             )
             notes = [e.said[:300] for e in events if isinstance(e, Noted)][-3:]
-            told = (place / "driver.err").read_text()[-500:]
+            said = place / "driver.err"
+            told = said.read_text()[-500:] if said.exists() else "not begun"
             of = f"{place.name}: {len(laws.committed(events))} done"
             found.append(f"{of}, {dict(ends)}, {notes}, {told}")
     return "\n".join(found)

@@ -76,7 +76,7 @@ def lab(tmp_path, monkeypatch, slurm):
 
 def right(work: Path, n: int) -> None:
     for i in range(1, n + 1):
-        assert (work / f"d6.{i}").read_bytes() == b"%d\ngiven\n" % i, i
+        assert (work / f"d6.{i}").read_bytes() == bytes(1000) + b"%d\ngiven\n" % i, i
 
 
 def _lines(log: Path) -> int:
