@@ -1,6 +1,7 @@
 """What Slurm's commands say, in our words: recorded of 22.05, and newer forms as documented.
 
-The lines of squeue were recorded on a slurmctld 22.05.8 that was brought into each state; those of
+Most lines of squeue were recorded on a slurmctld 22.05.8 that was brought into that state (out of
+memory and a deadline were not: their words are the manual's); those of
 sacct have the form that its manual gives, from 20.11 to 24.11.
 """
 
