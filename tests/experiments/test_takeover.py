@@ -119,6 +119,12 @@ def test_deadline_budget_and_repair_go_on_under_a_new_writer():
     assert outcome.runs[0].on_time
 
 
+def test_what_is_told_after_the_end_of_a_run_does_not_open_it_again():
+    """A peer had left after the run's end: that was its last event, and a peer took it over."""
+    outcome = run_scenario(find_scenario(TAKEOVER), 1049)
+    assert_good(1049, outcome)
+
+
 def test_in_its_first_moments_a_run_is_gone_on_with_where_it_was_submitted():
     """Nobody else could know whether it is still written: no peer votes on it yet."""
     crash = Fault("crash", ("submitter",), at_s=10.1, lasts_s=constant(100.0))

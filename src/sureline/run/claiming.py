@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sureline.journal.events import AnyEvent, RunEnded, Voters, decode
+from sureline.journal.events import AnyEvent, Opened, RunEnded, Voters, decode
 from sureline.journal.schema import POSITIONS_PER_EPOCH
 from sureline.journal.store import Entry
 from sureline.run.copies import Copy, CopyReader, RunCopy
@@ -208,7 +208,8 @@ class Claimant(Agent):
 
     def _is_ended(self) -> bool:
         """Whether nothing is left to do; a person may go on with what failed or was cancelled."""
-        last = self._read[-1].event if self._read else None
+        told = (e.event for e in reversed(self._read) if isinstance(e.event, RunEnded | Opened))
+        last = next(told, None)  # a peer that has left may be told of after the end
         return isinstance(last, RunEnded) and (self._relief or last.state == "succeeded")
 
     def _on_driver(self, here: DriverHere | None) -> None:

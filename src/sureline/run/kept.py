@@ -15,11 +15,11 @@ import msgspec
 
 from sureline.journal.events import (
     COMMITS,
+    Opened,
     RunEnded,
     Submitted,
     TaskEnded,
     TaskRevoked,
-    Unknown,
     Voters,
     decode,
 )
@@ -195,9 +195,7 @@ class About(msgspec.Struct):
                 self.done = max(0, self.done - 1)
             case RunEnded(state=state):
                 self.state = state
-            case Unknown():
-                pass
-            case _:
+            case Opened():
                 self.state = "running"
 
     def told(self, run: str, state: KeptState) -> RunKnown:
