@@ -126,3 +126,14 @@ def test_the_next_number_is_what_a_majority_would_promise_whatever_one_says():
         asking.heard(voter, grant.Answer(Epoch(number, "y"), 10))
     assert asking.is_refused
     assert asking.next_number() == 4
+
+
+def test_who_has_promised_otherwise_is_against_and_who_is_silent_is_not():
+    """A keeper that still hears a writer comes round; who asks again waits for that."""
+    asking = Candidacy(Epoch(2, "x"), "abc", 10)
+    asking.heard("a", grant.Answer(Epoch(2, "x"), 10))
+    asking.heard("b", grant.Answer(Epoch(1, "y"), 10))
+    assert asking.against() == ["b"]
+    assert not asking.is_granted and not asking.is_refused
+    asking.heard("b", grant.Answer(Epoch(2, "x"), 10))
+    assert asking.against() == [] and asking.is_granted

@@ -237,6 +237,9 @@ class Claimant(Agent):
         assert self._asking is not None
         if self._settle():
             return
+        if self._asked >= ASKED_MAX and self._asking.against():
+            self._pause()  # a keeper that still hears a writer comes round when it is gone
+            return
         if self._asked >= ASKED_MAX:
             self._give_up(self._why())
             return

@@ -168,11 +168,13 @@ class Candidacy:
     def is_refused(self) -> bool:
         """Whether somebody has written later, or so many have promised otherwise that no majority
         is left."""
-        if self._is_overtaken:
-            return True
-        against = [voter for voter in self.voters if voter in self._answers]
-        against = [voter for voter in against if voter not in self.granting()]
-        return len(self.voters) - len(against) < majority(self.voters)
+        left = len(self.voters) - len(self.against())
+        return self._is_overtaken or left < majority(self.voters)
+
+    def against(self) -> list[Voter]:
+        """The voters that have answered, and not promised this epoch."""
+        granting = self.granting()
+        return [voter for voter in self.voters if voter in self._answers and voter not in granting]
 
     def next_number(self) -> int:
         """What to ask for next: more than enough of the voters have promised. What a few say
