@@ -191,7 +191,7 @@ tasks:
 """
 
 
-@pytest.mark.soak  # where the only keeper of a run starts again, the run's end is not always told
+@pytest.mark.soak  # half a minute, most of it until peers notice who is gone
 @pytest.mark.limit_s(300)
 def test_a_queue_is_looked_at_changed_killed_and_started_again(tmp_path: Path) -> None:
     """Two real pilots and a queue of its own; a run is not lost with the queue, and says why its

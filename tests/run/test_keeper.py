@@ -168,6 +168,23 @@ def test_a_keeper_that_dies_or_falls_silent_is_replaced():
     assert set(scene.whole(log)).isdisjoint({dead, silent})
 
 
+def test_a_keeper_that_begins_anew_goes_on_where_it_was():
+    """Its disk says what it has, and not what its writer builds on."""
+    scene, log = Scene(1), Log()
+    mirror = scene.mirror(log)
+    fill(log, 10)
+    mirror.recorded()
+    scene.until(lambda: scene.whole(log))
+    store = scene.stores["k0"]
+    store._states[RUN] = msgspec.structs.replace(store.state(RUN), cut=None)
+    mirror.peer_left("k0")
+    mirror.peer_joined("k0")
+    log.record(TaskReady(5.0, "more"))
+    mirror.recorded()
+    scene.until(lambda: scene.whole(log), 30.0)
+    assert scene.whole(log) == ["k0"]
+
+
 def test_a_run_is_not_kept_on_its_writers_own_peer():
     scene, log = Scene(1), Log()
     mirror = scene.mirror(log, node="k0+41@h:1")

@@ -348,7 +348,11 @@ class Keeper(Agent):
 
 
 def _base(message: KeepRun, state: KeptState | None) -> Position:
-    """Up to where what is here is what the new writer builds on."""
+    """Up to where what is here is what the writer builds on: all of it, if it is its own, and only
+    this process has begun anew."""
+    own = Epoch(message.epoch, message.writer)
+    if state is not None and state.term.promised == own and state.in_line == own.number:
+        return state.position
     if state is None or not message.line:
         return message.base
     return last_common(state.line, message.line)
