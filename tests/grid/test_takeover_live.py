@@ -140,6 +140,7 @@ def submitted(lab: GridLab, home: str, where: Path, gate: Path) -> tuple[str, in
     return run, said.json["pid"]
 
 
+@pytest.mark.soak  # a minute and a half; on a busy machine patience ends before peers relieve
 @pytest.mark.limit_s(300)
 def test_submitted_runs_end_without_their_drivers_and_their_results_come_home(tmp_path):
     """Of one the whole machine is lost: an input that nobody had read was lost with it. Of the
