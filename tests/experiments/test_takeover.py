@@ -171,6 +171,13 @@ def test_what_is_told_after_the_end_of_a_run_does_not_open_it_again():
     assert_good(1049, outcome)
 
 
+def test_results_whose_only_holder_is_away_come_home_when_it_is_back():
+    """The peer that had driven the run to its end was down when they were asked for."""
+    outcome = run_scenario(find_scenario(TAKEOVER), 10174)
+    assert_good(10174, outcome)
+    assert "results come home" in {check.what for check in outcome.checks}
+
+
 def test_in_its_first_moments_a_run_is_gone_on_with_where_it_was_submitted():
     """Nobody else could know whether it is still written: no peer votes on it yet."""
     crash = Fault("crash", ("submitter",), at_s=10.1, lasts_s=constant(100.0))
