@@ -148,6 +148,26 @@ def submitted(lab: GridLab, home: str, where: Path, gate: Path) -> tuple[str, in
     return run, said.json["pid"]
 
 
+def kill_driver(place: Path, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    orphans.kill(f"{os.path.abspath(place / '.sureline')}:", prefix=True)
+
+
+def test_a_submitted_run_ends_without_its_driver_and_comes_home_to_who_waits(tmp_path):
+    where, gate = tmp_path / "work", tmp_path / "gate"
+    (tmp_path / "lab").mkdir()
+    with GridLab(tmp_path / "lab") as lab:
+        begin(lab, 3)
+        run, pid = submitted(lab, "p2", where, gate)
+        kill_driver(where, pid)
+        with started(where, "wait", env=lab.env("p2")) as waiting:
+            gate.touch()
+            said = waiting.end()
+            assert said.code == 0, said
+        assert (where / "last").read_text() == "early\ngiven\n"
+        assert len([e for e in events(where, run) if isinstance(e, Opened)]) == 2
+
+
 @pytest.mark.soak  # a minute and a half; on a busy machine patience ends before peers relieve
 @pytest.mark.limit_s(300)
 def test_submitted_runs_end_without_their_drivers_and_their_results_come_home(tmp_path):
@@ -161,8 +181,7 @@ def test_submitted_runs_end_without_their_drivers_and_their_results_come_home(tm
         begun = {place: submitted(lab, home, place, gate)
                  for place, home in ((lost, "p3"), (waited, "p2"), (unasked, "p2"))}  # fmt: skip
         for place, (_, pid) in begun.items():
-            os.kill(pid, signal.SIGKILL)
-            orphans.kill(f"{os.path.abspath(place / '.sureline')}:", prefix=True)
+            kill_driver(place, pid)
         lab.peers["p3"].kill()
         shutil.rmtree(lab.home("p3"))
         shutil.rmtree(lost)
