@@ -349,20 +349,32 @@ def story(lab: GridLab, where: Path, number: int) -> Story:
     return Story(lab, home, where / f"s{number}", kind, 150)
 
 
+def told(one: Story) -> dict:
+    try:
+        return one.tell()
+    except Exception as error:  # the others are told first
+        return {"kind": one.kind, "where": str(one.where), "lost_s": [], "failed": repr(error)}
+
+
 @pytest.mark.soak
 @pytest.mark.limit_s(36_000)
 def test_drivers_killed_at_random_instants(tmp_path):
-    """At least SURELINE_KILLS (50) of them, in runs of 150 tasks, four at a time; SURELINE_FIRST is
-    the number of the first run, which seeds when it happens. A line about each run is printed."""
+    """At least SURELINE_KILLS (50) of them, in runs of 150 tasks, four at a time, unless
+    SURELINE_MINUTES are over before; SURELINE_FIRST is the number of the first run, which seeds
+    when it happens. A line about each run is printed."""
     (tmp_path / "lab").mkdir()
-    kills = int(os.environ.get("SURELINE_KILLS", "50"))
-    first = int(os.environ.get("SURELINE_FIRST", "0"))
-    told: list[dict] = []
+    kills, first, minutes = (
+        int(os.environ.get(f"SURELINE_{name}", usual))
+        for name, usual in (("KILLS", 50), ("FIRST", 0), ("MINUTES", 600))
+    )
+    give_up_s, count, failed = time.monotonic() + 60.0 * minutes, 0, []
     with GridLab(tmp_path / "lab") as lab, ThreadPoolExecutor(AT_ONCE) as pool:
         begin(lab, 7)
-        while sum(len(one["lost_s"]) for one in told) < kills:
+        while count < kills and time.monotonic() < give_up_s:
             stories = [story(lab, tmp_path, first + n) for n in range(AT_ONCE)]
             first += AT_ONCE
-            for one in pool.map(Story.tell, stories):
-                told.append(one)
+            for one in pool.map(told, stories):
+                count += len(one["lost_s"])
+                failed += [one] if "failed" in one else []
                 print(json.dumps(one), flush=True)
+    assert not failed

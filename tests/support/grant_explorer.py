@@ -224,15 +224,16 @@ class Explorer:
             yield f"{name} hears {epoch}", promises
             return
         base = last_common(line(keeper.log), line(log))
+        takes = None
         for after in {0, *(position for position, _ in keeper.log)}:
             held = grant.followed(keeper.holding, Epoch(*epoch), base, after, last(log))
-            if held is None:
-                continue
             kept = tuple(entry for entry in keeper.log if entry[0] <= after)
-            if log[: len(kept)] != kept:
+            if held is not None and log[: len(kept)] != kept:
                 raise BrokenError(f"{name} has {kept}, which is not the beginning of {log}")
-            acked = state.acked | {(epoch, name, held.position)}
-            holds = self._with_keeper(state, at, Keeper(epoch, held.in_line, log))
+            takes = takes or held
+        if takes is not None:
+            acked = state.acked | {(epoch, name, takes.position)}
+            holds = self._with_keeper(state, at, Keeper(epoch, takes.in_line, log))
             yield f"{name} takes of {epoch}", self._committed(holds._replace(acked=acked), epoch)
 
     def _reached(self, state: State, epoch: tuple[int, str], log: Log) -> int:
