@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from sureline.compose import grid_run, returning
+from sureline.compose.fetched import LOCK_S
 from sureline.compose.grid_run import BRINGS_MAX, BroughtHome, GridRun
 from sureline.compose.returning import left, note_run
+from sureline.compose.session import lock_run
 from sureline.journal.events import Opened, RunEnded, Submitted, TaskEnded
 from sureline.journal.store import Journal
 from sureline.workflow.files import FileRecord
-from sureline.workflow.mistakes import SurelineError
+from sureline.workflow.mistakes import SurelineError, UserError
 from sureline.workflow.model import Command, Graph, Task
 from sureline.world.address import PeerName
 from sureline.world.identity.home import GridHome
@@ -61,6 +64,16 @@ def test_a_run_is_left_until_its_results_are_here_whatever_the_journal_says(plac
     assert place.left() == []
     os.unlink(place.directory / "made")
     assert place.left() == [], "what the user removes is not brought again"
+
+
+def test_who_fetches_waits_for_another_who_does(place: Place) -> None:
+    """The home's peer was just bringing the results: the user was told to cancel the run."""
+    with Journal.open(place.directory / ".sureline") as journal:
+        other = lock_run(journal, place.run)
+        with pytest.raises(UserError, match="still running in another process"):
+            lock_run(journal, place.run)
+        threading.Timer(0.1, other.release).start()
+        lock_run(journal, place.run, LOCK_S).release()
 
 
 def bring(monkeypatch: pytest.MonkeyPatch, misses: int) -> list[int]:

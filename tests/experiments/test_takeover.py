@@ -186,6 +186,18 @@ def test_in_its_first_moments_a_run_is_gone_on_with_where_it_was_submitted():
     assert hosts(outcome) == ["submitter", "submitter"]
 
 
+@pytest.mark.parametrize("seed", [6, 12])
+def test_peers_whose_votes_were_split_ask_for_the_next_number(seed):
+    """Three of five voters are left, and hear each other late: each had promised the epoch to
+    another, and they asked for that one for ever."""
+    slow = '[network]\ndelay = "uniform(0.5s, 1s)"\n[workload]'
+    text = ALONE.replace("machines = 6", "machines = 5").replace("[workload]", slow)
+    text = text.replace('duration = "1h"', 'duration = "10min"')
+    assert_good(
+        seed, run_scenario(small(Fault("crash", ("submitter", "m2"), at_s=40.0), text=text), seed)
+    )
+
+
 def test_every_driver_in_turn_is_gone():
     """Each for good, and each after the one before it was relieved."""
     crashes = [
