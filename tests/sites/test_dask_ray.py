@@ -6,8 +6,9 @@ import pytest
 from clusters import RAY_ENVIRONMENT, DaskLab, ray_head
 
 from sureline.sites.dask import DaskSite
-from sureline.sites.port import SiteError, SiteWork
+from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.sites.ray import RaySite
+from sureline.sites.spooled import SpooledSite, job_function
 from sureline.testing.sites import SiteConformance, ended, until
 
 
@@ -35,6 +36,32 @@ class TestDask(SiteConformance):
 
 def sleeper(tag, count=1):
     return SiteWork(tag=tag, argv=("sleep", "300"), count=count)
+
+
+class SpeechlessSite(SpooledSite):
+    """Its engine answers nothing; `ran` is what it has been handed."""
+
+    name = "speechless"
+
+    def _hand_over(self, spool, work):
+        for index in range(work.count):
+            job_function()(spool, work.tag, index)
+
+    def _words(self, jobs):
+        raise SiteError("no word", again=True)
+
+
+def test_what_has_ended_is_told_also_while_the_engine_is_down(tmp_path):
+    site = SpeechlessSite(tmp_path)
+    script = f"echo once >> {tmp_path}/ran"
+    (job,) = site.submit(SiteWork(tag="t", argv=("sh", "-c", script)))
+    assert site.look([job])[job].word == "ended"
+    other = JobId("t/1")
+    assert set(site.look([job, other])) == {job}
+    with pytest.raises(SiteError):
+        site.look([other])
+    assert job_function()(str(tmp_path), "t", 0) == 0, "an engine that has lost the answer"
+    assert (tmp_path / "ran").read_text() == "once\n"
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import sys
 import tempfile
@@ -47,8 +48,9 @@ def open_site(entry: SiteEntry) -> Site:
             from sureline.sites.ssh import SshSite
 
             there = entry.directory or SSH_DIRECTORY
-            python = settings.pop("python", "python3")
-            site = SshSite(entry.address, spool=there, python=python, slots=slots)
+            python, config = settings.pop("python", "python3"), settings.pop("config", "")
+            options = ("-F", config) if config else ()
+            site = SshSite(entry.address, spool=there, python=python, slots=slots, options=options)
         case "slurm":
             from sureline.sites.slurm import SlurmSite
 
@@ -73,7 +75,7 @@ def open_site(entry: SiteEntry) -> Site:
     return site
 
 
-OWN_SETTINGS = {"slurm": ("clusters", "python"), "ssh": ("python",)}
+OWN_SETTINGS = {"slurm": ("clusters", "python"), "ssh": ("python", "config")}
 """Settings that are ours, not options of the engine's command."""
 SSH_DIRECTORY = "~/.sureline-site"
 
@@ -128,10 +130,12 @@ def described_replica(logical: str, site: str, path: str) -> Replica:
                 raise UserError(f"{site}:{path} cannot be read: {error}") from None
         try:
             digest, size = hash_file(str(local))
+            with local.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest() if site != HERE else ""
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}; name a file") from None
         executable = bool(local.stat().st_mode & 0o100)
-    return Replica(logical, site, path, digest, size, executable)
+    return Replica(logical, site, path, digest, size, executable, sha256=sha256)
 
 
 def replica_trouble(row: Replica) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sureline.catalog.entries import Transformation, preamble
+from sureline.catalog.replicas import Replica
 from sureline.compose.site_book import Place, SiteBook, Submission, print_of
 from sureline.compose.site_files import PAUSES_S, PlacedInput, SiteFiles, again
 from sureline.peer.commands import start_of
@@ -33,6 +35,7 @@ from sureline.peer.jobs import Brought, CommandJob, JobEnded, JobStarted, PauseJ
 from sureline.peer.tree import StoreError
 from sureline.sites.port import COUNT_MAX, JobId, JobStatus, Site, SiteError, SiteWork
 from sureline.sites.spooled import SpooledSite
+from sureline.workflow.files import FileRecord
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 GATHER_S = 0.05
@@ -69,8 +72,10 @@ class _Sent:
 
 class SiteRunner:
     """Runs the jobs of one run at one site. `programs` says how they are called there, `replicas`
-    which contents the user has there, by digest. `flush` has the journal written: where a task was
-    sent must survive us before the site has it. All methods are called in the loop's thread."""
+    which contents the user has there, by digest; `elsewhere`, called in a thread, has a copy of
+    one that is not in the store (see `site_copies`). `flush` has the journal written: where a task
+    was sent must survive us before the site has it. All methods are called in the loop's
+    thread."""
 
     def __init__(
         self,
@@ -83,7 +88,8 @@ class SiteRunner:
         directory: Path,
         options: tuple[str, ...] = (),
         programs: Mapping[str, Transformation] | None = None,
-        replicas: Mapping[str, str] | None = None,
+        replicas: Mapping[str, Replica] | None = None,
+        elsewhere: Callable[[FileRecord, Path], Path | None] = lambda record, directory: None,
         flush: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
@@ -106,7 +112,8 @@ class SiteRunner:
             home=home,
             directory=directory,
             scratch=home / "work" / run,
-            replicas=replicas or {},
+            replicas=dict(replicas or {}),
+            elsewhere=elsewhere,
         )
         self._one_call = asyncio.Lock()
         self._new: list[_Sent] = []
@@ -215,10 +222,11 @@ class SiteRunner:
             self._wake.clear()
             await asyncio.sleep(GATHER_S)
             new, self._new = self._new, []
-            alike: dict[float, list[_Sent]] = {}
+            alike: dict[tuple[float, int, int], list[_Sent]] = {}
             for sent in new:
                 if not self._claim(sent):
-                    alike.setdefault(sent.job.cores, []).append(sent)
+                    needs = (sent.job.cores, sent.job.memory_bytes, sent.job.gpus)
+                    alike.setdefault(needs, []).append(sent)
             for group in alike.values():
                 for first in range(0, len(group), TOGETHER_MAX):
                     await self._submit(group[first : first + TOGETHER_MAX])
@@ -293,7 +301,9 @@ class SiteRunner:
                 work = SiteWork(
                     tag=tag,
                     argv=("python3", "task_at_site.py"),
-                    cores=max(1, int(-(-ready[0].job.cores // 1))),
+                    cores=max(1, math.ceil(ready[0].job.cores)),
+                    memory_bytes=ready[0].job.memory_bytes,
+                    gpus=ready[0].job.gpus,
                     count=len(ready),
                     options=self._options,
                 )
@@ -350,7 +360,8 @@ class SiteRunner:
         return {
             "argv": argv,
             "script": job.run if is_script else "",
-            "inputs": [(one.path, one.source, one.sort) for one in inputs],
+            "inputs": [(one.path, one.source, one.sort, one.sha256) for one in inputs],
+            "seen": f"../{self._files_tag}",
             "outputs": job.outputs,
             "env": {
                 **job.env,

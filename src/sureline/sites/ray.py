@@ -1,7 +1,8 @@
 """The site `ray`: a cluster at an address, or one on this machine.
 
 Ray ends what a program has started when the program ends. So jobs are handed to an actor that is
-detached: it owns them, and knows of them, whoever asks. Each holds as many CPUs as it has cores.
+detached: it owns them, and knows of them, whoever asks. Each holds the CPUs, memory and GPUs that
+it needs.
 Needs `pip install sureline[ray]` here, and nothing on workers but that they see the spool.
 """
 
@@ -31,10 +32,13 @@ def owner_class() -> Any:
         def __init__(self) -> None:
             self.jobs: dict[str, Any] = {}
 
-        def hand_over(self, function: Any, spool: str, tag: str, count: int, cores: int) -> None:
+        def hand_over(
+            self, function: Any, spool: str, tag: str, count: int, needs: dict[str, float]
+        ) -> None:
             import ray
 
-            remote = ray.remote(num_cpus=cores, max_retries=0)(function)
+            remote: Any = ray.remote(function)
+            remote = remote.options(max_retries=0, **needs)
             for index in range(count):
                 self.jobs[f"{tag}/{index}"] = remote.remote(spool, tag, index)
 
@@ -121,7 +125,12 @@ class RaySite(SpooledSite):
             raise SiteError(said, again=True, unsure=True) from None
 
     def _hand_over(self, spool: str, work: SiteWork) -> None:
-        self._asked("hand_over", job_function(), spool, work.tag, work.count, work.cores)
+        needs: dict[str, float] = {"num_cpus": work.cores}
+        if work.memory_bytes:
+            needs["memory"] = work.memory_bytes
+        if work.gpus:
+            needs["num_gpus"] = work.gpus
+        self._asked("hand_over", job_function(), spool, work.tag, work.count, needs)
 
     def _words(self, jobs: list[JobId]) -> Mapping[JobId, EngineWord]:
         done = self._asked("done", [str(job) for job in jobs])
