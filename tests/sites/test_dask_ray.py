@@ -93,6 +93,8 @@ def ray_address(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, ray_head(tmp_path_factory.mktemp("r")) as address:
         for name, value in RAY_ENVIRONMENT.items():
             patch.setenv(name, value)
+        # read when ray was imported
+        patch.setattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False)
         yield address
         ray.shutdown()
 
@@ -105,3 +107,14 @@ class TestRay(SiteConformance):
 
     def make(self):
         return RaySite(self.spool, self.address)
+
+    def test_nothing_but_the_loopback_is_spoken_on(self, site):
+        import ray
+
+        ended(site, site.submit(self.work("true")))
+        assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+
+    def test_one_cluster_at_a_time(self, site, tmp_path):
+        ended(site, site.submit(self.work("true")))
+        with pytest.raises(SiteError, match="one at a time"):
+            RaySite(tmp_path, "127.0.0.1:1").submit(self.work("true"))

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PATIENCE_S = 90.0
-RAY_ENVIRONMENT = {"RAY_AUTH_MODE": "disabled"}
-"""Of the head and of whoever speaks to it: else each home has a token of its own."""
+RAY_ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Of the head and of whoever speaks to it: else each home has a token of its own, and what says
+127.0.0.1 is taken for the machine's address on its network."""
 
 
 def free_port() -> int:

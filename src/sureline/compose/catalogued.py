@@ -13,6 +13,7 @@ from sureline.catalog.entries import HERE, SiteEntry, site_catalog
 from sureline.catalog.replicas import Replica
 from sureline.peer.content import hash_file
 from sureline.sites.port import Site, SiteError, SiteWork
+from sureline.sites.spooled import SpooledSite
 from sureline.workflow.mistakes import UserError
 from sureline.world.identity.home import home_directory
 
@@ -97,7 +98,11 @@ def check_site(entry: SiteEntry) -> str:
             site.get("check/there", back)
             if back.read_text() != "as it was":
                 return "a file came back as another one"
-        return _try_job(site, options_of(entry))
+        try:
+            return _try_job(site, options_of(entry))
+        finally:
+            if isinstance(site, SpooledSite):
+                site.close()
     except (SiteError, UserError) as error:
         return str(error)
 

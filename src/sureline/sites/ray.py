@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.sites.spooled import EngineWord, SpooledSite, job_function
@@ -67,9 +68,13 @@ def owner_class() -> Any:
 
 class RaySite(SpooledSite):
     name = "ray"
+    _connected_to: ClassVar[str] = ""
+    """Ray has one connection for all of a process."""
 
     def __init__(self, spool: Path, address: str = "", slots: int = 1) -> None:
         super().__init__(spool)
+        if not address:  # read when ray is imported: its processes speak on the loopback only
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         try:
             import ray
         except ImportError:
@@ -82,7 +87,9 @@ class RaySite(SpooledSite):
     def _owner(self) -> Any:
         ray = self._ray
         try:
-            if not ray.is_initialized():
+            if ray.is_initialized():
+                self._check_ours()
+            else:
                 own = {"num_cpus": self._slots_own} if self._address == LOCAL else {}
                 ray.init(
                     address=self._address,
@@ -92,6 +99,7 @@ class RaySite(SpooledSite):
                     include_dashboard=False if own else None,
                     **own,
                 )
+                RaySite._connected_to = self._address
             return (
                 ray.remote(owner_class())
                 .options(
@@ -105,11 +113,21 @@ class RaySite(SpooledSite):
                 )
                 .remote()
             )
+        except SiteError:
+            raise
         except Exception as error:  # of many kinds, by version
             with contextlib.suppress(Exception):
                 ray.shutdown()
             said = f"no ray cluster at {self._address}: {error!r:.200}"
             raise SiteError(said, again=True) from None
+
+    def _check_ours(self) -> None:
+        if RaySite._connected_to not in ("", self._address):
+            raise SiteError(
+                f"this process speaks to the ray cluster at {RaySite._connected_to} already, and "
+                f"ray has one at a time; leave one of the two sites out",
+                again=False,
+            )
 
     def close(self) -> None:
         self._ray.shutdown()
