@@ -52,7 +52,7 @@ tasks:
     outputs: "d6.{{i}}"
     retries: 20
 """
-TROUBLE = "case $SURELINE_SITE in ray) exit 1;; local) sleep 4;; esac"
+TROUBLE = "case $SURELINE_SITE in ray) exit 1;; local) sleep 8;; esac"
 """One site fails everything, one is slow."""
 
 
@@ -96,9 +96,10 @@ def counted(log: Path) -> Counter[str]:
     return Counter(line.split()[0] for line in log.read_text().splitlines())
 
 
-def test_one_run_over_four_sites(lab, tmp_path):
+@pytest.mark.parametrize("n", [12, 100])
+def test_one_run_over_four_sites(lab, tmp_path, n):
     """One site is stopped during it, one fails everything, one is slow."""
-    n, work, log = 100, tmp_path / "work", tmp_path / "ran.log"
+    work, log = tmp_path / "work", tmp_path / "ran.log"
     write(work, "d1", "given\n")
     write(work, "pipes.yaml", PIPES % {"n": n, "log": log, "trouble": TROUBLE})
     stopping = threading.Event()
@@ -122,7 +123,8 @@ def test_one_run_over_four_sites(lab, tmp_path):
     twice = {name for name, times in ran.items() if times > 1}
     assert twice <= lost_at(work, "dask") and len(twice) <= 3, "only what died with its site"
     assert sites["ray"]["ended"] == 0 and sites["ray"]["submitted"] < 30
-    assert sites["local"]["ended"] < 0.2 * 3 * n < sites["slurm"]["ended"]
+    if n == 100:  # of few tasks, the first ones count for much
+        assert sites["local"]["ended"] < 0.15 * 300 < 0.5 * sites["slurm"]["ended"]
 
 
 def lost_at(work: Path, site: str) -> set[str]:

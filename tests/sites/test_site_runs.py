@@ -258,6 +258,22 @@ def test_what_cannot_be_is_told_in_a_sentence(work, arguments, said):
     assert answer.code == 2 and said in answer.err
 
 
+@pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_an_extra_that_is_not_installed_is_told_before_anything_runs(
+    work, tmp_path, engine, package
+):
+    write(tmp_path / "broken" / package, "__init__.py", "raise ImportError('not here')")
+    site_catalog().add(SiteEntry("it", engine, 1.0))
+    env = {"PYTHONPATH": str(tmp_path / "broken")}
+    said = sureline(work, "run", "flow.yaml", "--sites", "it", env=env)
+    assert (
+        said.code == 2 and f"{engine} is not installed; pip install sureline[{engine}]" in said.err
+    )
+    assert "Traceback" not in said.err and not (work / HOME).exists()
+    said = sureline(work, "catalog", "sites", "check", env=env)
+    assert said.code == 1 and f"pip install sureline[{engine}]" in said.out
+
+
 MINE = """#!/bin/sh
 cat > question.$$
 printf 'thinking\\nSOLUTION:%s\\n' "${CHOICE:-two}"

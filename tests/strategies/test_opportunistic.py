@@ -261,12 +261,12 @@ def test_the_ratio_learns_who_is_full():
 class Writer:
     """An engine that binds whatever it is asked to; `end` tells what became of it."""
 
-    def __init__(self, tasks, settings):
+    def __init__(self, tasks, settings, past=()):
         self.world = ToyWorld()
         self.graph = Graph("g", [Task(f"t{n}", Pause(1.0)) for n in range(tasks)])
         seat = SimpleNamespace(settings=settings, world=self.world.place("seat"))
         self.client = SiteClient(seat)
-        self.client.begin(self, [], lambda: None)
+        self.client.begin(self, past, lambda: None)
         for name, cores in ((A, 4), (B, 64)):
             self.client.target(Target(name, f"{name}/peer", Capacity(cores, 10**9)))
         self.under_way: dict[int, Bound] = {}
@@ -318,6 +318,15 @@ def test_a_site_that_fails_everything_at_once_attracts_nothing(selector, drawn_t
         writer.world.run(steps_max=3)
         assert writer.world.time <= 4 * PAUSE_S
         assert writer.went.count(B) == before + 1, "after a pause it is tried again, with one"
+
+
+def test_what_an_earlier_process_has_sent_goes_where_it_was_however_full():
+    settings = OpportunisticSettings(deep=0.25, idle_s=0)
+    past = [Noted(0.0, "opportunistic", "chosen", "", f"t{n}", 1, A) for n in range(9)]
+    writer = Writer(12, settings, past)
+    writer.client.decide()
+    assert writer.went[:9] == [A] * 9, "else it would be run twice"
+    assert A not in writer.went[9:], "no more than that"
 
 
 @pytest.mark.parametrize("seed", [1, 2])

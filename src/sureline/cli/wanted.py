@@ -275,9 +275,17 @@ def _sites(text: str | None, grid: str) -> list[SiteEntry]:
         return []
     if grid:
         raise UserError(f"{grid} and --sites are two places for the same tasks; leave one out")
-    from sureline.compose.catalogued import catalogued
+    from sureline.compose.catalogued import catalogued, open_site
 
-    return catalogued(() if text == "all" else tuple(text.split(",")))
+    entries = catalogued(() if text == "all" else tuple(text.split(",")))
+    for entry in entries:
+        open_site(entry)  # what is missing for it is told before there is a run
+    rays = [entry.name for entry in entries if entry.engine == "ray"]
+    if len(rays) > 1:
+        raise UserError(
+            f"one run can use one ray cluster; leave out all of {', '.join(rays)} but one"
+        )
+    return entries
 
 
 def _catalogued(where: Path) -> CataloguedDisk:

@@ -162,17 +162,24 @@ class SiteRunner:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if clear:
-            with contextlib.suppress(SiteError):
-                left = [*self._sent, *self._unwanted, *(job for _, job in self._left.values())]
-                await self._call(self._site.cancel, left)
-                for tag in (*self._book.submissions, self._files_tag):
-                    await self._call(self._site.forget, tag)
+            await self._clear_site()
             self._book.remove()
         else:
             self._book.close()
         if isinstance(self._site, SpooledSite):
             await self._call(self._site.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _clear_site(self) -> None:
+        left = [*self._sent, *self._unwanted, *(job for _, job in self._left.values())]
+        try:
+            if left:
+                await self._call(self._site.cancel, left)
+        except SiteError:
+            self._tell(f"{self._name} does not answer: what it has left of this run is not ended")
+        for tag in (*self._book.submissions, self._files_tag):
+            with contextlib.suppress(SiteError):
+                await self._call(self._site.forget, tag)
 
     # -- plumbing ------------------------------------------------------------------------------
 

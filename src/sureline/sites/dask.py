@@ -16,7 +16,7 @@ from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.sites.spooled import EngineWord, SpooledSite, job_function
 from sureline.workflow.mistakes import UserError
 
-CONNECT_S = "20s"
+CONNECT_S = "10s"
 KEY = "sureline:"
 _WORDS: Mapping[str, EngineWord] = {
     "waiting": "waits",

@@ -165,6 +165,7 @@ class SiteClient(Deciding):
     # -- choosing ------------------------------------------------------------------------------
 
     def decide(self) -> None:
+        self._send_where_it_was()
         if not any(self._has_room(target) for target in self._targets.values()):
             return
         full: set[Needs] = set()
@@ -186,20 +187,33 @@ class SiteClient(Deciding):
                 continue
             site, by = chosen
             self._turn += 1
-            attempt = self._engine.bind(task, site)
-            if attempt:
-                self._left.pop(task, None)
-                self._note(task, attempt, site, by, asked)
-            else:
-                self._ready.pop(task, None)  # told again when it can be
+            self._send(task, site, by, asked)
+
+    def _send(self, task: int, site: PeerName, by: str, asked: SiteQuestion) -> None:
+        attempt = self._engine.bind(task, site)
+        if attempt:
+            self._left.pop(task, None)
+            self._note(task, attempt, site, by, asked)
+        else:
+            self._ready.pop(task, None)  # told again when it can be
+
+    def _send_where_it_was(self) -> None:
+        """What an earlier process has sent may be there still, so it goes there, however full."""
+        if not self._earlier:
+            return
+        for task in list(self._ready):
+            described = self._engine.graph.tasks[task]
+            target = self._targets.get(self._earlier.get(described.name, PeerName("")))
+            if target is None or not self._engine.wanted(task):
+                continue
+            del self._earlier[described.name]
+            state = self._state(target, described, 0, self._usual_s(described.kind_name))
+            self._send(task, target.name, "an earlier process", SiteQuestion([state]))
 
     def _chosen(self, task: int, asked: SiteQuestion) -> tuple[PeerName, str] | None:
         """A site, and by whom it was chosen; None while a program of the user's is asked."""
         described = self._engine.graph.tasks[task]
         names = {state.name for state in asked.sites}
-        earlier = self._earlier.pop(described.name, None)
-        if earlier in names and earlier is not None:
-            return earlier, "an earlier process"
         by = self._settings.selector
         if self._outside is not None and not self._outside.given_up:
             head = {
