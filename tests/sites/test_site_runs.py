@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,10 @@ def test_programs_are_looked_for_where_they_are(work, tmp_path):
     )
     assert sureline(work, "run", "t.yaml", "--sites", "all").code == 0
     assert {(work / f"o.{i}").read_text() for i in range(4)} == {"tool of two\n"}
+    (work / "o.1").unlink()
+    shutil.rmtree(work / HOME / "blobs")
+    assert sureline(work, "catalog", "made", "o.1", "--again").code == 0
+    assert (work / "o.1").read_text() == "tool of two\n", "made again where it was made"
     said = sureline(work, "run", "t.yaml", "--sites", "one", "--fresh")
     assert said.code == 2 and "none of the sites one has what t:0 needs (mytool" in said.err
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from sureline.catalog.entries import HERE, SiteEntry, site_catalog
+from sureline.catalog.entries import HERE, SiteEntry, Transformation, site_catalog
 from sureline.catalog.replicas import Replica
 from sureline.peer.content import hash_file
 from sureline.sites.port import Site, SiteError, SiteWork
@@ -98,28 +100,74 @@ def check_site(entry: SiteEntry) -> str:
             site.get("check/there", back)
             if back.read_text() != "as it was":
                 return "a file came back as another one"
-        try:
-            return _try_job(site, options_of(entry))
-        finally:
-            if isinstance(site, SpooledSite):
-                site.close()
+        _tried(site, options_of(entry), "true")
     except (SiteError, UserError) as error:
         return str(error)
+    return ""
 
 
-def _try_job(site: Site, options: tuple[str, ...]) -> str:
+def check_programs(programs: Iterable[Transformation]) -> list[tuple[str, str]]:
+    """(which program where, what is wrong with that or ''), found by looking there."""
+    sites = site_catalog().read()
+    calls = [(at, one.name, way) for one in programs for at, way in one.calls.items()]
+    found = []
+    for at in dict.fromkeys(at for at, _, _ in calls):
+        there = {name: way for site, name, way in calls if site == at}
+        lines, trouble = [_test_of(name, way) for name, way in there.items()], ""
+        try:
+            if at not in sites:
+                raise UserError("no such site is in sites.yaml")
+            site = open_site(sites[at])
+            missing = _tried(site, options_of(sites[at]), "\n".join(lines)).splitlines()
+        except (SiteError, UserError) as error:
+            trouble, missing = str(error), []
+        for name in there:
+            found.append(
+                (f"{name} at {at}", trouble or ("is not there" if name in missing else ""))
+            )
+    return found
+
+
+def _test_of(name: str, way: Mapping[str, str]) -> str:
+    """A line of a shell's that prints the name of a program if it is not there."""
+    ((how, what),) = way.items()
+    what = shlex.quote(what)
+    tests = {
+        "path": f"test -x {what}",
+        "module": f"(module load {what} && command -v {shlex.quote(name)})",
+        "container": f"(command -v apptainer && test -e {what})",
+    }
+    return f"{tests[how]} > /dev/null 2>&1 || echo {shlex.quote(name)}"
+
+
+def _tried(site: Site, options: tuple[str, ...], script: str) -> str:
+    """What a job there prints. Raises UserError if there is something wrong with it."""
+    try:
+        return _try_job(site, options, script)
+    finally:
+        if isinstance(site, SpooledSite):
+            site.close()
+
+
+def _try_job(site: Site, options: tuple[str, ...], script: str) -> str:
     tag = f"check-{secrets.token_hex(4)}"
-    (job,) = site.submit(SiteWork(tag=tag, argv=("true",), options=options))
+    # a login shell, as modules are made known to those
+    (job,) = site.submit(SiteWork(tag=tag, argv=("sh", "-lc", script), options=options))
     give_up_at = time.monotonic() + CHECK_WAIT_S
     while True:
         status = site.look([job]).get(job)
         if status is not None and status.is_over:
+            printed = site.output(job).decode("utf-8", "replace")
             site.forget(tag)
-            return "" if status.word == "ended" else f"a job {status.word} ({status.reason})"
+            if status.word != "ended":
+                raise UserError(f"a job {status.word} ({status.reason})")
+            return printed
         if time.monotonic() > give_up_at:
             site.cancel([job])
             word = "is not known to it" if status is None else f"is still {status.word}"
-            return f"a job was submitted {CHECK_WAIT_S:g} s ago and {word}; it was taken back"
+            raise UserError(
+                f"a job was submitted {CHECK_WAIT_S:g} s ago and {word}; it was taken back"
+            )
         time.sleep(LOOK_EVERY_S)
 
 
