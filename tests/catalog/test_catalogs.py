@@ -169,6 +169,21 @@ tasks:
 """
 
 
+def test_programs_are_looked_for_where_they_are_to_be(tmp_path):
+    site_catalog().add(SiteEntry("lab", "local", 1.0))
+    ways = {"sh": "/bin/sh", "none": "/no/such"}
+    for name, path in ways.items():
+        transformation_catalog().add(Transformation(name, {"lab": {"path": path}}))
+    transformation_catalog().add(Transformation("far", {"mars": {"module": "x/1"}}))
+    said = sureline(tmp_path, "catalog", "transformations", "check")
+    assert said.code == 1
+    assert said.out.splitlines() == [
+        "sh at lab: is as it should be",
+        "none at lab: is not there",
+        "far at mars: no such site is in sites.yaml",
+    ]
+
+
 def test_how_a_file_was_made_and_made_again(tmp_path):
     (tmp_path / "flow.yaml").write_text(FLOW)
     (tmp_path / "in").write_text("aa\n")

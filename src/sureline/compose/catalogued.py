@@ -121,10 +121,8 @@ def check_programs(programs: Iterable[Transformation]) -> list[tuple[str, str]]:
             missing = _tried(site, options_of(sites[at]), "\n".join(lines)).splitlines()
         except (SiteError, UserError) as error:
             trouble, missing = str(error), []
-        for name in there:
-            found.append(
-                (f"{name} at {at}", trouble or ("is not there" if name in missing else ""))
-            )
+        lacks = dict.fromkeys(missing, "is not there")
+        found += [(f"{name} at {at}", trouble or lacks.get(name, "")) for name in there]
     return found
 
 
