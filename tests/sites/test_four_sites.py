@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from clusters import RAY_ENVIRONMENT, DaskLab, ray_head
-from surely import started, sureline, until, write
+from surely import events, started, sureline, until, write
 
 from sureline.catalog.entries import SiteEntry, site_catalog
+from sureline.journal.events import TaskEnded
 
 pytestmark = pytest.mark.soak
 LONG_S = 600.0
@@ -129,9 +130,8 @@ def test_one_run_over_four_sites(lab, tmp_path, n):
 
 def lost_at(work: Path, site: str) -> set[str]:
     """The tasks that the site had lost, as their log names them."""
-    said = sureline(work, "show", "last", "--events", "--json")
-    ends = [e for e in said.json["events"] if e["kind"] == "TaskEnded" and e["outcome"] == "lost"]
-    return {e["task"].replace(":", ".") for e in ends if e["peer"] == site}
+    ends = [e for e in events(work) if isinstance(e, TaskEnded) and e.outcome == "lost"]
+    return {e.task.replace(":", ".") for e in ends if e.peer == site}
 
 
 @pytest.mark.parametrize("seed", range(10))

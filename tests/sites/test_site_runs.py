@@ -52,12 +52,6 @@ def lab(*names: str, processors: float = 2.0, **more) -> None:
         site_catalog().add(SiteEntry(name, "local", processors, **more))
 
 
-def events(where: Path, kind: str):
-    said = sureline(where, "show", "last", "--events", "--json")
-    assert said.code == 0, said
-    return [e for e in said.json["events"] if e["kind"] == kind]
-
-
 def sites(where: Path) -> dict[str, dict]:
     said = sureline(where, "sites", "--json")
     return {one["site"]: one for one in said.json["sites"]}

@@ -56,11 +56,17 @@ def meant_by(logical: str, rows: Sequence[Replica]) -> Replica | None:
     return rows[0] if rows else None
 
 
+class NowhereError(Exception):
+    """Of a file that the user gave no whole copy is left."""
+
+
 class CatalogElsewhere:
     """What a run at sites asks of the catalog (`parts.Elsewhere`); `store` is its own."""
 
     def __init__(self, store: BlobStore, tell: Callable[[str], None]) -> None:
         self._replicas = Replicas()
+        self._given: set[str] = set()
+        """Contents that nothing but the catalog has."""
         self._store = store
         self._tell = tell
 
@@ -75,11 +81,12 @@ class CatalogElsewhere:
             return None
         if found is None:
             return None
-        return FileRecord(path, found.digest, found.size, found.executable)
+        self._given.add(found.digest)
+        return FileRecord(path, found.digest, found.size, executable=found.executable)
 
     def whole(self, record: FileRecord, directory: Path) -> Path | None:
         """A copy of this content: where it lies, if this machine reads it there, or else in
-        `directory`; None if there is none."""
+        `directory`; None if there is none. Raises NowhereError if it cannot be made, either."""
         rows = self._replicas.with_digest(record.digest)
         for row in sorted(rows, key=lambda row: row.site != HERE):
             try:
@@ -93,6 +100,8 @@ class CatalogElsewhere:
                 f"the copy of {row.logical} at {row.site}:{row.path} is not what it was; see: "
                 f"sureline catalog replicas check {row.logical}"
             )
+        if record.digest in self._given:
+            raise NowhereError(f"no copy of {record.path} is what was registered")
         return None
 
 

@@ -29,6 +29,7 @@ import msgspec
 from sureline.catalog.entries import Transformation, preamble
 from sureline.catalog.replicas import Replica
 from sureline.compose.site_book import Place, SiteBook, Submission, print_of
+from sureline.compose.site_copies import NowhereError
 from sureline.compose.site_files import PAUSES_S, PlacedInput, SiteFiles, again
 from sureline.peer.commands import start_of
 from sureline.peer.jobs import Brought, CommandJob, JobEnded, JobStarted, PauseJob
@@ -353,6 +354,9 @@ class SiteRunner:
             inputs = [await self._files.placed(record) for record in job.inputs]
         except SiteError as error:
             self._lose([sent], f"its inputs cannot be brought to {self._name}: {error}")
+            return None
+        except NowhereError as error:
+            self._end(sent, JobEnded("failed", reason=str(error)))
             return None
         except StoreError as error:
             missing = tuple(record.digest for record in job.inputs)
