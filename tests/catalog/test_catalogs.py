@@ -54,6 +54,10 @@ def test_a_name_is_there_once_and_one_that_is_not_there_cannot_go():
         file.remove("labb")
     with pytest.raises(UserError, match="cannot be a name"):
         file.add(SiteEntry("here", "local", 1.0))
+    with pytest.raises(UserError, match="far has no address; write `address: USER@HOST`"):
+        file.add(SiteEntry("far", "ssh", 1.0))
+    with pytest.raises(UserError, match="none has no processors"):
+        file.add(SiteEntry("none", "local", 0.0))
 
 
 def test_a_file_that_only_a_person_can_edit_is_left_alone():

@@ -7,11 +7,15 @@ import random
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from surely import HOME, started, sureline, until, write
 
 from sureline.catalog.entries import SiteEntry, Transformation, site_catalog, transformation_catalog
 from sureline.catalog.replicas import Replicas
+from sureline.sites import task_at_site
+from sureline.sites.local import LocalSite
+from sureline.sites.port import SiteWork
 
 PIPES = """\
 name: pipes
@@ -377,3 +381,28 @@ def test_what_the_site_fails_at_uses_up_no_retries(work):
     counted = sites(work)
     assert counted["good"]["ended"] == 10 and counted["bad"]["ended"] == 0
     assert 0 < counted["bad"]["failed"] < 10, "it is left alone before long"
+
+
+def test_a_task_that_is_stopped_goes_in_order(tmp_path):
+    """It is asked, ends, and its report is written: nobody has to kill what waits for it."""
+    site = LocalSite(tmp_path)
+    task = {
+        "argv": ["sh", "-c", "echo up; exec sleep 600"],
+        "script": "",
+        "inputs": [],
+        "outputs": [],
+        "env": {},
+        "stdin": None,
+        "timeout_s": None,
+        "seen": "",
+    }
+    write(tmp_path / "t", "tasks.json", msgspec.json.encode([task]).decode())
+    site.put(Path(task_at_site.__file__), "t/task_at_site.py")
+    (job,) = site.submit(SiteWork(tag="t", argv=("python3", "task_at_site.py")))
+    out = tmp_path / "t" / "stdout.0"
+    until(lambda: out.exists() and out.read_text() == "up\n")
+    site.cancel([job])
+    until(lambda: site.look([job])[job].is_over)
+    status = site.look([job])[job]
+    assert (status.word, status.exit_code) == ("cancelled", 0)
+    assert msgspec.json.decode((tmp_path / "t" / "report.0").read_bytes())["signal"] == 15

@@ -33,7 +33,7 @@ def catalogued(names: tuple[str, ...] = ()) -> list[SiteEntry]:
             raise UserError(f"there is no site {name} in {file.path}; it has {have}")
     if not known:
         raise UserError(f"{file.path} has no site; add one with: sureline catalog sites add NAME")
-    return [known[name] for name in names] if names else list(known.values())
+    return [known[name] for name in dict.fromkeys(names)] if names else list(known.values())
 
 
 def open_site(entry: SiteEntry) -> Site:

@@ -125,7 +125,8 @@ def run(task: Task, index: str, box: str) -> dict[str, Any]:
                 "exit_code": code,
                 "reason": f"cannot run {argv[0]!r}: {error.strerror}",
             }
-        signal.signal(signal.SIGTERM, lambda number, frame: end(child))
+        signal.signal(signal.SIGALRM, lambda number, frame: child.kill())
+        signal.signal(signal.SIGTERM, lambda number, frame: ask_to_end(child))
         late = False
         try:
             child.wait(task["timeout_s"])
@@ -133,6 +134,13 @@ def run(task: Task, index: str, box: str) -> dict[str, Any]:
             late = True
             end(child)
     return report_of(task, index, child.returncode, late, time.monotonic() - began)
+
+
+def ask_to_end(child: subprocess.Popen[bytes]) -> None:
+    """For a signal's handler, which must not wait: who waits for the child already holds its lock,
+    and cannot let go of it before we return."""
+    child.terminate()
+    signal.setitimer(signal.ITIMER_REAL, GRACE_S)
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
