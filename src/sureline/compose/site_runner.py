@@ -19,6 +19,7 @@ import contextlib
 import math
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,7 @@ from sureline.compose.site_files import PAUSES_S, PlacedInput, SiteFiles, again
 from sureline.peer.commands import start_of
 from sureline.peer.jobs import Brought, CommandJob, JobEnded, JobStarted, PauseJob
 from sureline.peer.tree import StoreError
+from sureline.sites.at_site import VOID
 from sureline.sites.port import COUNT_MAX, JobId, JobStatus, Site, SiteError, SiteWork
 from sureline.sites.spooled import SpooledSite
 from sureline.workflow.files import FileRecord
@@ -262,9 +264,17 @@ class SiteRunner:
         while True:
             found = await self._found(submission)
             whole = found and all(self._book.submissions[submission.tag].jobs)
-            if whole or self._loop.time() > give_up_at:
-                return found
+            if whole:
+                return True
+            if self._loop.time() > give_up_at:
+                return await self._given_up(submission)
             await asyncio.sleep(LOOK_S)
+
+    async def _given_up(self, submission: Submission) -> bool:
+        """Nothing of it that has not begun will begin from now on; whether something has."""
+        with tempfile.NamedTemporaryFile() as empty:
+            await self._call(self._site.put, Path(empty.name), f"{submission.tag}/{VOID}")
+        return await self._found(submission)
 
     async def _found(self, submission: Submission) -> bool:
         """Whether the site has jobs of this tag; if so, they are on the book."""
@@ -343,6 +353,8 @@ class SiteRunner:
             with contextlib.suppress(SiteError):
                 if await self._found(submission):
                     return True
+        with contextlib.suppress(SiteError):
+            return await self._given_up(submission)
         return False
 
     # -- inputs --------------------------------------------------------------------------------
