@@ -371,10 +371,13 @@ def _slots(machine: Capacity, graph: Graph) -> int:
 def _clear_leftovers(journal: Journal, mine: str) -> None:
     """End what crashed processes left behind, of this run and of others: jobs and passing files."""
     work = journal.work_directory(mine).parent
+    BlobStore(journal.directory).sweep()
     for name in os.listdir(work):
         if name == mine:
             _clear_own(journal, mine)
             continue
+        if not (work / name).is_dir():
+            continue  # a file on its way into the store
         if RunLock.held_elsewhere(work / name) or _is_new(work / name):
             continue
         lock = RunLock.acquire(work / name)
