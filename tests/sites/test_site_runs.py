@@ -261,6 +261,17 @@ def test_what_cannot_be_is_told_in_a_sentence(work, arguments, said):
     assert answer.code == 2 and said in answer.err
 
 
+@pytest.mark.parametrize("engine", ["dask", pytest.param("ray", marks=pytest.mark.soak)])
+def test_a_cluster_of_the_runs_own(work, tmp_path, engine):
+    pytest.importorskip(engine, reason="an extra")
+    site_catalog().add(SiteEntry("own", engine, 2.0))
+    with started(work, "run", "flow.yaml", "--sites", "own", cold=True) as run:
+        said = run.end()
+    assert said.code == 0 and "Traceback" not in said.err, said
+    assert sites(work)["own"]["ended"] == 13
+    assert os.listdir(tmp_path / "home" / "sites" / "own") == ["at_site.py"]
+
+
 @pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("ray", "ray")])
 def test_an_extra_that_is_not_installed_is_told_before_anything_runs(
     work, tmp_path, engine, package
