@@ -417,3 +417,28 @@ def test_a_task_that_is_stopped_goes_in_order(tmp_path):
     status = site.look([job])[job]
     assert (status.word, status.exit_code) == ("cancelled", 0)
     assert msgspec.json.decode((tmp_path / "t" / "report.0").read_bytes())["signal"] == 15
+
+
+PREEMPTED = """\
+tasks:
+  t:
+    run: |
+      echo began >> {log}
+      [ $(wc -l < {log}) -gt 1 ] || sleep 600
+      echo done > o
+    outputs: o
+"""
+
+
+@pytest.mark.soak
+def test_a_job_that_gives_way_to_others_uses_up_no_retries(work, tmp_path, slurm):
+    """Slurm ends it for a job of a partition that is more important; it has no retries at all."""
+    site_catalog().add(SiteEntry("spare", "slurm", 1.0, settings={"partition": "doomed"}))
+    log = tmp_path / "began.log"
+    write(work, "p.yaml", PREEMPTED.format(log=log))
+    with started(work, "run", "p.yaml", "--sites", "spare") as run:
+        until(lambda: _ran(log) == 1)
+        slurm.submit("sleep 1", "--nodes=2", "--exclusive")
+        said = run.end()
+    assert said.code == 0 and (work / "o").read_text() == "done\n", said
+    assert _ran(log) == 2 and "preempted" in said.err
