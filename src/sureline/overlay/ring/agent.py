@@ -65,6 +65,7 @@ class Ring(Agent):
         self._link = 0
         self._turn = 0
         self._used_at = -math.inf
+        self._greeting: set[AgentId] = set()
         self.on_molecule: Callable[[bytes, bytes], None] = lambda key, value: None
         """Told (key, value) of a molecule that nobody has taken and whose first living holder this
         node is, when it comes or changes."""
@@ -204,11 +205,16 @@ class Ring(Agent):
                 self._greet(owner.agent)
 
     def _greet(self, agent: AgentId) -> None:
+        """Unless it has yet to answer the last time; it must hear of a departure, though."""
         base = self.base
-        base.ask(agent, lambda number: Greet(number, base.life), self._greeted, lambda by: None)
+        if agent not in self._greeting or base.leaving:
+            self._greeting.add(agent)
+            unheard = self._greeting.discard
+            base.ask(agent, lambda number: Greet(number, base.life), self._greeted, unheard)
 
     def _greeted(self, by: AgentId, answer: Message) -> None:
         """Greet those nearby that we did not know."""
+        self._greeting.discard(by)
         if not isinstance(answer, Greeted):
             return
         table = self.base.table
@@ -240,7 +246,7 @@ class Ring(Agent):
             if news and self.base.table.is_near(sender):
                 self.publishing.hand_over(sender)
         if isinstance(message, RingAnswer):
-            self.base.requests.answer(message.number, sender, message)
+            self.base.answer(message.number, sender, message)
         else:
             super().receive(sender, message)
 

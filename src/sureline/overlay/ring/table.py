@@ -20,6 +20,7 @@ class RingTable:
         self.place = place_of(me)
         self._settings = settings
         self._lives: dict[AgentId, int] = {}
+        self._answers: dict[AgentId, int] = {}
         self._clockwise: list[tuple[int, AgentId]] = []
         """By the distance from here."""
         self.lost: dict[AgentId, None] = {}
@@ -48,6 +49,14 @@ class RingTable:
             self._prune()
         return agent in self._lives
 
+    def answered(self, agent: AgentId) -> None:
+        if agent in self._lives:
+            self._answers[agent] = self.answers(agent) + 1
+
+    def answers(self, agent: AgentId) -> int:
+        """How many it has given since it is known."""
+        return self._answers.get(agent, 0)
+
     def silent(self, agent: AgentId) -> None:
         """It is believed to be gone, but asked again some time."""
         if self.forget(agent):
@@ -63,6 +72,7 @@ class RingTable:
     def forget(self, agent: AgentId) -> bool:
         if self._lives.pop(agent, None) is None:
             return False
+        self._answers.pop(agent, None)
         self._clockwise.remove((distance(self.place, place_of(agent)), agent))
         return True
 
