@@ -266,12 +266,13 @@ class _Watch:
 
 
 def _all_tried(rule: Rule, plans: Plans) -> list[Tried]:
-    """By position; patterns that take any molecule of one sort have the same molecules."""
-    shared: dict[Hashable, Tried] = {}
-    return [
-        shared.setdefault((p.sort, paths) if isinstance(p, Name) else i, Tried(paths))
-        for i, (p, paths) in enumerate(zip(rule.takes, plans.paths, strict=True))
-    ]
+    """By position. Two patterns that take any molecule of a sort share theirs; of more than two,
+    who looks for one would tidy up the list in which another is being looked for."""
+    match rule.takes:
+        case (Name(sort=one), Name(sort=other)) if one == other and len(set(plans.paths)) == 1:
+            return [Tried(plans.paths[0])] * 2
+        case _:
+            return [Tried(paths) for paths in plans.paths]
 
 
 def _rests(rule: Rule) -> frozenset[str]:
