@@ -2,8 +2,8 @@
 
 Whoever speaks to it is a contact from then on, if it may be one; what is asked is answered from
 what is known, at once. A beat keeps everything in order at a low and steady rate: neighbours are
-greeted and tell of theirs, one lost contact is tried, one far link is looked up, molecules move to
-who should hold them, meta-molecules are published again.
+greeted and tell of theirs, one lost contact is tried, now and then a far link is looked up,
+molecules move to who should hold them, meta-molecules are published again.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from sureline.world.protocol import AgentId, Message, Unreachable, World
 DEFAULT = RingSettings()
 NEWS_MAX = 4
 """Unknown neighbours that one answer makes us greet."""
+LINK_TURNS = 4
+"""Beats from one far link that is looked up to the next."""
 USED_S = 60.0
 """So long after a molecule was last changed here the beat is the usual one."""
 
@@ -87,7 +89,7 @@ class Ring(Agent):
 
     def meet(self, other: AgentId) -> None:
         """Somebody else may be a node of the ring: find out."""
-        if other not in self.base.table and self._may_be_contact(other):
+        if self.base.table.wants(other) and self._may_be_contact(other):
             self.base.table.remember(other)
             self._greet(other)
 
@@ -180,7 +182,8 @@ class Ring(Agent):
             self._greet(lost)
         if not after and self._seeds:
             self._seek(self._seeds)
-        self._refresh_link()
+        if self._turn % LINK_TURNS == 0:
+            self._refresh_link()
         now = self.world.elapsed()
         self.captures.tick(now)
         self.publishing.tick(now)
@@ -201,7 +204,7 @@ class Ring(Agent):
 
     def _meet(self, owners: Owners) -> None:
         for owner in owners:
-            if owner.agent not in self.base.table and owner.agent != self.me:
+            if self.base.table.wants(owner.agent):
                 self._greet(owner.agent)
 
     def _greet(self, agent: AgentId) -> None:

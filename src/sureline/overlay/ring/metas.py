@@ -90,6 +90,8 @@ class MetaPublishing:
         self._told: dict[str, int] = {}
         """The sequence that each feature has been told with, or is being told."""
         self._telling: set[str] = set()
+        self._looked_up: set[str] = set()
+        """Features of which it is known well enough who should have them."""
 
     def publish(self, values: Mapping[str, float]) -> None:
         """From now on these, instead of what was published before; nothing to withdraw all. By the
@@ -110,8 +112,8 @@ class MetaPublishing:
         self._metas.expire(now)
         if now >= self._due_at and self._mine:
             self._due_at = now + self._base.jittered(self._base.settings.republish_s)
-            self._placed = {name: (-1, owners) for name, (_, owners) in self._placed.items()}
             self._told.clear()
+            self._looked_up.clear()
             for name in self._features:
                 self._tell(name)
 
@@ -127,33 +129,46 @@ class MetaPublishing:
         meta = Meta(base.me, base.life, self._sequence, dict(self._mine))
         entry = MetaEntry(name, position.to_bytes(ID_BYTES), meta, base.settings.meta_ttl_s)
         placed, owners = self._placed.get(name, (-1, []))
-        if position == placed:
+        if position == placed and name in self._looked_up:
             self._place(entry, position, owners)
             return
 
         def found(now: Owners) -> None:
             self._telling.discard(name)
             if name in self._mine:
-                owners = [owner.agent for owner in now[: base.settings.replicas]]
-                self._place(entry, position, owners)
+                self._looked_up.add(name)
+                self._place(entry, position, self._keepers(now))
             self._tell(name)
 
         self._telling.add(name)
         OwnerLookup(base, position, found).start()
 
+    def _keepers(self, owners: Owners) -> list[AgentId]:
+        return [owner.agent for owner in owners[: self._base.settings.replicas]]
+
     def _place(self, entry: MetaEntry, position: int, owners: list[AgentId]) -> None:
-        self._take_back(entry.feature, owners)
+        if position != self._placed.get(entry.feature, (position, []))[0]:
+            self._take_back(entry.feature, owners)
         self._placed[entry.feature] = position, owners
         for owner in owners:
             self._give(owner, (entry,))
 
     def _take_back(self, name: str, but: Sequence[AgentId]) -> None:
-        """From whom it lies with; those who are given another have that in its place."""
-        _, owners = self._placed.pop(name, (-1, []))
-        old = WithdrawMeta(0, self._base.life, name, self._sequence - 1)
-        for owner in owners:
-            if owner not in but:
-                self._base.world.send(owner, old)
+        """From those it was given to, and those who should have it by now; who is given another has
+        that in its place."""
+        if name not in self._placed:
+            return
+        position, owners = self._placed.pop(name)
+        told, old = set(but), WithdrawMeta(0, self._base.life, name, self._sequence - 1)
+
+        def tell(agents: Sequence[AgentId]) -> None:
+            for agent in agents:
+                if agent not in told:
+                    told.add(agent)
+                    self._base.world.send(agent, old)
+
+        tell(owners)
+        OwnerLookup(self._base, position, lambda now: tell(self._keepers(now))).start()
 
     def _give(self, to: AgentId, entries: tuple[MetaEntry, ...]) -> None:
         self._base.world.send(to, Publish(0, self._base.life, entries))

@@ -106,6 +106,16 @@ class RingTable:
         far = distance(self.place, place_of(agent))
         return far <= self._clockwise[leaves - 1][0] or far >= self._clockwise[-leaves][0]
 
+    def wants(self, agent: AgentId) -> bool:
+        """Whether it is not known, and would stay."""
+        if agent in self._lives or agent == self.me:
+            return False
+        leaves, links = self._settings.leaves, self._settings.links
+        far = distance(self.place, place_of(agent))
+        order = far.bit_length()
+        alike = [d for d, _ in self._clockwise[leaves:-leaves] if d.bit_length() == order]
+        return self.is_near(agent) or len(alike) < links or far < alike[links - 1]
+
     def nearer(self, key: int, count: int) -> list[RingContact]:
         """Those between here and the key, nearest to the key first."""
         end = bisect_left(self._clockwise, (distance(self.place, key), ""))

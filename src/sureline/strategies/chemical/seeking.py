@@ -127,12 +127,13 @@ class Seeking:
         self._ring.find(limited, lambda found: None if self._ended else then(found))
 
     def _found(self, found: MetasFound) -> None:
-        fitting = [meta for meta in found.metas if self._may(meta) and self._fits(meta.features)]
-        self._would_do = len(fitting)
-        if fitting:
-            best = fitting[0].features[self._query.rank]
-            equal = [meta for meta in fitting if meta.features[self._query.rank] == best]
-            self._take(node_of(self._world.random.choice(equal).publisher), WAIT_FREE_S)
+        may = [meta for meta in found.metas if self._may(meta)]
+        self._would_do = len(may)
+        rank, sign, draw = self._query.rank, -1 if self._query.highest else 1, self._world.random
+        may.sort(key=lambda meta: (sign * meta.features[rank], draw.random()))
+        chosen = next((meta for meta in may if self._fits(meta.features)), None)
+        if chosen is not None:
+            self._take(node_of(chosen.publisher), WAIT_FREE_S)
         else:
             self._find(busy_query(self._needs), self._found_busy)
 
