@@ -122,7 +122,7 @@ class Tried:
             self._by_path[path] = by_value
 
 
-class Start(NamedTuple):
+class RuleStart(NamedTuple):
     """A pattern of a rule that may take a molecule, and how the others are found from there."""
 
     position: int
@@ -131,10 +131,10 @@ class Start(NamedTuple):
     """Where the next one is looked for."""
 
 
-class Route(NamedTuple):
+class RuleRoute(NamedTuple):
     """Where molecules of a shape go in a rule."""
 
-    orders: tuple[tuple[Start, ...], ...]
+    orders: tuple[tuple[RuleStart, ...], ...]
     """From each of the patterns on."""
     tried: tuple[Tried, ...]
 
@@ -165,21 +165,21 @@ class _Watch:
         self._held: Held = [0] * len(self._plans.slots)
         self.gives = compile_several(rule.gives, self._plans.slots, _rests(rule))
         self.tried = _all_tried(rule, self._plans)
-        self.fresh: list[tuple[Cell, Route]] = []
+        self.fresh: list[tuple[Cell, RuleRoute]] = []
         self.hungry = False
         self.used = [NO_CELL] * len(rule.takes)
         """What the reaction found last takes, in the order of the rule's patterns."""
 
-    def route(self, shape: Shape) -> Route | None:
+    def route(self, shape: Shape) -> RuleRoute | None:
         """None if no pattern may take such a molecule."""
         found = tuple(i for i, p in enumerate(self.rule.takes) if admits(p, shape))
         starts = tuple(map(self._start, found))
         orders = tuple(starts[i:] + starts[:i] for i in range(len(starts)))
-        return Route(orders, tuple({self.tried[i]: None for i in found})) if found else None
+        return RuleRoute(orders, tuple({self.tried[i]: None for i in found})) if found else None
 
-    def _start(self, position: int) -> Start:
+    def _start(self, position: int) -> RuleStart:
         stages = self._plans.by_start[position]
-        return Start(position, stages, self.tried[stages[1].position] if stages[1:] else None)
+        return RuleStart(position, stages, self.tried[stages[1].position] if stages[1:] else None)
 
     def look(self) -> bool:
         """Try fresh molecules until some react; False if none do."""
@@ -335,7 +335,7 @@ class Reactor:
         self._cells: dict[Cell, None] = {}
         self._boiling: list[Boiling] = []
         self._watches: list[_Watch] = []
-        self._routes: dict[Shape, list[tuple[_Watch, Route]]] = {}
+        self._routes: dict[Shape, list[tuple[_Watch, RuleRoute]]] = {}
         """By shape: who may take a molecule of it, and where."""
         self._hungry: list[_Watch] = []
         self.reactions = 0
