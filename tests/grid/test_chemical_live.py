@@ -1,7 +1,8 @@
 """Many workflows at once over many real peers, by molecules on a ring; some of the peers, which
 hold molecules and run tasks, are killed. All finish, right, and commit each task once.
 
-CHEMICAL_PEERS, CHEMICAL_WORKFLOWS and CHEMICAL_PART_S make it smaller. What a task does is a timer (`swarm`).
+CHEMICAL_PEERS, CHEMICAL_WORKFLOWS and CHEMICAL_PART_S make it smaller. What a task does is a timer
+(`swarm`).
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def test_a_dead_holder_s_molecules_move_on() -> None:
     assert net.until(net.is_whole)
     key = store(net, "moves")
     for _ in range(4):  # one after the other; each time three hold it again
-        holder = next(n for n, a in net.live.items() if key in dict(a.captures.holdings()))
+        holder = next(n for n, a in net.live.items() if a.captures.free(key, a.world.elapsed()))
         net.crash(holder)
         assert net.until(lambda: len(holders(net, key)) == 3, 60.0)
     assert captures(net, key, [sorted(net.live)[0]])[0][1] is not None

@@ -5,7 +5,9 @@ Whole runs are in test_conformance; seeds are in the names of failing cases.
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -124,6 +126,13 @@ def test_an_order_says_who_goes_first(order, first):
     book = book_of("", order)
     keys = {name: book.key(ready_molecule(name, *of), Random(1)) for name, of in tasks.items()}
     assert min(keys, key=keys.__getitem__) == first
+
+
+def test_the_order_of_the_page_is_one():
+    page = (Path(__file__).parents[2] / "docs" / "chemical.md").read_text()
+    (text,) = re.findall(r"^    (let order = .*)$", page, re.MULTILINE)
+    ready = ready_molecule("t", since=1.0, takes_s=5.0, rank_s=60.0, due=9.0)
+    assert book_of("", text).key(ready, Random(1)) == 5.0 - 60.0
 
 
 def test_every_order_has_its_file():
