@@ -14,8 +14,8 @@ from sureline.experiments.drive import run_scenario
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies import strategy
 from sureline.strategies.latebinding.assignment import NONE, exact, first_column, greedy, sum_of
+from sureline.strategies.latebinding.dealing import deal, decoded, encoded, merged
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
-from sureline.strategies.latebinding.master import deal, decoded, encoded, merged
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
 from sureline.strategies.latebinding.shares import Shares
 from sureline.testing.scenarios import scenario_of

@@ -20,9 +20,10 @@ from sureline.overlay.kademlia import Kademlia, KademliaSettings, id_of
 from sureline.overlay.membership import Member
 from sureline.peer.messages import Bind
 from sureline.run.port import Host
+from sureline.strategies.latebinding.dealing import encoded, merged
 from sureline.strategies.latebinding.half import PilotHalf, PilotRoom
 from sureline.strategies.latebinding.judging import best_of, tags_of
-from sureline.strategies.latebinding.master import TOPIC, Master, encoded, merged
+from sureline.strategies.latebinding.master import TOPIC, Master
 from sureline.strategies.latebinding.messages import (
     AskQueue,
     FileReport,
