@@ -17,7 +17,13 @@ from sureline.strategies.latebinding.messages import (
     SetShare,
     TheShares,
 )
-from sureline.strategies.latebinding.queue import LOST_S, PART, RECALL_S, TaskQueue
+from sureline.strategies.latebinding.queue import (
+    ANEW_S,
+    LOST_S,
+    PART,
+    RECALL_S,
+    TaskQueue,
+)
 from sureline.strategies.latebinding.settings import PLACED_S
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
@@ -196,6 +202,17 @@ def test_a_changed_priority_deals_out_anew_at_once_and_only_its_user_may(scene):
     handout = scene.speaker("m/latebinding").last(Handout)
     assert handout.whole and sorted(names(handout)) == ["x", "y"]
     assert scene.say("ann/cli", SetShare(1, run="no", priority=1)).last(TheShares).refused
+
+
+def test_a_run_that_comes_later_does_not_wait_for_the_stores_of_the_sites(scene):
+    scene.say("m/latebinding", AskTasks("north", (), (), 3, (), 0))
+    scene.enqueue("long", [f"t{n}" for n in range(9)], user="ann")
+    master = scene.speaker("m/latebinding")
+    assert len(names(master.last(Handout))) == 3
+    scene.wait(ANEW_S)
+    scene.enqueue("new", ["x"], user="bob")
+    handout = master.last(Handout)
+    assert handout.whole and names(handout)[0] == "x" and len(names(handout)) == 3
 
 
 def test_shares_survive_and_runs_that_are_over_leave_nothing(scene):

@@ -124,7 +124,7 @@ class _Element:
 
 
 class _Host:
-    """What a pilot sees of its node: all members, who never change."""
+    """What a pilot sees of its node: all members that have come."""
 
     kademlia: Any = None
 
@@ -142,7 +142,7 @@ class _Host:
         return node in self._there
 
     def watch(self, hear: Callable[[Member], None]) -> None:
-        """Nothing changes."""
+        """Whoever comes later makes itself known by joining the table."""
 
     def attending(self) -> bool:
         return True
@@ -398,12 +398,8 @@ class Testbed:
         sim = self.sim
         queue = Node("queue")
         nodes = [(Node(f"p{n}"), SITES[n % len(SITES)]) for n in range(pilots)]
-        members = [
-            Member(node, 1, 0, "alive", Offer(1.0, 8 << 30, site=site, roles=("run",)))
-            for node, site in nodes
-        ]
-        members.append(Member(queue, 1, 0, "alive", Offer(0.0, 0, extras={"queue": 1.0})))
-        there = {member.node for member in members}
+        members = [Member(queue, 1, 0, "alive", Offer(0.0, 0, extras={"queue": 1.0}))]
+        there = {queue}
         sim.boot(queue, partial(self._boot_queue, queue))
         for number, (node, site) in enumerate(nodes):
             boot = partial(self._boot_pilot, node, site, members, there)
@@ -424,6 +420,8 @@ class Testbed:
 
     def _boot_pilot(self, node: Node, site: str, members: list[Member], there: set[Node]) -> None:
         sim = self.sim
+        members.append(Member(node, 1, 0, "alive", Offer(1.0, 8 << 30, site=site, roles=("run",))))
+        there.add(node)
         host = _Host(sim, node, members, there)
         kademlia = Kademlia(at(node, SITE), sim.place(at(node, SITE)), SITE_SETTINGS)
         sim.join(kademlia)

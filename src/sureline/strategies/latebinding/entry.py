@@ -45,17 +45,15 @@ from sureline.strategies.latebinding.messages import (
 )
 from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
 from sureline.workflow.model import Needs
-from sureline.world.address import NO_NAME, at, name_of, node_of
+from sureline.world.address import at, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Timer
 
 PART = "latebinding"
 TICK_S = 1.0
-TELL_S = 0.25
-GONE_TOLD_S = 1.0
-"""What becomes ready within this time is told together, and what is bound or done."""
-LIFE_S = 5.0
-"""A sign of life to the queue, answered."""
+LIFE_S = 8.0
+"""A sign of life to the queue, answered. What is bound or done is told with it, or before it with
+what has become ready: nobody waits for that."""
 AGAIN_S = 3.0
 LOOK_S = 5.0
 """So often a run looks whether the queue is elsewhere by now."""
@@ -63,6 +61,7 @@ SURE = 0.95
 """The share of its kind that a task's promised duration covers."""
 INPUTS_MAX = 200
 """Of one task that are told; a task with more is ranked by the largest."""
+HOLDERS_MAX = 3
 BUT_MAX = 8
 READS_FROM_S = 2.0
 READS_SHARE = 0.4
@@ -107,7 +106,7 @@ class QueueEntry(Agent, Deciding):
         self._number = 0
         self._unanswered: dict[int, tuple[float, Enqueue]] = {}
         self._answered_s = self._said_s = 0.0
-        self._telling: tuple[float, Timer] | None = None
+        self._telling: Timer | None = None
         self._begun = self._is_over = self._alone = False
 
     @property
@@ -168,7 +167,8 @@ class QueueEntry(Agent, Deciding):
             self._out[task] = _Out(self.world.elapsed(), generation)
         self._gone.pop(task, None)
         self._fresh[task] = None
-        self._tell_soon()
+        if self._telling is None:
+            self._telling = self.world.after(self._settings.bulk_s, self._tell)
 
     def bound(self, bound: Bound) -> None:
         self._is_bound(bound.task)
@@ -182,7 +182,6 @@ class QueueEntry(Agent, Deciding):
             return
         if self._fresh.pop(task, 0) == 0:
             self._gone[task] = None
-            self._tell_soon(GONE_TOLD_S)
 
     def over(self, over: Over) -> None:
         bound, task = over.bound, self._engine.graph.tasks[over.bound.task]
@@ -243,17 +242,10 @@ class QueueEntry(Agent, Deciding):
         self._fresh = dict.fromkeys(self._out)
         self._tell(whole=True)
 
-    def _tell_soon(self, wait_s: float = TELL_S) -> None:
-        at_s = self.world.elapsed() + wait_s
-        if self._telling is None or at_s < self._telling[0]:
-            if self._telling is not None:
-                self._telling[1].cancel()
-            self._telling = at_s, self.world.after(wait_s, self._tell)
-
     def _tell(self, *, whole: bool = False) -> None:
         """Pages of what is new; a sign of life if there is nothing."""
         if self._telling is not None:
-            self._telling[1].cancel()
+            self._telling.cancel()
         self._telling = None
         if self._queue is None or self._is_over:
             return
@@ -287,7 +279,7 @@ class QueueEntry(Agent, Deciding):
             site = self._targets[peer].site
             sites[site] = sites.get(site, 0) + size
         home = max(sorted(sites), key=lambda site: sites[site]) if sites else ""
-        holder = max(sorted(held), key=lambda peer: held[peer]) if held else NO_NAME
+        holders = sorted(held, key=lambda peer: (-held[peer], peer))[:HOLDERS_MAX]
         but = [*self._but.get(task, ()), *sorted(self._engine.unfit(task))]
         return ListedTask(
             self._engine.run,
@@ -300,7 +292,7 @@ class QueueEntry(Agent, Deciding):
             self._takes_s[task],
             self._engine.urgency(task),
             home,
-            holder,
+            tuple(holders),
             self._waits_for_files(described.kind_name),
             tuple(dict.fromkeys(but[-2 * BUT_MAX :])),
             self._settings.architecture,
@@ -385,11 +377,14 @@ class QueueEntry(Agent, Deciding):
         if self._queue is not None and now - self._said_s > LIFE_S:
             self._tell()
         for number, (said_s, said) in list(self._unanswered.items()):
-            if not said.tasks and not said.gone and not said.whole:
-                del self._unanswered[number]  # the next sign of life does as well
-            elif now - said_s > AGAIN_S and self._queue is not None:
+            if now - said_s <= AGAIN_S or self._queue is None:
+                continue
+            if said.tasks or said.gone or said.whole:
                 self._unanswered[number] = now, said
                 self.world.send(self._queue, said)
+            else:  # another sign of life does as well
+                del self._unanswered[number]
+                self._tell()
         self._by_itself(now, silent=silent_s > SILENT_S)
 
     def _by_itself(self, now: float, *, silent: bool) -> None:

@@ -5,6 +5,10 @@ the pilots what is new (a TaskList), each answers with its best ranks, and the w
 out: first what can begin at once, then what is to be fetched ahead. The runs are advised, the
 pilots told what will come, and the queue hears of it with the next question.
 
+It asks the queue for more than it needs now, a store of some tasks for all its pilots, and again
+only when that does not suffice: what the queue did not have at once it sends by itself, and tasks
+whose inputs a pilot here holds in any case.
+
 Rounds follow what happens, but not more often than FLOOR_S apart; if nobody is idle and it is only
 about fetching ahead, they wait a little for company. A round with a few askers is told to them
 alone. The tasks of the paper's architecture wait for its period.
@@ -40,6 +44,7 @@ from sureline.strategies.latebinding.settings import (
     LISTED_PER_IDLE,
     PERIOD_S,
     PLACES_MAX,
+    QUIET_WISH_S,
     TOLD_DIRECTLY_MAX,
 )
 from sureline.workflow.model import Needs
@@ -50,19 +55,24 @@ TOPIC = "latebinding.tasks"
 REPLIES_S = 2.0
 """So long a round that was told directly waits for answers."""
 QUICK_S = 0.05
+"""Wishes that come together are answered together."""
 ASK_PAUSE_S = 0.4
 PATIENT_S = 1.0
-ANSWER_S = 1.5
-"""So long a round waits for the queue's answer to a new wish: it may know what that pilot holds."""
-"""Wishes that come together are answered together."""
+RIPE_S = 0.7
+"""So long a wish waits for the tasks that the pilot's last one has made ready: it holds their
+inputs."""
+NEWS_S = 5.0
+"""The queue hears no more often that pilots are idle who were not before, unless it is asked."""
+STORE_SHARE = 4
+"""A site has a task in store for every so many of its pilots."""
 LIST_BYTES_MAX = 400_000
 WISHES_MAX = 20_000
 PLACED_MAX = 5000
 PATIENCE = 60
 """A task that went through so many rounds in vain is dealt out before the others."""
-PLENTY = 2
+PLENTY = 1
 """So many tasks must be left for each pilot if some are to be fetched ahead."""
-STALE_S = 3 * ASK_S
+STALE_S = 2.5 * QUIET_WISH_S
 TOLD_CENTRAL_S = 30.0
 """Pilots are told so often that the queue matches."""
 
@@ -81,8 +91,7 @@ class _Wished(msgspec.Struct):
     told: int = 0
     """The last task that it was told of directly."""
     ripe_s: float = 0.0
-    """It takes part in rounds from then on: until the queue has answered, it may know of a task
-    whose inputs this pilot holds."""
+    """It takes part in rounds from then on, or as soon as a task has come whose inputs it holds."""
     missed: bool = False
     """The last broadcast did not reach it, or its answer was late."""
 
@@ -130,8 +139,13 @@ class Master:
         self._due: tuple[float, Timer] | None = None
         self._asking = False
         self._asked_s = -FLOOR_S
-        self._told_queue: dict[PeerName, int] = {}
-        """The pilots of whose room the queue knows, and how many tasks could begin there."""
+        self._credit = 0
+        """So many tasks the queue may still send without being asked."""
+        self._idle_told = 0
+        """So many of the places that it knows of are free."""
+        self._news = False
+        """Whether somebody wishes for something since it was asked."""
+        self._reign = world.random.getrandbits(32)
         self._told_central_s = -TOLD_CENTRAL_S
         self._waiting = 0
         """Tasks that the queue still has."""
@@ -153,24 +167,40 @@ class Master:
         now = self._world.elapsed()
         for name in [n for n, wish in self._wishes.items() if now - wish.at_s > STALE_S]:
             del self._wishes[name]
-        self.ask()
+        if now - self._asked_s > ASK_S / 2:
+            self.ask()
         self._world.after(ASK_S * (0.8 + 0.4 * self._world.random.random()), self._renew)
 
-    def _ask_soon(self) -> None:
-        """Not more often than rounds may follow each other."""
-        if not self._asking and not self._over:
+    def _see_to_store(self) -> None:
+        """Ask for more if that is needed, not more often than rounds may follow each other."""
+        pause_s = None if self._asking or self._over else self._ask_pause_s()
+        if pause_s is not None:
             self._asking = True
-            self._world.after(self._ask_pause_s(), self.ask)
+            self._world.after(pause_s, self.ask)
 
-    def _ask_pause_s(self) -> float:
+    def _ask_pause_s(self) -> float | None:
         """A pilot that has just ended a task may hold what the next one needs, and its run has to
-        tell the queue of that one first: there is time for it, the more if nobody is idle."""
+        tell the queue of that one first: there is time for it, the more if nobody is idle. None if
+        there is nothing to ask."""
         now = self._world.elapsed()
         pause_s = max(ASK_PAUSE_S, self._asked_s + FLOOR_S - now)
-        if self._periodic:
-            return max(pause_s, self._ended_s + PERIOD_S - FLOOR_S - now)
-        idle = any(wish.places for wish in self._wishes.values())
-        return pause_s if idle else max(pause_s, PATIENT_S)
+        if self._periodic or self._central:
+            return max(pause_s, self._ended_s + PERIOD_S - FLOOR_S - now) if self._news else None
+        idle, ahead = self._room()
+        lacks = idle + ahead - len(self._pool)
+        if lacks <= 0:
+            return None
+        if lacks > self._credit:
+            return pause_s if idle else max(pause_s, PATIENT_S)
+        if idle > len(self._pool) and not self._idle_told:
+            return max(pause_s, self._asked_s + NEWS_S - now)
+        return None
+
+    def _room(self) -> tuple[int, int]:
+        """How many tasks could begin at once, and how many are to be fetched ahead."""
+        idle = sum(wish.places for wish in self._wishes.values())
+        ahead = sum(wish.ahead for wish in self._wishes.values()) if self._fetches_ahead() else 0
+        return idle, ahead
 
     def ask(self) -> None:
         """Tell the queue who has room."""
@@ -178,28 +208,33 @@ class Master:
         queue = self._queue()
         if self._over or queue is None:
             return
-        self._asked_s = self._world.elapsed()
-        placed, self._placed = self._placed, []
-        self._told_queue = {name: wish.places for name, wish in self._wishes.items()}
+        self._asked_s, self._news = self._world.elapsed(), False
+        placed, self._placed = self._placed[:PLACED_MAX], self._placed[PLACED_MAX:]
         idle = [name for name, wish in self._wishes.items() for _ in range(wish.places)]
         ahead = [name for name, wish in self._wishes.items() for _ in range(wish.ahead)]
         if self._periodic:
             ahead = []
-        wanted = max(len(idle) + len(ahead), self._listed_max() - len(self._pool))
+        self._idle_told = len(idle)
+        self._credit = max(len(idle), self._store_max() - len(self._pool))
         asked = AskTasks(
             self._site,
             tuple(idle[:LISTED_MAX]),
             tuple(ahead[:LISTED_MAX]),
-            wanted,
-            tuple(placed[:PLACED_MAX]),
-            len(self._pool),
+            self._credit,
+            tuple(placed),
+            len(self._pool) + len(self._placed),
+            0 if self._periodic else min(LISTED_MAX, len(self._pilots)),
         )
         self._world.send(queue, asked)
 
+    def _store_max(self) -> int:
+        """How many tasks this site would have."""
+        store = 0 if self._periodic else len(self._pilots) // STORE_SHARE
+        return min(LISTED_MAX, self._listed_max() + store)
+
     def _listed_max(self) -> int:
-        ahead = self._fetches_ahead()
-        places = sum(wish.places + ahead * wish.ahead for wish in self._wishes.values())
-        return min(LISTED_MAX, LISTED_PER_IDLE * places)
+        """How many tasks a round tells of, besides those whose inputs somebody holds who asks."""
+        return min(LISTED_MAX, LISTED_PER_IDLE * sum(self._room()))
 
     def on_handout(self, said: Handout) -> None:
         self._waiting = said.waiting
@@ -212,12 +247,14 @@ class Master:
                 self._numbers += 1
                 self._pool[listed.id] = _Pooled(self._numbers, listed)
                 self._periodic = listed.architecture == "distributed"
+            for holder in listed.holders:
+                if holder in self._wishes:
+                    self._wishes[holder].ripe_s = 0.0
+        self._credit = max(0, self._credit - len(said.tasks))
+        self._idle_told = max(0, self._idle_told - len(said.tasks))
         self._central, self._tracked = said.central, said.tracked
-        now = self._world.elapsed()
-        for name in self._told_queue:
-            if name in self._wishes:
-                self._wishes[name].ripe_s = min(self._wishes[name].ripe_s, now)
         self._schedule()
+        self._see_to_store()
 
     # -- when ------------------------------------------------------------------------------------
 
@@ -228,14 +265,21 @@ class Master:
         old, now = self._wishes.get(name), self._world.elapsed()
         told = 0 if old is None else old.told
         places, ahead = min(max(0, said.places), PLACES_MAX), min(max(0, said.ahead), PLACES_MAX)
-        known = self._told_queue.get(name, -1) >= places
         if places or ahead:
-            ripe_s = now + ANSWER_S if old is None or not known else old.ripe_s
+            more = places > (0 if old is None else old.places) and not self._periodic
+            ripe_s = now + RIPE_S if more else 0.0 if old is None else old.ripe_s
             self._wishes[name] = _Wished(places, ahead, now, sender, told, ripe_s)
-            self._pilots[name] = None
-        if not known:
-            self._ask_soon()
-        self._schedule(QUICK_S if known else ANSWER_S)
+            self._news |= old is None or places > old.places
+            self._note_pilot(name)
+            self._schedule(max(QUICK_S, ripe_s - now))
+        self._see_to_store()
+
+    def _note_pilot(self, name: PeerName) -> None:
+        """Those heard of longest ago are forgotten first."""
+        self._pilots.pop(name, None)
+        self._pilots[name] = None
+        if len(self._pilots) > WISHES_MAX:
+            del self._pilots[next(iter(self._pilots))]
 
     def _schedule(self, wait_s: float = QUICK_S) -> None:
         """Have a round when there is something to deal out, as soon as may be."""
@@ -271,7 +315,7 @@ class Master:
         ahead = self._fetches_ahead()
         askers = self._askers(ahead)
         if not askers and not self._central:
-            self._schedule(FLOOR_S)
+            self._schedule(FLOOR_S / 2)
             return
         self._rounds += 1
         self._ended_s = self._world.elapsed()
@@ -319,7 +363,9 @@ class Master:
 
     def _chosen(self, askers: Container[PeerName]) -> list[int]:
         """The tasks of a round: first those whose inputs a pilot holds that asks."""
-        held = [p.number for p in self._pool.values() if p.listed.holder in askers]
+        held = [
+            p.number for p in self._pool.values() if any(one in askers for one in p.listed.holders)
+        ]
         known = set(held)
         others = (p.number for p in self._pool.values() if p.number not in known)
         return [*held, *islice(others, max(1, self._listed_max()))][:LISTED_MAX]
@@ -342,6 +388,7 @@ class Master:
         return TaskList(
             current.number,
             self.me,
+            self._reign,
             since,
             tuple(fresh),
             tuple(current.open),
@@ -393,10 +440,7 @@ class Master:
             by_number[number].rounds += 1
         self._tell(current, dealt)
         self._settle(left)
-        for one in dealt:
-            self._told_queue.pop(one.placement.pilot, None)
-        if any(name not in self._told_queue for name in self._wishes):
-            self._ask_soon()
+        self._see_to_store()
         self._schedule()
 
     def _settle(self, left: dict[PeerName, list[int]]) -> None:

@@ -63,13 +63,14 @@ EXAMINED_S = 0.00004
 TICK_S = 2.0
 LOST_S = 3.0
 """What a site was given so long ago has reached it, or never will."""
+ANEW_S = 5.0
 RECALL_S = 5.0
 """So long a site may keep tasks that it does not place while pilots are idle elsewhere."""
 RUNS_MAX = 1000
 FILES_MAX = 50_000
 
 
-_IDLE, _AHEAD, _CHOICE = range(3)
+_IDLE, _AHEAD, _CHOICE, _NEAR = range(4)
 """What a task is given out for."""
 
 
@@ -79,6 +80,7 @@ class _Site(msgspec.Struct):
     idle: list[PeerName] = []
     ahead: list[PeerName] = []
     wanted: int = 0
+    near: int = 0
 
 
 class TaskQueue(Agent):
@@ -91,6 +93,8 @@ class TaskQueue(Agent):
         self._sites: dict[str, _Site] = {}
         self._files: dict[PeerName, dict[str, None]] = {}
         self._matching = 0
+        self._dealt_s = -ANEW_S
+        """When all was dealt out anew."""
         self.counts: Counter[str] = Counter()
         """Requests by the name of their message."""
 
@@ -123,7 +127,7 @@ class TaskQueue(Agent):
         if asked.whole:
             self._tell_gone(book.forget(asked.run, list(run.tasks)))
         self._tell_gone(book.forget(asked.run, asked.gone))
-        nobody_matched = not len(book.central)
+        nobody_matched, had_none = not len(book.central), not run.tasks
         book.take(asked.run, asked.tasks[:PAGE])
         if nobody_matched and len(book.central):
             self._tell_central()
@@ -136,8 +140,18 @@ class TaskQueue(Agent):
             self.world.sync(lambda: self.world.send(sender, answer))
         else:
             self.world.send(sender, answer)
-        if asked.tasks:
+        if asked.tasks and had_none and self._overtakes(asked.run):
+            self._deal_anew()
+        elif asked.tasks:
             self._serve()
+
+    def _overtakes(self, run: str) -> bool:
+        """Whether a run that had nothing to do comes before others whose tasks are listed; not
+        again and again, for all sites begin anew."""
+        others = {one.listed.run for site in self._sites for one in self._book.listed_at(site)}
+        turn, now = self._book.shares.turn, self.world.elapsed()
+        before = any(turn(run) < turn(other) for other in others if other != run)
+        return before and now - self._dealt_s > ANEW_S
 
     def _tell_gone(self, listed: dict[str, list[TaskId]]) -> None:
         """Masters have these no longer to place."""
@@ -179,6 +193,7 @@ class TaskQueue(Agent):
         for task in asked.placed:
             self._book.was_placed(task, asked.site)
         site.wanted = min(max(0, asked.wanted), LISTED_MAX)
+        site.near = min(max(0, asked.near), LISTED_MAX)
         site.idle, site.ahead = list(asked.idle[:LISTED_MAX]), list(asked.ahead[:LISTED_MAX])
         # More than it says it has: a message to it was lost, or it began anew.
         lost = len(self._book.listed_at(asked.site, now - LOST_S)) > asked.held
@@ -188,10 +203,10 @@ class TaskQueue(Agent):
 
     def _serve(self, answer: str | None = None, whole: Container[str] = ()) -> None:
         """Give out what waits: first what could begin at once, to the sites in turns, then what
-        is to be fetched ahead, then what they want to choose from. Those that are told the
-        `whole` forget what they had."""
+        is to be fetched ahead, then what they want to choose from, and what lies near them. Those
+        that are told the `whole` forget what they had."""
         chosen: dict[str, list[ListedTask]] = {name: [] for name in self._sites}
-        for kind in (_IDLE, _AHEAD, _CHOICE):
+        for kind in (_IDLE, _AHEAD, _CHOICE, _NEAR):
             asking = list(self._sites)
             while asking:
                 asking = [name for name in asking if self._give(name, chosen[name], kind)]
@@ -201,17 +216,22 @@ class TaskQueue(Agent):
 
     def _give(self, name: str, chosen: list[ListedTask], kind: int) -> bool:
         """One task for this site; False if it wants no more of this kind, or there is none."""
-        site, now = self._sites[name], self.world.elapsed()
-        pilots = (site.idle, site.ahead, [NO_NAME])[kind]
-        if not pilots or site.wanted <= 0:
+        site, shares, now = self._sites[name], self._book.shares, self.world.elapsed()
+        pilots = (site.idle, site.ahead, [NO_NAME], [NO_NAME])[kind]
+        if not pilots or (site.near if kind == _NEAR else site.wanted) <= 0:
             return False
-        at_once = kind == _IDLE
-        found = self._book.shares.next(name, pilots[-1], self._asks, now, at_once=at_once)
+        if kind == _NEAR:
+            found = shares.next_near(name)
+        else:
+            found = shares.next(name, pilots[-1], self._asks, now, at_once=kind == _IDLE)
         if found is None:
             return False
         pilots.pop()
         chosen.append(self._book.list_at(found, name))
-        site.wanted -= 1
+        if kind == _NEAR:
+            site.near -= 1
+        else:
+            site.wanted -= 1
         return True
 
     def _hand_out(self, master: AgentId, tasks: list[ListedTask], *, whole: bool) -> None:
@@ -344,6 +364,7 @@ class TaskQueue(Agent):
 
     def _deal_anew(self) -> None:
         """Other tasks come first now: sites give back what they have not placed."""
+        self._dealt_s = self.world.elapsed()
         for name, site in self._sites.items():
             site.wanted += self._book.take_back(name)
         self._serve(whole=self._sites)
