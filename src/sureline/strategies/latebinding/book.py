@@ -40,7 +40,9 @@ class QueuedRun(msgspec.Struct):
     pages: dict[int, int] = {}
     """How many tasks of each page still count."""
     waiting: int = 0
-    """How many of them nobody has."""
+    """How many of them nobody has, """
+    listed: int = 0
+    """and how many the masters of sites have."""
 
 
 class _KeptRun(msgspec.Struct, array_like=True):
@@ -152,7 +154,7 @@ class QueueBook:
             self.central.remove(queued.listed.id)
             run.waiting -= queued.state == "waiting"
             if queued.state == "listed":
-                del self._listed[queued.site][queued.listed.id]
+                self._unlist(queued)
                 listed.setdefault(queued.site, []).append((name, task))
             left = run.pages.get(queued.page, 0) - 1
             if left > 0:
@@ -169,7 +171,7 @@ class QueueBook:
         listed = queued.listed
         self._numbers += 1
         if queued.state == "listed":
-            del self._listed[queued.site][listed.id]
+            self._unlist(queued)
         if queued.state != "waiting":
             self.runs[listed.run].waiting += 1
         queued.number, queued.state = self._numbers, "waiting"
@@ -185,7 +187,12 @@ class QueueBook:
         queued = self._given(task, "listed")
         queued.site = site
         self._listed.setdefault(site, {})[task] = queued
+        self.runs[task[0]].listed += 1
         return queued.listed
+
+    def _unlist(self, queued: QueuedTask) -> None:
+        del self._listed[queued.site][queued.listed.id]
+        self.runs[queued.listed.run].listed -= 1
 
     def place(self, task: TaskId) -> None:
         """A pilot was named for it here."""
@@ -201,8 +208,9 @@ class QueueBook:
 
     def was_placed(self, task: TaskId, site: str) -> None:
         """Its site says that a pilot was named."""
-        queued = self._listed.get(site, {}).pop(task, None)
+        queued = self._listed.get(site, {}).get(task)
         if queued is not None:
+            self._unlist(queued)
             queued.state, queued.since_s = "placed", self._world.elapsed()
 
     def listed_at(self, site: str, before_s: float = math.inf) -> list[QueuedTask]:
@@ -215,6 +223,15 @@ class QueueBook:
         for queued in mine:
             self.wait(queued)
         return len(mine)
+
+    def is_first(self, run: str) -> bool:
+        """Whether no other run of its user comes before it."""
+        mine = self.runs[run]
+        return not any(
+            other.user == mine.user and other.priority > mine.priority
+            for other in self.runs.values()
+            if other.waiting + other.listed
+        )
 
     def all(self) -> Iterator[QueuedTask]:
         for run in self.runs.values():

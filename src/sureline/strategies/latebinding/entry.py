@@ -69,6 +69,7 @@ READS_SHARE = 0.4
 calculating waits for files."""
 ADVICE_MAX = 1000
 """That is weighed at one time."""
+NOTHING = Needs(cores=0)
 DEALT_MAX = 64
 """Tasks that are bound without the queue at one time."""
 
@@ -93,7 +94,9 @@ class QueueEntry(Agent, Deciding):
         self._generations: dict[int, int] = {}
         self._but: dict[int, list[PeerName]] = {}
         self._quiet_s: dict[PeerName, float] = {}
-        """Since when nothing of this run has begun or ended on each target."""
+        """Since when nothing of this run has begun or ended on each target, nor others' been seen
+        there."""
+        self._busy: dict[PeerName, bool] = {}
         self._takes_s: list[float] = []
         self._used: dict[str, list[float]] = {}
         """By kind: seconds of calculating, and of all."""
@@ -152,9 +155,13 @@ class QueueEntry(Agent, Deciding):
         self._books.leave(target)
         self._targets.pop(target, None)
         self._quiet_s.pop(target, None)
+        self._busy.pop(target, None)
 
     def load(self, target: PeerName, cores: float) -> None:
         self._books.report(target, cores)
+        was_busy, self._busy[target] = self._busy.get(target, False), cores > 0
+        if target in self._quiet_s and (was_busy or cores > 0):
+            self._quiet_s[target] = self.world.elapsed()
 
     def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
         return self._books.best_but(needs, but)
@@ -242,17 +249,17 @@ class QueueEntry(Agent, Deciding):
         self._fresh = dict.fromkeys(self._out)
         self._tell(whole=True)
 
-    def _tell(self, *, whole: bool = False) -> None:
-        """Pages of what is new; a sign of life if there is nothing."""
-        if self._telling is not None:
+    def _tell(self, *, whole: bool = False, ready: bool = True) -> None:
+        """Pages of what is gone and, if it is time, `ready`; a sign of life if there is nothing."""
+        if ready and self._telling is not None:
             self._telling.cancel()
-        self._telling = None
+            self._telling = None
         if self._queue is None or self._is_over:
             return
-        fresh = [task for task in self._fresh if self._engine.wanted(task)]
+        fresh = [task for task in self._fresh if ready and self._engine.wanted(task)]
         names = self._engine.graph.tasks
         gone = [names[task].name for task in self._gone]
-        self._fresh, self._gone = {}, {}
+        self._fresh, self._gone = {} if ready else self._fresh, {}
         for start in range(0, max(1, len(fresh), len(gone)), PAGE):
             tasks = tuple(self._listed(task) for task in fresh[start : start + PAGE])
             self._say(tasks, tuple(gone[start : start + PAGE]), whole=whole and not start)
@@ -375,7 +382,7 @@ class QueueEntry(Agent, Deciding):
         if now - self._looked_s >= wait_s:
             self._look_for_queue()
         if self._queue is not None and now - self._said_s > LIFE_S:
-            self._tell()
+            self._tell(ready=self._telling is None)
         for number, (said_s, said) in list(self._unanswered.items()):
             if now - said_s <= AGAIN_S or self._queue is None:
                 continue
@@ -394,9 +401,10 @@ class QueueEntry(Agent, Deciding):
             self._engine.tell("no queue answers; tasks are placed without it")
         wait_s = SILENT_S if silent else STUCK_S
         late = [task for task, out in self._out.items() if now - out.since_s > wait_s]
+        roomy = self._roomy(now - wait_s) if late else []
         late.sort(key=lambda task: (-self._engine.urgency(task), task))
-        for task in late[:DEALT_MAX]:
-            target = self._roomy(task, now - wait_s) if self._engine.wanted(task) else None
+        for task in late[:DEALT_MAX] if roomy else ():
+            target = self._best_of(roomy, task) if self._engine.wanted(task) else None
             if target is not None:
                 attempt = self._engine.bind(task, target, self._claim(task))
                 if attempt:
@@ -410,17 +418,23 @@ class QueueEntry(Agent, Deciding):
         if late:
             self._engine.wake()
 
-    def _roomy(self, task: int, since_s: float) -> PeerName | None:
-        """Of those that had room all the time since then and meet its requirement, one that holds
-        most of its inputs."""
+    def _roomy(self, since_s: float) -> list[PeerName]:
+        """Those that had room all the time since then."""
+        return [
+            name
+            for name, quiet_s in self._quiet_s.items()
+            if quiet_s <= since_s and (self._books.fits_on(name, NOTHING) or 0.0) < 1
+        ]
+
+    def _best_of(self, roomy: Sequence[PeerName], task: int) -> PeerName | None:
+        """Of these, one that meets the task's requirement and holds most of its inputs."""
         listed, held = self._listed(task), self._engine.held(task)
         best: tuple[int, float, PeerName] | None = None
-        for name in self._books.all_fitting(listed.needs):
+        for name in roomy:
             load = self._books.fits_on(name, listed.needs)
-            view = _view(self._targets[name], self.world.now())
-            if load is None or load >= 1 or self._quiet_s[name] > since_s:
+            if load is None or load >= 1:
                 continue
-            if rank_of(listed, view) is None:
+            if rank_of(listed, _view(self._targets[name], self.world.now())) is None:
                 continue
             order = (-held.get(name, 0), load, name)
             if best is None or order < best:

@@ -221,7 +221,7 @@ class TaskQueue(Agent):
         if not pilots or (site.near if kind == _NEAR else site.wanted) <= 0:
             return False
         if kind == _NEAR:
-            found = shares.next_near(name)
+            found = shares.next_near(name, self._book.is_first)
         else:
             found = shares.next(name, pilots[-1], self._asks, now, at_once=kind == _IDLE)
         if found is None:

@@ -111,10 +111,12 @@ class Shares:
                 return self._taken(heaps)
         return None
 
-    def next_near(self, site: str) -> tuple[str, str] | None:
-        """(run, task) that goes to this site because its inputs lie there."""
+    def next_near(self, site: str, is_first: Callable[[str], bool]) -> tuple[str, str] | None:
+        """(run, task) that goes to this site because its inputs lie there, of a run before which
+        no other comes."""
         heaps = {run: waiting.heaps.get(site) for run, waiting in self.runs.items()} if site else {}
         able = {run: heap for run, heap in heaps.items() if heap and self._clean(run, heap)}
+        able = {run: heap for run, heap in able.items() if is_first(run)}
         return self._taken(able) if able else None
 
     def _taken(self, heaps: dict[str, list[Entry]]) -> tuple[str, str]:
