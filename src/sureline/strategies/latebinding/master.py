@@ -43,10 +43,10 @@ from sureline.strategies.latebinding.settings import (
     LISTED_MAX,
     LISTED_PER_IDLE,
     PERIOD_S,
-    PLACES_MAX,
-    QUIET_WISH_S,
     TOLD_DIRECTLY_MAX,
+    TREE_MAX,
 )
+from sureline.strategies.latebinding.wishes import Wish, Wishes
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName, name_of
 from sureline.world.protocol import AgentId, Timer, World
@@ -66,34 +66,20 @@ NEWS_S = 5.0
 STORE_SHARE = 4
 """A site has a task in store for every so many of its pilots."""
 LIST_BYTES_MAX = 400_000
-WISHES_MAX = 20_000
 PLACED_MAX = 5000
 PATIENCE = 60
 """A task that went through so many rounds in vain is dealt out before the others."""
 PLENTY = 1
 """So many tasks must be left for each pilot if some are to be fetched ahead."""
-STALE_S = 2.5 * QUIET_WISH_S
 TOLD_CENTRAL_S = 30.0
 """Pilots are told so often that the queue matches."""
 
 
 class _Pooled(msgspec.Struct):
-    number: int
     listed: ListedTask
+    number: int = 0
+    """In the lists of this master; 0 until it is told of."""
     rounds: int = 0
-
-
-class _Wished(msgspec.Struct):
-    places: int
-    ahead: int
-    at_s: float
-    agent: AgentId
-    told: int = 0
-    """The last task that it was told of directly."""
-    ripe_s: float = 0.0
-    """It takes part in rounds from then on, or as soon as a task has come whose inputs it holds."""
-    missed: bool = False
-    """The last broadcast did not reach it, or its answer was late."""
 
 
 class Round(msgspec.Struct):
@@ -128,7 +114,7 @@ class Master:
         self._queue = queue
         self._judge = judge
         self._pool: dict[TaskId, _Pooled] = {}
-        self._wishes: dict[PeerName, _Wished] = {}
+        self._wishes = Wishes()
         self._placed: list[TaskId] = []
         self._numbers = 0
         self._told = 0
@@ -149,7 +135,6 @@ class Master:
         self._told_central_s = -TOLD_CENTRAL_S
         self._waiting = 0
         """Tasks that the queue still has."""
-        self._pilots: dict[PeerName, None] = {}
         self._central = self._tracked = self._periodic = False
         self._over = False
         self.broadcasts = 0
@@ -165,8 +150,7 @@ class Master:
         if self._over:
             return
         now = self._world.elapsed()
-        for name in [n for n, wish in self._wishes.items() if now - wish.at_s > STALE_S]:
-            del self._wishes[name]
+        self._wishes.drop_stale(now)
         if now - self._asked_s > ASK_S / 2:
             self.ask()
         self._world.after(ASK_S * (0.8 + 0.4 * self._world.random.random()), self._renew)
@@ -198,9 +182,7 @@ class Master:
 
     def _room(self) -> tuple[int, int]:
         """How many tasks could begin at once, and how many are to be fetched ahead."""
-        idle = sum(wish.places for wish in self._wishes.values())
-        ahead = sum(wish.ahead for wish in self._wishes.values()) if self._fetches_ahead() else 0
-        return idle, ahead
+        return self._wishes.places, self._wishes.ahead if self._fetches_ahead() else 0
 
     def ask(self) -> None:
         """Tell the queue who has room."""
@@ -210,8 +192,8 @@ class Master:
             return
         self._asked_s, self._news = self._world.elapsed(), False
         placed, self._placed = self._placed[:PLACED_MAX], self._placed[PLACED_MAX:]
-        idle = [name for name, wish in self._wishes.items() for _ in range(wish.places)]
-        ahead = [name for name, wish in self._wishes.items() for _ in range(wish.ahead)]
+        idle = [name for name, wish in self._wishes for _ in range(wish.places)]
+        ahead = [name for name, wish in self._wishes for _ in range(wish.ahead)]
         if self._periodic:
             ahead = []
         self._idle_told = len(idle)
@@ -223,13 +205,13 @@ class Master:
             self._credit,
             tuple(placed),
             len(self._pool) + len(self._placed),
-            0 if self._periodic else min(LISTED_MAX, len(self._pilots)),
+            0 if self._periodic else min(LISTED_MAX, self._wishes.pilots),
         )
         self._world.send(queue, asked)
 
     def _store_max(self) -> int:
         """How many tasks this site would have."""
-        store = 0 if self._periodic else len(self._pilots) // STORE_SHARE
+        store = 0 if self._periodic else self._wishes.pilots // STORE_SHARE
         return min(LISTED_MAX, self._listed_max() + store)
 
     def _listed_max(self) -> int:
@@ -244,12 +226,11 @@ class Master:
             self._pool.pop(gone, None)
         for listed in said.tasks:
             if listed.id not in self._pool and len(self._pool) < 2 * LISTED_MAX:
-                self._numbers += 1
-                self._pool[listed.id] = _Pooled(self._numbers, listed)
+                self._pool[listed.id] = _Pooled(listed)
                 self._periodic = listed.architecture == "distributed"
             for holder in listed.holders:
-                if holder in self._wishes:
-                    self._wishes[holder].ripe_s = 0.0
+                if (wish := self._wishes.get(holder)) is not None:
+                    wish.ripe_s = 0.0
         self._credit = max(0, self._credit - len(said.tasks))
         self._idle_told = max(0, self._idle_told - len(said.tasks))
         self._central, self._tracked = said.central, said.tracked
@@ -259,27 +240,16 @@ class Master:
     # -- when ------------------------------------------------------------------------------------
 
     def on_wish(self, sender: AgentId, said: RoomWish) -> None:
-        name = name_of(sender)
-        if name not in self._wishes and len(self._wishes) >= WISHES_MAX:
-            return
-        old, now = self._wishes.get(name), self._world.elapsed()
-        told = 0 if old is None else old.told
-        places, ahead = min(max(0, said.places), PLACES_MAX), min(max(0, said.ahead), PLACES_MAX)
-        if places or ahead:
-            more = places > (0 if old is None else old.places) and not self._periodic
-            ripe_s = now + RIPE_S if more else 0.0 if old is None else old.ripe_s
-            self._wishes[name] = _Wished(places, ahead, now, sender, told, ripe_s)
-            self._news |= old is None or places > old.places
-            self._note_pilot(name)
-            self._schedule(max(QUICK_S, ripe_s - now))
+        name, now = name_of(sender), self._world.elapsed()
+        old = self._wishes.get(name)
+        before = 0 if old is None else old.places
+        wish = self._wishes.hear(name, sender, said, now)
+        if wish is not None:
+            if wish.places > before and not self._periodic:
+                wish.ripe_s = now + RIPE_S
+            self._news |= old is None or wish.places > before
+            self._schedule(max(QUICK_S, wish.ripe_s - now))
         self._see_to_store()
-
-    def _note_pilot(self, name: PeerName) -> None:
-        """Those heard of longest ago are forgotten first."""
-        self._pilots.pop(name, None)
-        self._pilots[name] = None
-        if len(self._pilots) > WISHES_MAX:
-            del self._pilots[next(iter(self._pilots))]
 
     def _schedule(self, wait_s: float = QUICK_S) -> None:
         """Have a round when there is something to deal out, as soon as may be."""
@@ -287,9 +257,7 @@ class Master:
             return
         if not self._pool and not self._central:
             return
-        if not self._central and not any(
-            wish.places or self._fetches_ahead() for wish in self._wishes.values()
-        ):
+        if not self._central and not sum(self._room()):
             return
         now = self._world.elapsed()
         at_s = max(now + wait_s, self._ended_s + self._pause_s())
@@ -304,7 +272,7 @@ class Master:
             return self._told_central_s + TOLD_CENTRAL_S - self._ended_s
         if self._periodic:
             return PERIOD_S
-        return FLOOR_S if any(wish.places for wish in self._wishes.values()) else AHEAD_S
+        return FLOOR_S if self._wishes.places else AHEAD_S
 
     # -- telling ---------------------------------------------------------------------------------
 
@@ -320,16 +288,12 @@ class Master:
         self._rounds += 1
         self._ended_s = self._world.elapsed()
         current = self._round = Round(self._rounds, self._chosen(askers), ahead, set(askers))
-        if len(askers) <= TOLD_DIRECTLY_MAX:
+        if len(askers) <= (TREE_MAX if self._periodic else TOLD_DIRECTLY_MAX):
             current.timer = self._world.after(REPLIES_S, lambda: self._end(current))
-            for wish in askers.values():
-                self._world.send(wish.agent, self._list(current, wish.told))
-                wish.told = self._numbers
+            self._tell_directly(current, list(askers.values()))
             return
         missed = [wish for wish in askers.values() if wish.missed]
-        for wish in missed[:TOLD_DIRECTLY_MAX]:
-            self._world.send(wish.agent, self._list(current, wish.told))
-            wish.told = self._numbers
+        self._tell_directly(current, missed[:TOLD_DIRECTLY_MAX])
         told = self._list(current, self._told)
         self._told = self._numbers
         self.broadcasts += 1
@@ -347,28 +311,37 @@ class Master:
 
         self._kademlia.broadcast(TOPIC, msgspec.msgpack.encode(told), replied)
 
+    def _tell_directly(self, current: Round, wishes: Sequence[Wish]) -> None:
+        lists = {since: self._list(current, since) for since in {wish.told for wish in wishes}}
+        for wish in wishes:
+            self._world.send(wish.agent, lists[wish.told])
+            wish.told = self._numbers
+
     def _fetches_ahead(self) -> bool:
         """Not when few tasks are left for each pilot: somebody who is idle soon could begin them
         sooner."""
-        plenty = len(self._pool) + self._waiting >= PLENTY * len(self._pilots)
+        plenty = len(self._pool) + self._waiting >= PLENTY * self._wishes.pilots
         return plenty and not self._periodic
 
-    def _askers(self, ahead: bool) -> dict[PeerName, _Wished]:
+    def _askers(self, ahead: bool) -> dict[PeerName, Wish]:
         now = self._world.elapsed() + QUICK_S
         return {
             name: wish
-            for name, wish in self._wishes.items()
+            for name, wish in self._wishes
             if (ahead or wish.places) and wish.ripe_s <= now
         }
 
     def _chosen(self, askers: Container[PeerName]) -> list[int]:
         """The tasks of a round: first those whose inputs a pilot holds that asks."""
-        held = [
-            p.number for p in self._pool.values() if any(one in askers for one in p.listed.holders)
-        ]
-        known = set(held)
-        others = (p.number for p in self._pool.values() if p.number not in known)
-        return [*held, *islice(others, max(1, self._listed_max()))][:LISTED_MAX]
+        held = [p for p in self._pool.values() if any(one in askers for one in p.listed.holders)]
+        known = {p.listed.id for p in held}
+        others = (p for task, p in self._pool.items() if task not in known)
+        chosen = [*held, *islice(others, max(1, self._listed_max()))][:LISTED_MAX]
+        for pooled in chosen:
+            if not pooled.number:
+                self._numbers += 1
+                pooled.number = self._numbers
+        return [pooled.number for pooled in chosen]
 
     def _list(self, current: Round, since: int) -> TaskList:
         """The tasks after `since`, as many as a message holds; the others come with a later one."""
@@ -404,8 +377,9 @@ class Master:
         current.waits_for.discard(name)
         if said.ranked.pilot == name:
             current.ranked.append(said.ranked)
-            if said.ranked.lacks and name in self._wishes:
-                self._wishes[name].told = 0
+            wish = self._wishes.get(name)
+            if said.ranked.lacks and wish is not None:
+                wish.told = 0
         if not current.waits_for and current.timer is not None:
             self._end(current)
 
@@ -423,7 +397,7 @@ class Master:
             if wish is None:
                 continue
             if current.timer is not None or wish.missed:
-                del self._wishes[name]  # it says so again if it is there
+                self._wishes.drop(name)  # it says so again if it is there
             else:
                 wish.missed = True
                 idle_missed += wish.places
@@ -439,18 +413,10 @@ class Master:
         for number in still:
             by_number[number].rounds += 1
         self._tell(current, dealt)
-        self._settle(left)
+        for name, (places, ahead) in left.items():
+            self._wishes.settle(name, places, ahead)
         self._see_to_store()
         self._schedule()
-
-    def _settle(self, left: dict[PeerName, list[int]]) -> None:
-        """What pilots wish for now: what they said, less what they were given."""
-        for name, (places, ahead) in left.items():
-            wish = self._wishes.get(name)
-            if wish is not None:
-                wish.places, wish.ahead = places, ahead
-                if not places and not ahead:
-                    del self._wishes[name]
 
     def _tell(self, current: Round, dealt: Sequence[Dealt]) -> None:
         pilots = len(current.ranked)

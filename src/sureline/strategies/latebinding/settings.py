@@ -67,16 +67,18 @@ LISTED_PER_IDLE = 2
 LISTED_MAX = 3000
 BEST = 10
 """So many of its best ranks a pilot answers with."""
-TOLD_DIRECTLY_MAX = 64
+TOLD_DIRECTLY_MAX = 200
 """A round with no more askers than this is told to them alone. They have just spoken to the master;
 a broadcast reaches everybody, with three messages for each."""
+TREE_MAX = 8
+"""In the paper's architecture: as many as a broadcast goes to first."""
 PLACES_MAX = 16
 """Free places of one pilot that count in one round."""
 
 # Silence.
 HOLD_S = 10.0
 """What a pilot was promised is held free for so long."""
-ASK_S = 16.0
+ASK_S = 20.0
 """A master renews its question to the queue if it had nothing to ask for so long."""
 WISH_S = 12.0
 QUIET_WISH_S = 60.0
