@@ -12,9 +12,6 @@ import msgspec
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.experiments.scenario_reader import read_scenario
-from sureline.strategies.latebinding.messages import SetShare
-from sureline.strategies.latebinding.queue import PART as QUEUE
-from sureline.world.address import Node, at
 
 BULKS_S = (0.25, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 BULK_PILOTS = 100
@@ -102,12 +99,7 @@ def priority_effect(pilots: int, seed: int) -> PriorityEffect:
     bed = Testbed("event", "serial", pilots, 4 * pilots, seed, runs=2)
     raised, other = bed.engines[1], bed.engines[0]
     changed_s = BEGIN_S + CHANGED_S
-
-    def change() -> None:
-        queue = at(Node("queue"), QUEUE)
-        raised.world.send(queue, SetShare(1, run=raised.run, priority=10))
-
-    bed.sim.at(changed_s, change)
+    bed.sim.at(changed_s, lambda: bed.set_priority(raised.run, 10))
     bed.run()
     after = sorted(s for s in raised.bound_s if s > changed_s)[: pilots // 5]
     others = [s for s in other.bound_s if changed_s < s < after[-1]]

@@ -26,6 +26,7 @@ from sureline.run.estimates import Estimate, EstimatesFound
 from sureline.run.port import Bound, Over, Seat, Target
 from sureline.strategies.latebinding.entry import QueueEntry
 from sureline.strategies.latebinding.half import PilotHalf
+from sureline.strategies.latebinding.messages import SetShare
 from sureline.strategies.latebinding.pilot import PART, SITE, SITE_SETTINGS, PilotAgent
 from sureline.strategies.latebinding.queue import PART as QUEUE
 from sureline.strategies.latebinding.queue import TaskQueue
@@ -467,6 +468,11 @@ class Testbed:
         self.targets[name] = Target(name, bench.me, bench.capacity, site)
 
     # -- what happens ------------------------------------------------------------------------------
+
+    def set_priority(self, run: str, priority: int) -> None:
+        """As its user does."""
+        me = self.sim.place(at(self.submitter, "user"))
+        me.send(at(Node("queue"), QUEUE), SetShare(1, run=run, priority=priority))
 
     def draw_s(self) -> float:
         return JOB_S * self.sim.random.lognormvariate(-(SPREAD**2) / 2, SPREAD)

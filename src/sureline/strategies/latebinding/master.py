@@ -46,7 +46,7 @@ from sureline.strategies.latebinding.settings import (
     TOLD_DIRECTLY_MAX,
     TREE_MAX,
 )
-from sureline.strategies.latebinding.wishes import Wish, Wishes
+from sureline.strategies.latebinding.wishes import PilotWish, Wishes
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName, name_of
 from sureline.world.protocol import AgentId, Timer, World
@@ -311,7 +311,7 @@ class Master:
 
         self._kademlia.broadcast(TOPIC, msgspec.msgpack.encode(told), replied)
 
-    def _tell_directly(self, current: Round, wishes: Sequence[Wish]) -> None:
+    def _tell_directly(self, current: Round, wishes: Sequence[PilotWish]) -> None:
         lists = {since: self._list(current, since) for since in {wish.told for wish in wishes}}
         for wish in wishes:
             self._world.send(wish.agent, lists[wish.told])
@@ -323,7 +323,7 @@ class Master:
         plenty = len(self._pool) + self._waiting >= PLENTY * self._wishes.pilots
         return plenty and not self._periodic
 
-    def _askers(self, ahead: bool) -> dict[PeerName, Wish]:
+    def _askers(self, ahead: bool) -> dict[PeerName, PilotWish]:
         now = self._world.elapsed() + QUICK_S
         return {
             name: wish

@@ -15,7 +15,7 @@ PILOTS_MAX = 20_000
 STALE_S = 2.5 * QUIET_WISH_S
 
 
-class Wish(msgspec.Struct):
+class PilotWish(msgspec.Struct):
     places: int
     ahead: int
     at_s: float
@@ -30,7 +30,7 @@ class Wish(msgspec.Struct):
 
 class Wishes:
     def __init__(self) -> None:
-        self._of: dict[PeerName, Wish] = {}
+        self._of: dict[PeerName, PilotWish] = {}
         self._pilots: dict[PeerName, None] = {}
         self.places = 0
         """Tasks that could begin at once, of all together."""
@@ -40,10 +40,10 @@ class Wishes:
     def __len__(self) -> int:
         return len(self._of)
 
-    def __iter__(self) -> Iterator[tuple[PeerName, Wish]]:
+    def __iter__(self) -> Iterator[tuple[PeerName, PilotWish]]:
         return iter(self._of.items())
 
-    def get(self, name: PeerName) -> Wish | None:
+    def get(self, name: PeerName) -> PilotWish | None:
         return self._of.get(name)
 
     @property
@@ -51,7 +51,7 @@ class Wishes:
         """How many have ever wished for anything, as far as is remembered."""
         return len(self._pilots)
 
-    def hear(self, name: PeerName, agent: AgentId, said: RoomWish, now: float) -> Wish | None:
+    def hear(self, name: PeerName, agent: AgentId, said: RoomWish, now: float) -> PilotWish | None:
         """What it wishes for now; None if that is nothing."""
         places, ahead = min(max(0, said.places), PLACES_MAX), min(max(0, said.ahead), PLACES_MAX)
         old = self._of.get(name)
@@ -60,7 +60,7 @@ class Wishes:
         if old is None:
             if len(self._of) >= PILOTS_MAX:
                 return None
-            old = self._of[name] = Wish(0, 0, now, agent)
+            old = self._of[name] = PilotWish(0, 0, now, agent)
         self.settle(name, places, ahead)
         old.at_s, old.agent, old.missed = now, agent, False
         self._pilots.pop(name, None)
