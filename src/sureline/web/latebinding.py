@@ -11,6 +11,7 @@ from sureline.experiments.latebinding import (
     LateSeries,
     lines,
 )
+from sureline.experiments.latebinding_beyond import BulkPoint
 from sureline.experiments.latebinding_sites import Sample
 from sureline.web.curves import Curve, diagram, page
 
@@ -27,6 +28,11 @@ def latebinding_page(made: LateReproduced) -> str:
         _over_time(made, "requests waiting at the queue", lambda sample: sample.pending),
         _over_time(made, "requests so far", lambda sample: sample.requests),
         _over_time(made, "seconds between two tasks", lambda sample: sample.delay_s),
+        "</div>",
+        "<h2>Beyond the paper: completions told to the queue in bulk</h2>",
+        '<div class="diagrams">',
+        _bulk(made, "seconds until a task begins that waits for another", _later),
+        _bulk(made, "queue requests per job", _asked),
         "</div>",
     ]
     return page(f"{made.paper}: {made.runs} runs of each workflow", parts, lines(made))
@@ -52,6 +58,21 @@ def _over_time(made: LateReproduced, title: str, of: Callable[[Sample], float]) 
 
 def _points(series: LateSeries, of: Callable[[Sample], float]) -> list[tuple[float, float]]:
     return [(sample.time_s, of(sample)) for sample in series.samples]
+
+
+def _later(point: BulkPoint) -> float:
+    return point.dependent_delay_s
+
+
+def _asked(point: BulkPoint) -> float:
+    return point.requests_per_job
+
+
+def _bulk(made: LateReproduced, title: str, of: Callable[[BulkPoint], float]) -> str:
+    points = [(point.interval_s, of(point)) for point in made.bulk]
+    most_x, most_y = points[-1][0], max(y for _, y in points)
+    curve = Curve("ours, by seconds between two messages", points)
+    return diagram(title, [curve], most_x, most_y, "{:g}".format, "{:.3g}".format)
 
 
 def _named(architecture: str) -> str:
