@@ -60,9 +60,11 @@ CONTACTS = 3
 LOOK_S = 0.5
 """Members that come and go within this time are looked at together."""
 KNOWN_MAX = 4 * LISTED_MAX
-CENTRAL_S = 60.0
+CENTRAL_S = 600.0
 """For so long after it was told to, a pilot asks the queue itself."""
 AGAIN_S = 20.0
+POLL_S = 45.0
+"""So often an idle pilot asks a queue that matches, and after AGAIN_S if that had nothing for it."""
 UNANSWERED_S = 900.0
 """A queue that matches may be busy for so long; one that begins anew is asked again at once."""
 REGISTER_S = 3.0
@@ -217,6 +219,8 @@ class PilotAgent(Agent):
         """Say again what is still wished for; whoever has no master that lives looks for one."""
         quiet = self.world.elapsed() - self._told_s > QUIET_WISH_S
         wait_s = QUIET_WISH_S if quiet and self._registered else WISH_S
+        if self._central is not None:
+            wait_s = POLL_S
         self.world.after(wait_s * (0.8 + 0.4 * self.world.random.random()), self._renew)
         if self.world.elapsed() > REGISTER_S:
             self._register()
@@ -290,6 +294,8 @@ class PilotAgent(Agent):
         if self._half is None or self._master is None or self._site is None:
             return
         room, said = self._half.room(), self._said
+        if self.world.elapsed() - self._central_s > CENTRAL_S:
+            self._central = None
         if self._central is not None:
             if room.places:
                 self._ask_for_one()
@@ -394,9 +400,6 @@ class PilotAgent(Agent):
     def _ask_for_one(self) -> None:
         half, queue = self._half, self._central
         if half is None or queue is None or self._site is None or self._asks:
-            return
-        if self.world.elapsed() - self._central_s > CENTRAL_S:
-            self._central = None
             return
         self._asks = True
         view = half.view(self._site)
