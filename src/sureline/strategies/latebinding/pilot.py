@@ -64,7 +64,7 @@ CENTRAL_S = 600.0
 """For so long after it was told to, a pilot asks the queue itself."""
 AGAIN_S = 20.0
 POLL_S = 45.0
-"""So often an idle pilot asks a queue that matches, and after AGAIN_S if that had nothing for it."""
+"""So often an idle pilot asks a queue that matches; after AGAIN_S if it had no task that fits."""
 UNANSWERED_S = 900.0
 """A queue that matches may be busy for so long; one that begins anew is asked again at once."""
 REGISTER_S = 3.0
