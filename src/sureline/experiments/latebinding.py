@@ -62,7 +62,7 @@ class LateCell(msgspec.Struct, frozen=True):
 
 
 class LateSeries(msgspec.Struct, frozen=True):
-    """Figures 5 and 6: one serial run of the largest testbed."""
+    """Figures 5 (central) and 6 (not): one serial run of the largest testbed."""
 
     figure: str
     architecture: str
@@ -228,7 +228,8 @@ def _of(
 
 
 def _series(found: Sequence[TestbedRun], size: tuple[int, int]) -> Iterable[LateSeries]:
-    for figure, architecture in (("5", "pre-dht"), ("6", "distributed"), ("6", "event")):
+    figures: tuple[tuple[str, Architecture], ...] = tuple(zip("5566", ARCHITECTURES, strict=True))
+    for figure, architecture in figures:
         serial = [r for r in _of(found, architecture, *size) if r.kind == "serial"]
         one = serial[0]
         samples = one.samples
@@ -347,7 +348,7 @@ def _shown(cell: LateCell) -> str:
 
 
 def lines(made: LateReproduced) -> Iterable[str]:
-    yield f"{made.paper}: {made.runs} runs of each workflow, seed {made.seed}"
+    yield f"{made.paper}: runs of each workflow: {made.runs}, seed {made.seed}"
     for figure, (what, _) in FIGURES.items():
         yield f"Fig. {figure}, {what} (mean +- standard deviation of the mean; paper):"
         for architecture in ARCHITECTURES:

@@ -13,12 +13,12 @@ from sureline.experiments.latebinding import (
 )
 from sureline.experiments.latebinding_beyond import BulkPoint
 from sureline.experiments.latebinding_sites import Sample
-from sureline.web.curves import Curve, diagram, page
+from sureline.web.curves import Bars, Curve, bar_chart, diagram, page
 
 
 def latebinding_page(made: LateReproduced) -> str:
     parts = [
-        "<h2>Figures 2, 3, 4, 7 and 8, by the tasks of the workflow</h2>",
+        "<h2>Figures 2, 3, 4, 7 and 8, by pilots and tasks</h2>",
         '<div class="diagrams">',
         *(_figure(made, figure) for figure in FIGURES),
         "</div>",
@@ -35,25 +35,31 @@ def latebinding_page(made: LateReproduced) -> str:
         _bulk(made, "queue requests per job", _asked),
         "</div>",
     ]
-    return page(f"{made.paper}: {made.runs} runs of each workflow", parts, lines(made))
+    return page(f"{made.paper}: runs of each workflow: {made.runs}", parts, lines(made))
 
 
 def _figure(made: LateReproduced, figure: str) -> str:
-    curves = []
-    for architecture in ARCHITECTURES:
-        cells = [c for c in made.cells if (c.figure, c.architecture) == (figure, architecture)]
-        curves.append(Curve(_named(architecture), [(c.tasks, c.mean) for c in cells]))
-    points = [point for curve in curves for point in curve.points]
-    most_x, most_y = max(x for x, _ in points), max(y for _, y in points)
-    title = f"Fig. {figure}: {FIGURES[figure][0]}"
-    return diagram(title, curves, most_x, most_y, "{:,.0f}".format, "{:.3g}".format)
+    cells = [cell for cell in made.cells if cell.figure == figure]
+    sizes = list(dict.fromkeys((cell.pilots, cell.tasks) for cell in cells))
+    rows = [
+        Bars(
+            f"{pilots:,} / {tasks:,}",
+            [cell.mean for cell in cells if (cell.pilots, cell.tasks) == (pilots, tasks)],
+        )
+        for pilots, tasks in sizes
+    ]
+    return bar_chart(f"Fig. {figure}: {FIGURES[figure][0]}", rows, list(map(_named, ARCHITECTURES)))
 
 
 def _over_time(made: LateReproduced, title: str, of: Callable[[Sample], float]) -> str:
     curves = [Curve(_named(one.architecture), _points(one, of)) for one in made.series]
     points = [point for curve in curves for point in curve.points]
     most_x, most_y = max(x for x, _ in points), max(y for _, y in points)
-    return diagram(title, curves, most_x, most_y, lambda s: f"{s / 60:.0f}", "{:,.3g}".format)
+    return diagram(title, curves, most_x, most_y, lambda s: f"{s / 60:.0f}", _number)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _points(series: LateSeries, of: Callable[[Sample], float]) -> list[tuple[float, float]]:
