@@ -6,16 +6,21 @@ slurmd does, and Debian's `slurm-wlm` and `munge`; `unavailable()` says what is 
 
     with SlurmLab(directory, nodes=2, cores=4) as lab:
         lab.run("sinfo")
+
+The fixture `slurm` is one for all tests of a session, in whatever process they run: the first that
+needs it starts a process that holds it, and that one ends it when nobody uses it any more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -220,13 +225,49 @@ class SlurmLab:
         return (self.directory / f"{name}.out").read_text(errors="replace")[-2000:]
 
 
+def _of_all(place: Path) -> SlurmLab:
+    return SlurmLab(place / "lab", nodes=2)
+
+
+@contextlib.contextmanager
+def shared_lab(place: Path) -> Iterator[SlurmLab]:
+    """Use the Slurm of this place, which is started if there is none. A lock that is shared says
+    that it is in use; the system gives it back for a process that dies."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "door").open("w") as door, (place / "in-use").open("w") as in_use:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(in_use, fcntl.LOCK_SH)
+        if not (place / "ready").exists():
+            with (place / "holder.out").open("ab") as log:
+                argv = [sys.executable, __file__, str(place)]
+                holder = subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            while not (place / "ready").exists():
+                assert holder.poll() is None, (place / "holder.out").read_text()[-2000:]
+                time.sleep(0.05)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        yield _of_all(place)
+
+
+def hold(place: Path) -> None:
+    """Run the Slurm of this place until nobody uses it. Who comes while it ends waits for that."""
+    with (place / "in-use").open("w") as in_use, _of_all(place):
+        (place / "ready").touch()
+        fcntl.flock(in_use, fcntl.LOCK_EX)
+        (place / "ready").unlink()
+
+
 @pytest.fixture(scope="session")
 def slurm_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    """One for the whole session; a test that breaks it makes one of its own."""
+    """One for all; a test that breaks it makes one of its own. Others' jobs may be there."""
     why = unavailable()
     if why:
         pytest.skip(f"no Slurm here: {why}")
-    with SlurmLab(tmp_path_factory.mktemp("slurm"), nodes=2) as lab:
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    with shared_lab(place / "slurm") as lab:
         yield lab
 
 
@@ -235,3 +276,7 @@ def slurm(slurm_lab: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> SlurmLab:
     """The session's Slurm, as this process and its children find it."""
     monkeypatch.setenv("SLURM_CONF", str(slurm_lab.conf))
     return slurm_lab
+
+
+if __name__ == "__main__":
+    hold(Path(sys.argv[1]))

@@ -144,6 +144,7 @@ class Moorings:
         for node, kept in list(self._kept.items()):
             if now - kept.heard_at > limits.moored_s:
                 self._leave(node, now)
+        self._leave_those_behind_others(now)
         for node in [node for node, until in self._avoided.items() if until <= now]:
             del self._avoided[node]
         if len(self._kept) < RELAYS:
@@ -159,6 +160,15 @@ class Moorings:
                 kept.asked_at = now
                 self._owner.say_to(node, Moor())
         self._publish()
+
+    def _leave_those_behind_others(self, now: float) -> None:
+        """A relay that is itself reached through others is of use to few: it was taken before it
+        knew that, by one of its own site. It stays only as long as there is no better one."""
+        behind = [node for node in self._kept if self._owner.directory.relays_of(node)]
+        if any(kept.confirmed for node, kept in self._kept.items() if node not in behind):
+            for node in behind:
+                self._owner.say_to(node, Unmoor())
+                self._leave(node, now)
 
     def moored(self, link: NetLink, message: Moored) -> None:
         """A relay's answer."""
