@@ -233,14 +233,17 @@ class Session:
     async def _serve(self, writer: RunWriter) -> None:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
+        slots = _slots(self._machine, self._graph)
         runner = SlotRunner(
             loop,
             root=self._journal.directory,
             directory=self._directory,
             run=self._run,
             functions=self._functions,
-            max_slots=_slots(self._machine, self._graph),
+            max_slots=slots,
         )
+        if len(self._journal.runs()) == 1 and not self._options.sites:  # nothing can be reused
+            runner.warm(min(slots - 1, len(self._graph)))
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         store = BlobStore(self._journal.directory, self._directory)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
@@ -371,10 +374,13 @@ def _slots(machine: Capacity, graph: Graph) -> int:
 def _clear_leftovers(journal: Journal, mine: str) -> None:
     """End what crashed processes left behind, of this run and of others: jobs and passing files."""
     work = journal.work_directory(mine).parent
+    BlobStore(journal.directory).sweep()
     for name in os.listdir(work):
         if name == mine:
             _clear_own(journal, mine)
             continue
+        if not (work / name).is_dir():
+            continue  # a file on its way into the store
         if RunLock.held_elsewhere(work / name) or _is_new(work / name):
             continue
         lock = RunLock.acquire(work / name)
