@@ -355,12 +355,14 @@ class _Race:
                 return
             task = self._loop.create_task(way.go(self._opened))
             self._under_way[task] = way.name
-            over_at = self._loop.time() + way.head_start_s
-            # another that fails meanwhile takes nothing of its head start
-            while task in self._under_way and self.open and self._loop.time() < over_at:
-                await self._wait(over_at - self._loop.time())
+            await self._give_head_start(task, self._loop.time() + way.head_start_s)
         while self._under_way and self.open:
             await self._wait(float("inf"))
+
+    async def _give_head_start(self, task: asyncio.Task[None], until: float) -> None:
+        """Until this one is over, or has had its time: others that fail take nothing of it."""
+        while task in self._under_way and self.open and self._loop.time() < until:
+            await self._wait(until - self._loop.time())
 
     async def _alone(self, way: Way) -> None:
         """Most have one way, and no need of a race."""
