@@ -238,13 +238,15 @@ def shared_lab(place: Path) -> Iterator[SlurmLab]:
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(in_use, fcntl.LOCK_SH)
         if not (place / "ready").exists():
-            with (place / "holder.out").open("ab") as log:
-                argv = [sys.executable, __file__, str(place)]
-                holder = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+            argv = [sys.executable, __file__, str(place)]
+            said = os.open(place / "holder.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            # it may outlive this process, for others: nobody here waits for its end
+            actions = [(os.POSIX_SPAWN_DUP2, said, number) for number in (1, 2)]
+            holder = os.posix_spawn(argv[0], argv, os.environ, file_actions=actions, setsid=True)
+            os.close(said)
             while not (place / "ready").exists():
-                assert holder.poll() is None, (place / "holder.out").read_text()[-2000:]
+                ended, _ = os.waitpid(holder, os.WNOHANG)
+                assert not ended, (place / "holder.out").read_text()[-2000:]
                 time.sleep(0.05)
         fcntl.flock(door, fcntl.LOCK_UN)
         yield _of_all(place)
