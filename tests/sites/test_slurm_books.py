@@ -53,7 +53,8 @@ def accounted(clusters: Clusters, spool: Path, site: SlurmSite, job: JobId, tag:
     """What is known of a job of which neither slurmctld nor its own file says anything."""
     ended(site, [job])
     number = job.partition("_")[0]
-    assert_soon(lambda: number not in clusters.east.run("squeue", "-h", "-t", "all", "-o", "%F"))
+    known = ("squeue", "-h", "-t", "all", "-o", "%F")
+    assert_soon(lambda: number not in clusters.east.run(*known).split())
     (spool / tag / f"state.{job.partition('_')[2]}").unlink(missing_ok=True)
     return ended(SlurmSite(spool), [job])[job]
 

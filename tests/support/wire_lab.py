@@ -77,8 +77,9 @@ class Machine:
         self.has_power = True
         self._life = 0
         self._servers: dict[int, _Server] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.ends: set[_End] = set()
+        # in the order in which they began: that of a set would be another each time
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self.ends: dict[_End, None] = {}
         self._ports = iter(range(40_000, 60_000))
 
     def __getattr__(self, name: str) -> Any:
@@ -110,8 +111,8 @@ class Machine:
 
     def create_task(self, work: Any) -> asyncio.Task[Any]:
         task = self.town.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda over: self._tasks.pop(over, None))
         return task
 
     async def create_server(
@@ -212,7 +213,7 @@ class _End(asyncio.Transport):
 
     def begin(self, protocol: asyncio.Protocol) -> None:
         self.protocol = protocol
-        self._machine.ends.add(self)
+        self._machine.ends[self] = None
         protocol.connection_made(self)
 
     # What its user calls.
@@ -264,7 +265,7 @@ class _End(asyncio.Transport):
     def die(self, *, tell: bool) -> None:
         """The process at this end is gone."""
         self._dead = True
-        self._machine.ends.discard(self)
+        self._machine.ends.pop(self, None)
         if tell:
             self._reset()
         else:
@@ -340,7 +341,7 @@ class _End(asyncio.Transport):
         if self._over:
             return
         self._over = self._closing = True
-        self._machine.ends.discard(self)
+        self._machine.ends.pop(self, None)
         if not self._dead:
             self._machine.call_soon(self.protocol.connection_lost, error)
 

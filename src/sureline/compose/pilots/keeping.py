@@ -27,6 +27,8 @@ from sureline.world.identity.home import GridHome
 LOOK_EVERY_S = 2.0
 LOOK_AGAIN_S_MAX = 60.0
 """Between two looks at a site that does not answer."""
+CLOCK_S = 1.0
+"""Engines say the second in which something began, not the instant."""
 ITS_OWN = ("failed", "lost", "node-failed", "out-of-memory", "deadline")
 """Ends after which one asks whether a pilot had come up at all."""
 
@@ -73,7 +75,7 @@ class PilotKeeper(threading.Thread):
         self._turn = 0
         self._stopping = threading.Event()
         self._told_trouble = ""
-        self._told_paused = ""
+        self._told_paused = False
 
     def run(self) -> None:
         pause_s = LOOK_EVERY_S
@@ -116,10 +118,10 @@ class PilotKeeper(threading.Thread):
                 self._pilots.settle(batch)
             there += left
         if self._factory.paused:
-            if self._factory.paused != self._told_paused:
-                self._told_paused = self._factory.paused
+            if there and not self._told_paused:
+                self._told_paused = True
                 self._tell(f"pilots: no more are asked for: {self._factory.paused}")
-            if not there and not self._stopping.is_set():
+            elif not there and not self._stopping.is_set():
                 self._stopping.set()
                 self._give_up(self._factory.paused)
             return
@@ -177,7 +179,7 @@ class PilotKeeper(threading.Thread):
         batch, status = pilot.batch, pilot.status
         if status is None or status.submitted_at is None or status.started_at is None:
             return
-        if status.starts > 1 or status.started_at < self._since:
+        if status.starts > 1 or status.started_at < self._since - CLOCK_S:
             return
         self._waits.add(
             WaitSeen(
