@@ -17,7 +17,7 @@ import msgspec
 
 from sureline.assembly.writer import make_writer
 from sureline.compose.foresight import Foresight, History
-from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
+from sureline.compose.parts import Elsewhere, EmbeddedFetcher, JournalRecorder
 from sureline.compose.terms import TermsRefusedError
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
@@ -52,7 +52,7 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.world.address import Node, PeerName
 from sureline.world.live import LiveWorld
-from sureline.world.protocol import AgentId, Fetched
+from sureline.world.protocol import AgentId
 
 WRITER = AgentId("writer")
 REQUEST_POLL_S = 0.5
@@ -280,8 +280,8 @@ class Session:
             await self._leave_targets()
             await runner.close()
 
-    def _elsewhere(self) -> Callable[[str], Fetched] | None:
-        """Where results of other directories are looked for, if anywhere."""
+    def _elsewhere(self) -> Elsewhere | None:
+        """Where files, and results of other directories, are looked for, if anywhere."""
         return None
 
     def _join_targets(self, loop: asyncio.AbstractEventLoop) -> list[Target]:
