@@ -91,7 +91,7 @@ class Moorings:
         if self._answers:
             if now - self._asked_at > ANSWER_S:
                 self._weigh(now)
-        elif now >= self._ask_at or now >= self._asked_at + 5 * AGAIN_S and self._are_few():
+        elif now >= self._ask_at or (now >= self._asked_at + 5 * AGAIN_S and self._are_few()):
             self._number += 1
             self._asked_at = now
             self._ask_at = now + AGAIN_S
