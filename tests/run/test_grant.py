@@ -57,7 +57,6 @@ def test_every_state_while_a_voter_comes():
         ("xy", 2, ("ab", "abc")),
         ("xyz", 3, ()),
         ("xy", 2, ("abc", "abd")),
-        ("xyz", 2, ("abc", "abd")),
     ],
 )
 def test_every_state_of_more_numbers_and_of_voters_that_come_and_go(people, numbers, sets):
