@@ -83,7 +83,7 @@ class TimerRunner:
         self._loop = loop
         self._store = BlobStore(root)
         (root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._timers: dict[JobHandle, tuple[asyncio.TimerHandle, Callable[[JobEvent], None]]] = {}
+        self._timers: dict[JobHandle, tuple[asyncio.Handle, Callable[[JobEvent], None]]] = {}
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
@@ -94,7 +94,12 @@ class TimerRunner:
         seconds, size = float(found[1]), int(found[2] or 0)
         handle: JobHandle = object()
         begun_at = self._loop.time()
-        self._loop.call_soon(on_event, JobStarted())
+
+        def begin() -> None:
+            # Not before: a loop that was held up runs timers first, and a job would end unbegun.
+            if handle in self._timers:
+                self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+                on_event(JobStarted())
 
         def end() -> None:
             del self._timers[handle]
@@ -105,7 +110,7 @@ class TimerRunner:
             elapsed_s = self._loop.time() - begun_at
             on_event(JobEnded("succeeded", 0, elapsed_s=elapsed_s, outputs=outputs))
 
-        self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+        self._timers[handle] = (self._loop.call_soon(begin), on_event)
         return handle
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
