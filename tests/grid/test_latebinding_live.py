@@ -78,7 +78,7 @@ def pilots_there(swarm: Swarm) -> int:
     if said.returncode:
         return 0
     peers = json.loads(said.stdout)["peers"]
-    return sum(peer["state"] == "alive" and peer["cores"] > 0 for peer in peers)
+    return sum(peer["state"] == "alive" and peer["slots"] > 0 for peer in peers)
 
 
 def all_done(swarm: Swarm, where: Path, meanwhile: Callable[[], None]) -> list[list[Any]]:
