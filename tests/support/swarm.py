@@ -144,6 +144,14 @@ class Swarm:
         self._sites = sites
 
     def __enter__(self) -> Swarm:
+        try:
+            self._start()
+        except BaseException:  # nobody would end those that have started
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         self.serve(0, 1)
         contact = self.node("p0")
         contacts = encode_contacts((contact,))
@@ -151,7 +159,6 @@ class Swarm:
             disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
         for first in range(1, self.count, self._per_process):
             self.serve(first, min(self._per_process, self.count - first))
-        return self
 
     def serve(self, first: int, count: int) -> None:
         """Returns when they can be reached."""
