@@ -80,8 +80,15 @@ class Metas:
 class MetaPublishing:
     """What this node publishes, and what it passes on."""
 
-    def __init__(self, base: RingBase, metas: Metas, features: Mapping[str, Feature]) -> None:
+    def __init__(
+        self,
+        base: RingBase,
+        metas: Metas,
+        features: Mapping[str, Feature],
+        asleep: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._base, self._metas, self._features = base, metas, features
+        self._asleep = asleep
         self._mine: dict[str, float] = {}
         self._sequence = 0
         self._due_at = 0.0
@@ -97,14 +104,20 @@ class MetaPublishing:
                 raise ValueError(f"{name} = {value} cannot be published: it is not finite")
         old, self._mine = self._mine, dict(values)
         self._sequence += 1
+        if self._asleep():
+            return  # what was published has run out, or will
         for name, value in old.items():
             if name in self._features and self._mine.get(name) != value:
                 self._withdraw(name, value)
         self._send()
 
+    def wake(self) -> None:
+        """From now on somebody looks for it."""
+        self._send()
+
     def tick(self, now: float) -> None:
         self._metas.expire(now)
-        if now >= self._due_at:
+        if now >= self._due_at and not self._asleep():
             self._send()
 
     def _send(self) -> None:
