@@ -88,7 +88,7 @@ class Books:
         assert ledger is not None
         if ledger.fits(needs):
             ledger.take(needs)
-        else:  # an attempt of an earlier writer, which saw the target differently
+        else:  # it waits there, or an earlier writer saw the target differently
             unbooked = self._unbooked.setdefault(target, {})
             unbooked[needs] = unbooked.get(needs, 0) + 1
         self._note(self._place[target])
@@ -105,6 +105,10 @@ class Books:
         assert ledger is not None
         ledger.give_back(needs)
         self._note(place)
+
+    def unbooked(self, target: PeerName, needs: Needs) -> int:
+        """How many with these needs are there beyond what there was room for."""
+        return self._unbooked.get(target, {}).get(needs, 0)
 
     def best(self, needs: Needs, unfit: Collection[PeerName] = ()) -> tuple[PeerName, float] | None:
         """The least loaded target on which the needs fit, none of the `unfit`, and its load."""

@@ -16,7 +16,7 @@ there is cut. (A process that merely stands still does not count: its system con
 class Limits(NamedTuple):
     """Defaults suit a peer of a grid; 1,500 of them fit one machine."""
 
-    warm_links: int = 16
+    warm_links: int = 24
     """Connections kept open; beyond them the least recently used idle one is closed."""
     links_max: int = 64
     """Beyond this many, one is closed even if it was used a moment ago."""
