@@ -3,19 +3,13 @@
 The load of a target is the share of its cores that is in use: by this run, which is known exactly,
 and by others, as the target last told. Among equally loaded ones the target that holds most of the
 task's inputs is taken, and else one by a hash of this run and the target, so that several runs do
-not all choose the same one.
-
-While attempts last less than AHEAD_BELOW_S, the next ones are bound *ahead* where all that there is
-room for has begun: each waits at its target for one with equal needs to end there, as much work as
-AHEAD_S, so that the target does not wait for the way here and back between two.
+not all choose the same one. Short tasks are also bound ahead (`ahead`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-from sureline.peer.messages import Finished
 from sureline.run.port import (
     Action,
     Bound,
@@ -29,37 +23,32 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.run.ready import ReadyQueue
+from sureline.strategies.ahead import BindingAhead
 from sureline.strategies.books import Books
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName
+from sureline.world.protocol import World
 
 EQUAL_LOADS = 1e-6
-AHEAD_BELOW_S = 0.5
-AHEAD_S = 0.1
-AHEAD_MAX = 16
-"""For each one that has begun, at most."""
-RECENT_WEIGHT = 0.2
-Class = tuple[PeerName, Needs]
-"""Attempts on one target that need the same."""
 
 
 class Spread(Deciding):
-    """`salt` tells runs apart, such as by their names."""
+    """`salt` tells runs apart, such as by their names. With a `world`, short tasks are bound
+    ahead."""
 
-    def __init__(self, salt: str) -> None:
+    def __init__(self, salt: str, world: World | None = None) -> None:
+        self._ground = world
+        self._ahead: BindingAhead | None = None
         self._queue = ReadyQueue(patience=None)
         self._books = Books(salt)
         self._best: tuple[PeerName, float] | None = None
         self._aside: list[int] = []
         """Tasks for which only targets have room that are unfit for them."""
-        self._recent_s = 1.0
-        """How long attempts took of late, on average; a second before anything is known."""
-        self._bound: Counter[Class] = Counter()
-        self._ahead: dict[Class, None] = {}
-        """Where there may be room for more that wait."""
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
+        if self._ground is not None:
+            self._ahead = BindingAhead(engine, self._ground, self._books)
         go()
 
     def target(self, target: Target) -> None:
@@ -78,16 +67,14 @@ class Spread(Deciding):
     def bound(self, bound: Bound) -> None:
         needs = self._engine.graph.tasks[bound.task].needs
         self._books.take(bound.target, needs)
-        self._bound[bound.target, needs] += 1
-        self._ahead[bound.target, needs] = None
+        if self._ahead is not None:
+            self._ahead.bound(bound, needs)
 
     def over(self, over: Over) -> None:
         needs = self._engine.graph.tasks[over.bound.task].needs
         self._books.give_back(over.bound.target, needs)
-        self._bound[over.bound.target, needs] -= 1
-        self._ahead[over.bound.target, needs] = None
-        if isinstance(over.told, Finished):
-            self._recent_s += RECENT_WEIGHT * (over.told.ended.elapsed_s - self._recent_s)
+        if self._ahead is not None:
+            self._ahead.over(over, needs)
 
     def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
         return self._books.best_but(needs, but)
@@ -111,29 +98,8 @@ class Spread(Deciding):
                 self._aside.append(task)
             elif self._engine.bind(task, self._nearest(task, needs, *best)):
                 self._books.placed(needs)
-        if self._recent_s < AHEAD_BELOW_S and len(self._queue):
-            self._bind_ahead()
-
-    def _bind_ahead(self) -> None:
-        """In turns, so that all have about the same to do."""
-        deep = min(AHEAD_MAX, max(1, round(AHEAD_S / max(0.001, self._recent_s))))
-        for depth in range(1, deep + 1):
-            for target, needs in list(self._ahead):
-                while self._waits_less(target, needs, depth):
-                    task = self._queue.pop_equal(needs)
-                    if task is None:
-                        break
-                    if target in self._engine.unfit(task):
-                        self._aside.append(task)
-                    elif not self._engine.bind(task, target):
-                        break
-        for one in [one for one in self._ahead if not self._waits_less(*one, deep)]:
-            del self._ahead[one]
-
-    def _waits_less(self, target: PeerName, needs: Needs, depth: int) -> bool:
-        """Whether fewer wait there than so many for each that has begun."""
-        waiting = self._books.unbooked(target, needs)
-        return waiting < depth * (self._bound[target, needs] - waiting)
+        if self._ahead is not None:
+            self._ahead.bind(self._queue)
 
     def _nearest(self, task: int, needs: Needs, best: PeerName, load: float) -> PeerName:
         """Of the least loaded targets, the one that holds most of the task's inputs."""
@@ -148,7 +114,7 @@ class Spread(Deciding):
 
 
 def _deciding(seat: Seat) -> Spread:
-    return Spread(seat.run)
+    return Spread(seat.run, seat.world)
 
 
 spread = Strategy(
