@@ -49,8 +49,8 @@ class TableUpkeep:
         self._seeds: tuple[AgentId, ...] = ()
         self._timer: Timer | None = None
         self._pause_s = base.settings.upkeep_s
-        self._known: list[AgentId] = []
-        """The neighbours at the last look."""
+        self._known: tuple[list[AgentId], set[AgentId]] = ([], set())
+        """The neighbours, and who was lost, at the last look."""
         self.alone = True
         """Whether nobody has been found yet; the first answer then starts the joining anew."""
 
@@ -129,8 +129,9 @@ class TableUpkeep:
         base, settings = self._base, self._base.settings
         self._publishing.upkeep()
         neighbours = base.table.closest(base.my_id, settings.k)
-        busy = neighbours != self._known or base.table.lost or self._publishing.busy
-        self._known = neighbours
+        known = (neighbours, set(base.table.lost))
+        busy = known != self._known or self._publishing.busy
+        self._known = known
         self._pause_s = (
             settings.upkeep_s if busy else min(2 * self._pause_s, settings.upkeep_quiet_s)
         )

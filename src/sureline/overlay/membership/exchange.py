@@ -83,12 +83,13 @@ class Exchange:
 
     def absent_contacts(self) -> list[AgentId]:
         """Contacts that are no members as far as this node knows. Nodes that came up together and
-        joined through each other may be a grid of their own without knowing it."""
+        joined through each other may be a grid of their own without knowing it. One who is there
+        under another address has moved."""
         records = self.knowledge.table.records
         return [
             contact
             for contact in self._contacts
-            if (record := records.get(name_of(contact))) is None or record.node != node_of(contact)
+            if (record := records.get(name_of(contact))) is None or not record.present
         ]
 
     def stop(self) -> None:

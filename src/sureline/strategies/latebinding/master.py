@@ -43,6 +43,7 @@ from sureline.strategies.latebinding.settings import (
     PERIOD_S,
     PLACES_MAX,
     TOLD_DIRECTLY_MAX,
+    WISH_S,
 )
 from sureline.workflow.model import Needs
 from sureline.world.address import NO_NAME, PeerName, name_of
@@ -64,7 +65,7 @@ PATIENCE = 60
 """A task that went through so many rounds in vain is dealt out before the others."""
 PLENTY = 2
 """So many tasks must be left for each pilot if some are to be fetched ahead."""
-STALE_S = 3 * ASK_S
+STALE_S = 3 * WISH_S
 TOLD_CENTRAL_S = 30.0
 """Pilots are told so often that the queue matches."""
 

@@ -43,7 +43,7 @@ from sureline.strategies.latebinding.messages import (
     TheQueue,
 )
 from sureline.strategies.latebinding.queue import PART as QUEUE
-from sureline.strategies.latebinding.settings import ASK_S, BEST, LISTED_MAX
+from sureline.strategies.latebinding.settings import ASK_S, BEST, LISTED_MAX, WISH_S
 from sureline.world.address import AgentId, at, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import World
@@ -84,6 +84,7 @@ class PilotAgent(Agent):
         self._queue_order: tuple[bool, str, int] = NO_QUEUE
         self._registered = False
         self._asked_s = 0.0
+        self._wished_s = 0.0
         self._joined = False
         self._queue: AgentId | None = None
         self._central: AgentId | None = None
@@ -181,7 +182,8 @@ class PilotAgent(Agent):
             self.world.send(queue, Register(self._site))
         if self._master is None or not self._lives(self._master):
             self._elect()
-        self._said = PilotRoom(0, 0)
+        if self.world.elapsed() - self._wished_s > WISH_S - ASK_S / 2:
+            self._said = PilotRoom(0, 0)
         self._say()
 
     def _lives(self, agent: AgentId) -> bool:
@@ -248,6 +250,7 @@ class PilotAgent(Agent):
                 self._ask_for_one()
             return
         if room.places > said.places or room.ahead > said.ahead:
+            self._wished_s = self.world.elapsed()
             self.world.send(self._master, RoomWish(self._site, room.places, room.ahead))
         self._said = room
 

@@ -66,8 +66,10 @@ PLACES_MAX = 16
 # Silence.
 HOLD_S = 10.0
 """What a pilot was promised is held free for so long."""
+WISH_S = 30.0
+"""How often a pilot says again what room it has: each time may cost a connection."""
 ASK_S = 10.0
-"""A master renews its question to the queue, and a pilot its wish to its master."""
+"""A master renews its question to the queue, and a pilot looks for its master."""
 LEASE_S = 40.0
 """What a site was given, and did not place, goes to others after so long."""
 PLACED_S = 20.0
