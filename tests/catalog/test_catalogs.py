@@ -54,6 +54,10 @@ def test_a_name_is_there_once_and_one_that_is_not_there_cannot_go():
         file.remove("labb")
     with pytest.raises(UserError, match="cannot be a name"):
         file.add(SiteEntry("here", "local", 1.0))
+    with pytest.raises(UserError, match="far has no address; write `address: USER@HOST`"):
+        file.add(SiteEntry("far", "ssh", 1.0))
+    with pytest.raises(UserError, match="none has no processors"):
+        file.add(SiteEntry("none", "local", 0.0))
 
 
 def test_a_file_that_only_a_person_can_edit_is_left_alone():
@@ -167,6 +171,21 @@ tasks:
   two: {run: cat mid mid > out, inputs: mid, outputs: out}
   other: {run: echo > other, outputs: other}
 """
+
+
+def test_programs_are_looked_for_where_they_are_to_be(tmp_path):
+    site_catalog().add(SiteEntry("lab", "local", 1.0))
+    ways = {"sh": "/bin/sh", "none": "/no/such"}
+    for name, path in ways.items():
+        transformation_catalog().add(Transformation(name, {"lab": {"path": path}}))
+    transformation_catalog().add(Transformation("far", {"mars": {"module": "x/1"}}))
+    said = sureline(tmp_path, "catalog", "transformations", "check")
+    assert said.code == 1
+    assert said.out.splitlines() == [
+        "sh at lab: is as it should be",
+        "none at lab: is not there",
+        "far at mars: no such site is in sites.yaml",
+    ]
 
 
 def test_how_a_file_was_made_and_made_again(tmp_path):

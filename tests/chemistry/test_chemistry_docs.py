@@ -51,6 +51,14 @@ def test_the_mistake_of_the_page(tmp_path: Path) -> None:
     assert (said.code, said.err.strip()) == (2, shown)
 
 
+def test_feeding_as_on_the_page(tmp_path: Path) -> None:
+    (tmp_path / "max.chem").write_text(MAX)
+    (line,) = re.findall(r"^    \$ (printf .* \| sureline react .* --feed)$", DOC, re.MULTILINE)
+    line = line.replace("sureline", str(COMMAND))
+    ran = subprocess.run(line, cwd=tmp_path, shell=True, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "<12>"
+
+
 def test_react_as_json(tmp_path: Path) -> None:
     said = sureline(tmp_path, "react", MAX, "--json", "--trace")
     assert said.json["solution"] == [9]

@@ -410,6 +410,20 @@ def test_a_new_run_clears_up_after_a_dead_one_only(
     assert (where / "b").read_text() == "one\none\n"
 
 
+def test_what_a_crash_left_on_its_way_into_the_store_is_cleared_up(where: Path) -> None:
+    """Half made files lie beside the runs' directories; a living process's are left alone."""
+    chain(where)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (work := where / HOME / "work").mkdir(parents=True)
+    (work / f".sureline-tmp-{dead.pid}-13").write_text("half")
+    (work / f".sureline-tmp-{os.getpid()}-1").write_text("in the making")
+    said = sureline(where, "run", "flow.yaml")
+    assert said.code == 0, said
+    left = [path.name for path in work.glob(".sureline-tmp-*")]
+    assert left == [f".sureline-tmp-{os.getpid()}-1"]
+
+
 def test_a_run_that_is_being_created_is_left_alone(where: Path) -> None:
     """Between making its directory and taking its lock, a run looks as if nobody drove it."""
     chain(where)

@@ -1,7 +1,8 @@
 """Many workflows at once over many real peers, by molecules on a ring; some of the peers, which
 hold molecules and run tasks, are killed. All finish, right, and commit each task once.
 
-CHEMICAL_PEERS and CHEMICAL_WORKFLOWS make it smaller. What a task does is a timer (`swarm`).
+CHEMICAL_PEERS, CHEMICAL_WORKFLOWS and CHEMICAL_PART_S make it smaller. What a task does is a timer
+(`swarm`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from sureline.testing.live import COMMAND
 
 PEERS = int(os.environ.get("CHEMICAL_PEERS", "60"))
 WORKFLOWS = int(os.environ.get("CHEMICAL_WORKFLOWS", "40"))
-PER_PROCESS = max(1, PEERS // 20)
-STARTING_MAX = 3
+PER_PROCESS = max(1, PEERS // 12)
+"""Peers that share an interpreter, and die together."""
+STARTING_MAX = 2
 """Drivers that start at a time: forty interpreters on two cores are too slow to be heard."""
-KILLED = (1, 1 + 10 * PER_PROCESS)
-"""The first peer of each process that is killed."""
+KILLED = (1, 1 + 3 * PER_PROCESS)
+"""The first peer of each process that is killed; none has the home of a driver."""
+PART_S = float(os.environ.get("CHEMICAL_PART_S", "75"))
+"""Long enough for all runs to begin before the first has ended."""
 PATIENCE_S = 2400.0
 PARTS = (1, 2, 3)
 TASKS = 7
@@ -38,7 +42,7 @@ name: squares
 tasks:
   part:
     for: {i: [1, 2, 3]}
-    run: pause 60 NUMBER
+    run: pause SECONDS NUMBER
     outputs: ["part.{{i}}"]
   square:
     for: {i: [1, 2, 3]}
@@ -88,7 +92,8 @@ def test_many_workflows_finish_while_holders_and_resources_are_killed(
 
 def drive(swarm: Swarm, number: int, place: Path, barriers: str) -> subprocess.Popen[bytes]:
     place.mkdir(parents=True)
-    (place / "flow.yaml").write_text(FLOW.replace("NUMBER", str(100 + number)))
+    flow = FLOW.replace("SECONDS", f"{PART_S:g}").replace("NUMBER", str(100 + number))
+    (place / "flow.yaml").write_text(flow)
     run = ("run", "flow.yaml", "--grid", GRID, "--strategy", "chemical")
     with open(place / "driver.err", "wb") as log:
         return subprocess.Popen(

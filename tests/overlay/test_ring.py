@@ -15,6 +15,7 @@ from sureline.overlay.ring import Captured, Feature, Query, RingSettings, ValueR
 from sureline.overlay.ring.places import SPACE, distance, place_of
 from sureline.overlay.ring.ranges import dyadic
 from sureline.world.address import at
+from sureline.world.simulated import Constant, Link
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -164,7 +165,7 @@ def test_a_dead_holder_s_molecules_move_on() -> None:
     assert net.until(net.is_whole)
     key = store(net, "moves")
     for _ in range(4):  # one after the other; each time three hold it again
-        holder = next(n for n, a in net.live.items() if key in dict(a.captures.holdings()))
+        holder = next(n for n, a in net.live.items() if a.captures.free(key, a.world.elapsed()))
         net.crash(holder)
         assert net.until(lambda: len(holders(net, key)) == 3, 60.0)
     assert captures(net, key, [sorted(net.live)[0]])[0][1] is not None
@@ -198,3 +199,71 @@ def test_what_a_range_costs(way: str) -> None:
             assert mean <= 6 + 60  # log2 n, and the nodes of the range
         else:
             assert mean > 60  # the same nodes, and a lookup for each piece
+
+
+# Slow days.
+
+
+def far(delay_s: float) -> Link:
+    return Link(delay=Constant(delay_s))
+
+
+def test_nodes_that_are_all_slow_are_not_taken_for_dead() -> None:
+    """Answers take three times as long as they were waited for at first; after a while all are
+    waited for, and the ring says no more than on other days."""
+    net = Net(5)
+    net.grow(16)
+    assert net.until(net.is_whole)
+    usual = said_in(net, 60.0)
+    net.sim.network.set_default(far(6.0))
+    net.pass_time(120.0)
+    slow = said_in(net, 120.0) / 2
+    assert net.is_whole() and not any(len(a.base.table.lost) for a in net.live.values())
+    assert slow < 1.2 * usual, (slow, usual)
+    net.sim.network.set_default(far(0.01))
+    net.pass_time(60.0)
+    assert all(a.base.requests.trips.failed_s < 2.0 for a in net.live.values()), "and forgotten"
+
+
+def said_in(net: Net, seconds: float) -> int:
+    before = sum(one.sent for one in net.sim.counters.by_type().values())
+    net.pass_time(seconds)
+    return sum(one.sent for one in net.sim.counters.by_type().values()) - before
+
+
+def test_no_more_than_some_questions_are_on_their_way() -> None:
+    net = Net(6, settings=RingSettings(asking_max=5, asked_max=100))
+    net.grow(12)
+    assert net.until(net.is_whole)
+    net.sim.network.set_default(far(0.1))
+    asked, found = net.live["n3"], []
+    for number in range(300):
+        asked.lookup(int.from_bytes(key_of(f"many {number}")), found.append)
+    most = 0
+    while len(found) < 300:
+        net.pass_time(0.05)
+        most = max(most, len(asked.base.requests))
+    assert most == 5
+    assert 60 < sum(bool(owners) for owners in found) < 200, "too many in line are not asked"
+
+
+def test_what_changes_all_the_time_is_told_as_it_is_when_there_is_time() -> None:
+    net = Net(7)
+    net.grow(20)
+    assert net.until(net.is_whole)
+    net.publish("n4", {"cpu": 1.0, "memory": 1.0})
+    net.pass_time(2.0)
+    net.sim.network.set_default(far(0.2))
+    quiet = said_in(net, 10.0)
+    for number in range(100):
+        net.sim.at(net.sim.time + number / 10, lambda n=number: net.publish("n4", changed(n)))
+    told = said_in(net, 20.0) - 2 * quiet
+    assert told < 100 * 2 * 3, "fewer than one message for each change, feature and owner"
+    assert net.find(Query("cpu")).metas[0].features == changed(99)
+    net.publish("n4", {})
+    net.pass_time(5.0)
+    assert not net.find(Query("cpu")).metas
+
+
+def changed(number: int) -> dict[str, float]:
+    return {"cpu": float(number), "memory": 64.0 - number % 8}

@@ -6,8 +6,9 @@ import pytest
 from clusters import RAY_ENVIRONMENT, DaskLab, ray_head
 
 from sureline.sites.dask import DaskSite
-from sureline.sites.port import SiteError, SiteWork
+from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.sites.ray import RaySite
+from sureline.sites.spooled import SpooledSite, job_function
 from sureline.testing.sites import SiteConformance, ended, until
 
 
@@ -35,6 +36,32 @@ class TestDask(SiteConformance):
 
 def sleeper(tag, count=1):
     return SiteWork(tag=tag, argv=("sleep", "300"), count=count)
+
+
+class SpeechlessSite(SpooledSite):
+    """Its engine answers nothing; `ran` is what it has been handed."""
+
+    name = "speechless"
+
+    def _hand_over(self, spool, work):
+        for index in range(work.count):
+            job_function()(spool, work.tag, index)
+
+    def _words(self, jobs):
+        raise SiteError("no word", again=True)
+
+
+def test_what_has_ended_is_told_also_while_the_engine_is_down(tmp_path):
+    site = SpeechlessSite(tmp_path)
+    script = f"echo once >> {tmp_path}/ran"
+    (job,) = site.submit(SiteWork(tag="t", argv=("sh", "-c", script)))
+    assert site.look([job])[job].word == "ended"
+    other = JobId("t/1")
+    assert set(site.look([job, other])) == {job}
+    with pytest.raises(SiteError):
+        site.look([other])
+    assert job_function()(str(tmp_path), "t", 0) == 0, "an engine that has lost the answer"
+    assert (tmp_path / "ran").read_text() == "once\n"
 
 
 @pytest.mark.soak
@@ -66,6 +93,8 @@ def ray_address(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, ray_head(tmp_path_factory.mktemp("r")) as address:
         for name, value in RAY_ENVIRONMENT.items():
             patch.setenv(name, value)
+        # read when ray was imported
+        patch.setattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False)
         yield address
         ray.shutdown()
 
@@ -78,3 +107,14 @@ class TestRay(SiteConformance):
 
     def make(self):
         return RaySite(self.spool, self.address)
+
+    def test_nothing_but_the_loopback_is_spoken_on(self, site):
+        import ray
+
+        ended(site, site.submit(self.work("true")))
+        assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+
+    def test_one_cluster_at_a_time(self, site, tmp_path):
+        ended(site, site.submit(self.work("true")))
+        with pytest.raises(SiteError, match="one at a time"):
+            RaySite(tmp_path, "127.0.0.1:1").submit(self.work("true"))

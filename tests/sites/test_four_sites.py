@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from clusters import RAY_ENVIRONMENT, DaskLab, ray_head
-from surely import started, sureline, until, write
+from surely import events, started, sureline, until, write
 
 from sureline.catalog.entries import SiteEntry, site_catalog
+from sureline.journal.events import TaskEnded
 
 pytestmark = pytest.mark.soak
 LONG_S = 600.0
@@ -51,7 +53,7 @@ tasks:
     outputs: "d6.{{i}}"
     retries: 20
 """
-TROUBLE = "case $SURELINE_SITE in ray) exit 1;; local) sleep 4;; esac"
+TROUBLE = "case $SURELINE_SITE in ray) exit 1;; local) sleep 8;; esac"
 """One site fails everything, one is slow."""
 
 
@@ -74,6 +76,14 @@ def lab(tmp_path, monkeypatch, slurm):
         yield dask
 
 
+@pytest.fixture
+def with_ssh(lab, sshd, tmp_path):
+    settings = {"config": str(sshd.directory / "client.conf")}
+    entry = SiteEntry("ssh", "ssh", 2.0, 0, f"{tmp_path}/by-ssh", "lab", settings=settings)
+    site_catalog().add(entry)
+    return lab
+
+
 def right(work: Path, n: int) -> None:
     for i in range(1, n + 1):
         assert (work / f"d6.{i}").read_bytes() == bytes(1000) + b"%d\ngiven\n" % i, i
@@ -87,9 +97,10 @@ def counted(log: Path) -> Counter[str]:
     return Counter(line.split()[0] for line in log.read_text().splitlines())
 
 
-def test_one_run_over_four_sites(lab, tmp_path):
+@pytest.mark.parametrize("n", [12, 100])
+def test_one_run_over_four_sites(lab, tmp_path, n):
     """One site is stopped during it, one fails everything, one is slow."""
-    n, work, log = 100, tmp_path / "work", tmp_path / "ran.log"
+    work, log = tmp_path / "work", tmp_path / "ran.log"
     write(work, "d1", "given\n")
     write(work, "pipes.yaml", PIPES % {"n": n, "log": log, "trouble": TROUBLE})
     stopping = threading.Event()
@@ -110,14 +121,21 @@ def test_one_run_over_four_sites(lab, tmp_path):
     assert set(ran) == {f"p{k}.{i}" for k in (1, 2, 3) for i in range(1, n + 1)}
     sites = {one["site"]: one for one in sureline(work, "sites", "--json").json["sites"]}
     print({name: (one["submitted"], one["ended"], one["failed"]) for name, one in sites.items()})
-    twice = [name for name, times in ran.items() if times > 1]
-    assert len(twice) <= 3, "only what the stopped site had may run again"
-    assert sites["ray"]["ended"] == 0 and sites["ray"]["submitted"] < 60
-    assert sites["local"]["submitted"] < sites["slurm"]["submitted"]
+    twice = {name for name, times in ran.items() if times > 1}
+    assert twice <= lost_at(work, "dask") and len(twice) <= 3, "only what died with its site"
+    assert sites["ray"]["ended"] == 0 and sites["ray"]["submitted"] < 30
+    if n == 100:  # of few tasks, the first ones count for much
+        assert sites["local"]["ended"] < 0.15 * 300 < 0.5 * sites["slurm"]["ended"]
+
+
+def lost_at(work: Path, site: str) -> set[str]:
+    """The tasks that the site had lost, as their log names them."""
+    ends = [e for e in events(work) if isinstance(e, TaskEnded) and e.outcome == "lost"]
+    return {e.task.replace(":", ".") for e in ends if e.peer == site}
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_submitter_killed_twice_at_random_over_all(lab, tmp_path, seed):
+def test_a_submitter_killed_twice_at_random_over_all(with_ssh, tmp_path, seed):
     n, work, log = 6, tmp_path / "work", tmp_path / "ran.log"
     write(work, "d1", "given\n")
     write(work, "pipes.yaml", PIPES % {"n": n, "log": log, "trouble": ":"})
@@ -129,6 +147,7 @@ def test_a_submitter_killed_twice_at_random_over_all(lab, tmp_path, seed):
                 lambda run=run, share=share: run.over() or _lines(log) >= share * 3 * n,
                 timeout_s=LONG_S,
             )
+            time.sleep(draw.random())
             run.kill()
         words = ["resume", "last"]
     said = sureline(work, *words, timeout_s=LONG_S)

@@ -63,3 +63,15 @@ def test_what_has_no_room_waits(tmp_path: Path):
     assert not ended(site, third)[third[0]].starts
     gate.touch()
     assert {status.word for status in ended(site, [*first, *second]).values()} == {"ended"}
+
+
+def test_what_was_given_up_before_it_began_never_begins(tmp_path: Path):
+    """Its submitter was killed, and whoever came after did not find it in time."""
+    site = LocalSite(tmp_path / "spool")
+    (tmp_path / "void").touch()
+    site.put(tmp_path / "void", "a/void")
+    script = f"touch {tmp_path}/ran"
+    (job,) = site.submit(SiteWork(tag="a", argv=("sh", "-c", script)))
+    status = ended(site, [job])[job]
+    assert (status.word, status.blame, status.starts) == ("lost", "engine", 0)
+    assert not (tmp_path / "ran").exists()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from surely import HOME, started, sureline, until, write
 
 from sureline.catalog.entries import SiteEntry, Transformation, site_catalog, transformation_catalog
 from sureline.catalog.replicas import Replicas
+from sureline.sites import task_at_site
+from sureline.sites.local import LocalSite
+from sureline.sites.port import SiteWork
 
 PIPES = """\
 name: pipes
@@ -49,12 +54,6 @@ def work(tmp_path):
 def lab(*names: str, processors: float = 2.0, **more) -> None:
     for name in names:
         site_catalog().add(SiteEntry(name, "local", processors, **more))
-
-
-def events(where: Path, kind: str):
-    said = sureline(where, "show", "last", "--events", "--json")
-    assert said.code == 0, said
-    return [e for e in said.json["events"] if e["kind"] == kind]
 
 
 def sites(where: Path) -> dict[str, dict]:
@@ -130,6 +129,10 @@ def test_programs_are_looked_for_where_they_are(work, tmp_path):
     )
     assert sureline(work, "run", "t.yaml", "--sites", "all").code == 0
     assert {(work / f"o.{i}").read_text() for i in range(4)} == {"tool of two\n"}
+    (work / "o.1").unlink()
+    shutil.rmtree(work / HOME / "blobs")
+    assert sureline(work, "catalog", "made", "o.1", "--again").code == 0
+    assert (work / "o.1").read_text() == "tool of two\n", "made again where it was made"
     said = sureline(work, "run", "t.yaml", "--sites", "one", "--fresh")
     assert said.code == 2 and "none of the sites one has what t:0 needs (mytool" in said.err
 
@@ -142,6 +145,104 @@ def test_a_replica_at_the_site_is_used_where_it_lies(work, tmp_path):
     write(work, "r.yaml", "tasks: {t: {run: 'readlink in > o', inputs: in, outputs: o}}")
     assert sureline(work, "run", "r.yaml", "--sites", "one").code == 0
     assert (work / "o").read_text().strip() == str(tmp_path / "there")
+
+
+ELSEWHERE = "tasks: {t: {run: 'cat in > o', inputs: in, outputs: o}}"
+
+
+def elsewhere(work: Path, place: str) -> None:
+    """`in` is not in the directory any more, only there."""
+    (work / "in").unlink()
+    said = sureline(work, "catalog", "replicas", "add", "in", place)
+    assert said.code == 0, said
+    write(work, "e.yaml", ELSEWHERE)
+
+
+def test_an_input_that_is_only_elsewhere_is_fetched(work, tmp_path):
+    lab("one", "two")
+    (tmp_path / "there").write_text("at one\n")
+    elsewhere(work, f"one:{tmp_path / 'there'}")
+    said = sureline(work, "run", "e.yaml", "--sites", "two")
+    assert said.code == 0 and f"in is not here; one:{tmp_path / 'there'} is taken" in said.err, said
+    assert (work / "o").read_text() == "at one\n"
+    assert not (work / "in").exists() and sites(work)["two"]["staged_files"] == 1
+
+
+@pytest.mark.parametrize("at", ["one", "two"])
+def test_a_copy_that_has_changed_is_not_used(work, tmp_path, at):
+    """Neither where it lies nor for another site."""
+    lab("one", "two")
+    (tmp_path / "there").write_text("at one\n")
+    elsewhere(work, f"one:{tmp_path / 'there'}")
+    (tmp_path / "there").write_text("another")
+    said = sureline(work, "run", "e.yaml", "--sites", at)
+    assert said.code == 1 and "is not what it was" in said.err, said
+    assert not (work / "o").exists()
+
+
+def test_a_copy_that_has_changed_is_brought_anew_from_where_it_is_whole(work, tmp_path):
+    lab("one", "two")
+    for name in ("there", "too"):
+        (tmp_path / name).write_text("as it was\n")
+    elsewhere(work, f"one:{tmp_path / 'there'}")
+    assert sureline(work, "catalog", "replicas", "add", "in", f"two:{tmp_path / 'too'}").code == 0
+    (tmp_path / "there").write_text("another")
+    assert sureline(work, "run", "e.yaml", "--sites", "one").code == 0
+    assert (work / "o").read_text() == "as it was\n"
+
+
+def test_a_name_of_several_contents_is_nobodys_guess(work, tmp_path):
+    lab("one")
+    (tmp_path / "there").write_text("at one\n")
+    (tmp_path / "too").write_text("another")
+    elsewhere(work, f"one:{tmp_path / 'there'}")
+    assert sureline(work, "catalog", "replicas", "add", "in", str(tmp_path / "too")).code == 0
+    said = sureline(work, "run", "e.yaml", "--sites", "one")
+    assert said.code == 2 and "several contents of that name are registered" in said.err
+
+
+def test_files_go_from_a_site_by_ssh_to_another(work, tmp_path, sshd):
+    lab("one")
+    settings = {"config": str(sshd.directory / "client.conf")}
+    far = SiteEntry("far", "ssh", 1.0, 0, str(tmp_path / "far"), "lab", settings=settings)
+    site_catalog().add(far)
+    (tmp_path / "there").write_text("far away\n")
+    elsewhere(work, f"far:{tmp_path / 'there'}")
+    for site in ("one", "far"):
+        assert sureline(work, "run", "e.yaml", "--sites", site, "--fresh").code == 0
+        assert (work / "o").read_text() == "far away\n"
+    assert sites(work)["far"]["staged_files"] == 0, "it is there"
+
+
+def test_memory_is_asked_of_the_engine(work, slurm):
+    site_catalog().add(SiteEntry("cluster", "slurm", 2.0))
+    run = "squeue -h -j $SLURM_JOB_ID -o %m > o"
+    write(work, "m.yaml", f"tasks: {{t: {{run: '{run}', needs: {{memory: 123MiB}}, outputs: o}}}}")
+    said = sureline(work, "run", "m.yaml", "--sites", "cluster")
+    assert said.code == 0 and (work / "o").read_text() == "123M\n", said
+
+
+def test_what_earlier_runs_have_seen_counts_if_it_is_wanted(work):
+    """One site has failed everything before; who looks back sends it one task at most."""
+    lab("bad", "good", processors=8.0)
+    flow = "tasks: {t: {for: {i: 0..5}, run: '[ $SURELINE_SITE = good ]', retries: 9}}"
+    write(work, "h.yaml", flow)
+    settings = ("--sites", "all", "--with", "selector=opportunistic")
+    sent = []
+    for more in ((), ("--with", "earlier=1")):
+        said = sureline(work, "run", "h.yaml", *settings, "--fresh", *more)
+        assert said.code == 0, said
+        sent.append(sites(work)["bad"]["submitted"] if "bad" in sites(work) else 0)
+    assert sent[0] >= 3 and sent[1] <= 1
+
+
+def test_what_no_strategy_looks_at_is_told(work):
+    lab("one")
+    write(work, "w.yaml", "tasks: {t: {run: 'true', requires: site != \"attic\"}}")
+    said = sureline(work, "run", "w.yaml", "--sites", "one")
+    assert said.code == 2 and "which the strategy opportunistic does not look at" in said.err
+    said = sureline(work, "run", "w.yaml")
+    assert said.code == 0 and "which the strategy embedded does not look at" in said.err
 
 
 @pytest.mark.parametrize(
@@ -158,6 +259,22 @@ def test_what_cannot_be_is_told_in_a_sentence(work, arguments, said):
     lab("one")
     answer = sureline(work, "run", "flow.yaml", *arguments)
     assert answer.code == 2 and said in answer.err
+
+
+@pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_an_extra_that_is_not_installed_is_told_before_anything_runs(
+    work, tmp_path, engine, package
+):
+    write(tmp_path / "broken" / package, "__init__.py", "raise ImportError('not here')")
+    site_catalog().add(SiteEntry("it", engine, 1.0))
+    env = {"PYTHONPATH": str(tmp_path / "broken")}
+    said = sureline(work, "run", "flow.yaml", "--sites", "it", env=env)
+    assert (
+        said.code == 2 and f"{engine} is not installed; pip install sureline[{engine}]" in said.err
+    )
+    assert "Traceback" not in said.err and not (work / HOME).exists()
+    said = sureline(work, "catalog", "sites", "check", env=env)
+    assert said.code == 1 and f"pip install sureline[{engine}]" in said.out
 
 
 MINE = """#!/bin/sh
@@ -264,3 +381,28 @@ def test_what_the_site_fails_at_uses_up_no_retries(work):
     counted = sites(work)
     assert counted["good"]["ended"] == 10 and counted["bad"]["ended"] == 0
     assert 0 < counted["bad"]["failed"] < 10, "it is left alone before long"
+
+
+def test_a_task_that_is_stopped_goes_in_order(tmp_path):
+    """It is asked, ends, and its report is written: nobody has to kill what waits for it."""
+    site = LocalSite(tmp_path)
+    task = {
+        "argv": ["sh", "-c", "echo up; exec sleep 600"],
+        "script": "",
+        "inputs": [],
+        "outputs": [],
+        "env": {},
+        "stdin": None,
+        "timeout_s": None,
+        "seen": "",
+    }
+    write(tmp_path / "t", "tasks.json", msgspec.json.encode([task]).decode())
+    site.put(Path(task_at_site.__file__), "t/task_at_site.py")
+    (job,) = site.submit(SiteWork(tag="t", argv=("python3", "task_at_site.py")))
+    out = tmp_path / "t" / "stdout.0"
+    until(lambda: out.exists() and out.read_text() == "up\n")
+    site.cancel([job])
+    until(lambda: site.look([job])[job].is_over)
+    status = site.look([job])[job]
+    assert (status.word, status.exit_code) == ("cancelled", 0)
+    assert msgspec.json.decode((tmp_path / "t" / "report.0").read_bytes())["signal"] == 15

@@ -5,7 +5,9 @@ Whole runs are in test_conformance; seeds are in the names of failing cases.
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -14,11 +16,14 @@ from chemical_net import ChemicalNet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sureline.assembly.node import GridNode
 from sureline.experiments.drive import run_scenario
+from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.scenario_reader import read_scenario
+from sureline.overlay.kademlia.ids import key_of
 from sureline.overlay.ring import ValueRange
 from sureline.run.options import Options
-from sureline.strategies import resolved
+from sureline.strategies import resolved, strategy
 from sureline.strategies.chemical.messages import GiveBack, NotTaken, Take, Taken, id_of
 from sureline.strategies.chemical.molecules import (
     level_key,
@@ -121,6 +126,13 @@ def test_an_order_says_who_goes_first(order, first):
     book = book_of("", order)
     keys = {name: book.key(ready_molecule(name, *of), Random(1)) for name, of in tasks.items()}
     assert min(keys, key=keys.__getitem__) == first
+
+
+def test_the_order_of_the_page_is_one():
+    page = (Path(__file__).parents[2] / "docs" / "chemical.md").read_text()
+    (text,) = re.findall(r"^    (let order = .*)$", page, re.MULTILINE)
+    ready = ready_molecule("t", since=1.0, takes_s=5.0, rank_s=60.0, due=9.0)
+    assert book_of("", text).key(ready, Random(1)) == 5.0 - 60.0
 
 
 def test_every_order_has_its_file():
@@ -327,6 +339,56 @@ def test_nothing_is_bound_to_a_resource_that_is_gone():
         net.enter_task(f"t{number}")
     assert net.until(lambda: len(net.writer.bound) == 4, 120.0)
     assert best not in net.writer.bound.values()
+
+
+GRID = """
+duration = "1h"
+[grid]
+machines = 8
+[workload]
+kind = "layered"
+tasks = 1
+"""
+
+
+def test_a_node_that_leaves_in_order_hands_its_molecules_over():
+    """All three holders go, one after the other, each as soon as the one before has gone."""
+    scenario = read_scenario(GRID.encode(), file="grid.toml", beside=None)
+    grid = SimulatedGrid(scenario, 1, None, [strategy("chemical")])
+    nodes: dict[str, GridNode] = {}
+    make = grid._node
+    grid._node = lambda node, offer: nodes.setdefault(node, make(node, offer))
+    grid.boot_peers()
+    grid.sim.run(until=30.0)
+    rings = {node: one.halves["chemical"][0] for node, one in nodes.items()}
+    key, kept = key_of("molecule"), []
+    next(iter(rings.values())).store(key, b"molecule", kept.append)
+    grid.sim.run(until=35.0)
+    holders = [node for node, ring in rings.items() if key in ring.captures.registers.records]
+    assert kept == [True] and len(holders) == 3
+    for node in holders:
+        for parting in nodes[node].partings():
+            part(grid, parting)
+        grid.crash(node)
+        del rings[node]
+    had: list[bytes] = []
+    asked = next(iter(rings.values()))
+    asked.capture(key, lambda held, why: had.append(held.value if held else why))
+    wait(grid, lambda: bool(had))
+    assert had == [b"molecule"]
+
+
+def part(grid, parting):
+    done: list[bool] = []
+    parting(lambda: done.append(True))
+    wait(grid, lambda: bool(done))
+
+
+def wait(grid, condition):
+    give_up_s = grid.sim.time + 60.0
+    while not condition():
+        assert grid.sim.time < give_up_s
+        grid.sim.run(until=grid.sim.time + 0.1)
 
 
 # Whole runs, with holders, resources and writers that fail.

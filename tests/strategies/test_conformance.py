@@ -28,6 +28,10 @@ class LiveIsHeavy(SparingLife):
     def test_live(self, live_grid, tmp_path):
         super().test_live(live_grid, tmp_path)
 
+    @pytest.mark.soak
+    def test_live_at_sites(self, tmp_path):
+        super().test_live_at_sites(tmp_path)
+
 
 class TestEmbedded(StrategyConformance):
     strategy = "embedded"
@@ -35,6 +39,10 @@ class TestEmbedded(StrategyConformance):
 
 class TestSpread(SparingLife, StrategyConformance):
     strategy = "spread"
+
+    @pytest.mark.soak
+    def test_live_at_sites(self, tmp_path):
+        super().test_live_at_sites(tmp_path)
 
 
 class TestRandom(LiveIsHeavy, StrategyConformance):
@@ -51,6 +59,9 @@ class TestSurety(SparingLife, StrategyConformance):
 
 class TestOpportunistic(LiveIsHeavy, StrategyConformance):
     strategy = "opportunistic"
+
+    def test_live_at_sites(self, tmp_path):
+        StrategyConformance.test_live_at_sites(self, tmp_path)
 
 
 class TestPeercomp(LiveIsHeavy, StrategyConformance):

@@ -170,6 +170,23 @@ def test_only_a_window_counts():
     assert control.site(A).counts(**PLAIN) == (2, 0)
 
 
+def test_jobs_of_earlier_runs_count_as_ones_own():
+    rows = []
+    earlier = Control()
+    for n, ending in enumerate(["succeeded", "failed", "withdrawn"]):
+        earlier.submitted(A, f"t{n}", 1, 100.0)
+        earlier.started(A, f"t{n}", 1, 102.0)
+        rows.append(earlier.over(A, f"t{n}", 1, ending, "t", 105.0))
+    control = Control()
+    control.remember(rows, -1000.0)
+    assert control.site(A).counts(**PLAIN) == earlier.site(A).counts(**PLAIN) == (2, 1)
+    assert control.site(A).takes_s == {"t": (3.0, 1)} and control.last_ended == A
+    assert control.site(A).expected_wait_s(-898.0) == pytest.approx(2.0, rel=0.01)
+    few = Control(window=1)
+    few.remember(rows[:2], 0.0)
+    assert few.site(A).counts(**PLAIN) == (1, 0)
+
+
 def test_an_end_of_nothing_that_was_sent_is_not_counted():
     control = Control()
     control.over(A, "t", 1, "succeeded", "t", 1.0)
@@ -244,12 +261,12 @@ def test_the_ratio_learns_who_is_full():
 class Writer:
     """An engine that binds whatever it is asked to; `end` tells what became of it."""
 
-    def __init__(self, tasks, settings):
+    def __init__(self, tasks, settings, past=()):
         self.world = ToyWorld()
         self.graph = Graph("g", [Task(f"t{n}", Pause(1.0)) for n in range(tasks)])
         seat = SimpleNamespace(settings=settings, world=self.world.place("seat"))
         self.client = SiteClient(seat)
-        self.client.begin(self, [], lambda: None)
+        self.client.begin(self, past, lambda: None)
         for name, cores in ((A, 4), (B, 64)):
             self.client.target(Target(name, f"{name}/peer", Capacity(cores, 10**9)))
         self.under_way: dict[int, Bound] = {}
@@ -296,10 +313,20 @@ def test_a_site_that_fails_everything_at_once_attracts_nothing(selector, drawn_t
                 writer.client.ready(task)
     assert (writer.went.count(B) > 20) is drawn_to_it, "as printed, failing counts as ending"
     if not drawn_to_it:
-        assert writer.went.count(B) <= BLACK_HOLE + 2
+        before = writer.went.count(B)
+        assert before <= BLACK_HOLE + 2
         writer.world.run(steps_max=3)
         assert writer.world.time <= 4 * PAUSE_S
-        assert writer.went.count(B) > BLACK_HOLE, "it is tried again after a pause"
+        assert writer.went.count(B) == before + 1, "after a pause it is tried again, with one"
+
+
+def test_what_an_earlier_process_has_sent_goes_where_it_was_however_full():
+    settings = OpportunisticSettings(deep=0.25, idle_s=0)
+    past = [Noted(0.0, "opportunistic", "chosen", "", f"t{n}", 1, A) for n in range(9)]
+    writer = Writer(12, settings, past)
+    writer.client.decide()
+    assert writer.went[:9] == [A] * 9, "else it would be run twice"
+    assert A not in writer.went[9:], "no more than that"
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -13,9 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from surely import alive, until
+
 PATIENCE_S = 90.0
-RAY_ENVIRONMENT = {"RAY_AUTH_MODE": "disabled"}
-"""Of the head and of whoever speaks to it: else each home has a token of its own."""
+RAY_ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Of the head and of whoever speaks to it: else each home has a token of its own, and what says
+127.0.0.1 is taken for the machine's address on its network."""
 
 
 def free_port() -> int:
@@ -111,22 +114,28 @@ def ray_head(directory: Path, cpus: int = 4) -> Iterator[str]:
             time.sleep(0.1)
         yield f"127.0.0.1:{port}"
     finally:
+        family = _family(head.pid)  # its workers would outlive it by some seconds
         with contextlib.suppress(ProcessLookupError):
             os.killpg(head.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             head.wait(3)
-        for pid in (head.pid, *_named_with(str(temporary))):
+        for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         head.wait()
+        until(lambda: not any(alive(pid) for pid in family))
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _named_with(text: str) -> list[int]:
-    """The processes whose command line names this."""
-    found = []
+def _family(first: int) -> list[int]:
+    """A process and all that it has started, at any remove."""
+    parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and text.encode() in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
+            if entry.name.isdigit():
+                told = (entry / "stat").read_bytes().rpartition(b") ")[2].split()
+                parents[int(entry.name)] = int(told[1])
+    found = [first]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from sureline.assembly.ground import NOBODY_OUT, Ground, Standing
 from sureline.overlay.kademlia import Kademlia, key_of
@@ -15,6 +16,13 @@ from sureline.world.identity.revocations import RevocationList
 from sureline.world.protocol import World
 
 PRESENT = ("alive", "suspect")
+
+
+@runtime_checkable
+class Departing(Protocol):
+    """A strategy's half that has something to hand over before its node goes."""
+
+    def leave(self, on_done: Callable[[], None]) -> None: ...
 
 
 class GridNode:
@@ -112,6 +120,13 @@ class GridNode:
     def present(self) -> list[Member]:
         """The members that are not known to be gone."""
         return [m for m in self.membership.members().values() if m.state in PRESENT]
+
+    def partings(self) -> list[Callable[[Callable[[], None]], None]]:
+        """What is to be done before this node goes, one after the other: hand over what only it
+        has, say goodbye. Each is given what to call when it is done."""
+        halves = [half for halves in self.halves.values() for half in halves]
+        leaving = [half.leave for half in halves if isinstance(half, Departing)]
+        return [*leaving, self.kademlia.leave, self.membership.leave]
 
     def stop(self) -> None:
         """Go without a word: members notice, guests are missed by nobody."""

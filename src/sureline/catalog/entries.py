@@ -81,6 +81,10 @@ class CatalogFile(Generic[T]):
         """Append an entry. A name that is there already is a mistake, unless it is replaced."""
         if not _is_name(entry.name):
             raise UserError(f"{entry.name!r} cannot be a name; {_NAME_HINT}")
+        try:
+            self._read(_as_yaml(entry))
+        except WorkflowError as error:
+            raise UserError(f"{error.mistakes[0].what}; {error.mistakes[0].hint}") from None
         with disk.locked(self._lock()):
             text = self._text()
             before = self._read(text)

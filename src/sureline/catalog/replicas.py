@@ -22,19 +22,20 @@ from sureline.catalog.entries import catalog_directory
 from sureline.workflow.mistakes import UserError
 from sureline.world.identity import disk
 
-VERSION = 1
+VERSION = 2
 LOCK_WAIT_S = 30.0
 _TABLE = """
 CREATE TABLE IF NOT EXISTS replicas (
     logical TEXT NOT NULL, site TEXT NOT NULL, path TEXT NOT NULL,
     digest TEXT NOT NULL, size INTEGER NOT NULL, executable INTEGER NOT NULL,
     key TEXT NOT NULL, parts INTEGER NOT NULL, run TEXT NOT NULL, task TEXT NOT NULL,
-    at REAL NOT NULL,
+    at REAL NOT NULL, sha256 TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (logical, site, path)
 );
 CREATE INDEX IF NOT EXISTS by_key ON replicas (key) WHERE key != '';
 CREATE INDEX IF NOT EXISTS by_digest ON replicas (digest);
 """
+_FROM_1 = "ALTER TABLE replicas ADD COLUMN sha256 TEXT NOT NULL DEFAULT ''"
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -52,6 +53,8 @@ class Replica(msgspec.Struct, frozen=True):
     run: str = ""
     task: str = ""
     at: float = 0.0
+    sha256: str = ""
+    """Of a copy at a site: what the site can compute, so that it is checked where it is used."""
 
 
 class Replicas:
@@ -67,13 +70,13 @@ class Replicas:
         values = [
             (
                 *(row.logical, row.site, row.path, row.digest, row.size, row.executable),
-                *(row.key, row.parts, row.run, row.task, row.at or now),
+                *(row.key, row.parts, row.run, row.task, row.at or now, row.sha256),
             )
             for row in rows
         ]
         with self._open() as database, database:
             database.executemany(
-                "INSERT OR REPLACE INTO replicas VALUES (?,?,?,?,?,?,?,?,?,?,?)", values
+                "INSERT OR REPLACE INTO replicas VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", values
             )
 
     def remove(self, logical: str, site: str | None = None, path: str | None = None) -> int:
@@ -90,6 +93,9 @@ class Replicas:
 
     def with_key(self, key: str) -> list[Replica]:
         return self._select("key = ? ORDER BY logical, site, path", key)
+
+    def with_digest(self, digest: str) -> list[Replica]:
+        return self._select("digest = ? ORDER BY site, path", digest)
 
     def at_site(self, site: str) -> list[Replica]:
         return self._select("site = ? ORDER BY logical, path", site)
@@ -113,15 +119,26 @@ class Replicas:
             database = sqlite3.connect(self.path, timeout=LOCK_WAIT_S)
             database.execute("PRAGMA synchronous = EXTRA")
             (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
+            if version not in (0, 1, VERSION):
                 database.close()
                 raise UserError(
                     f"{self.path} is of another version of sureline; use that one, or move it away"
                 )
-            if not version:
-                database.executescript(_TABLE)
-                database.execute(f"PRAGMA user_version = {VERSION}")
-                database.commit()
+            if version != VERSION:
+                self._bring_up_to_date(database)
         except sqlite3.Error as error:
             raise UserError(f"{self.path} cannot be used ({error}); move it away") from None
         return closing(database)
+
+    @staticmethod
+    def _bring_up_to_date(database: sqlite3.Connection) -> None:
+        """Others may do the same at this moment."""
+        database.execute("BEGIN IMMEDIATE")
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version == 1:
+            database.execute(_FROM_1)
+        elif not version:
+            for statement in _TABLE.split(";"):
+                database.execute(statement)
+        database.execute(f"PRAGMA user_version = {VERSION}")
+        database.commit()

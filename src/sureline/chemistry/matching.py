@@ -70,9 +70,10 @@ class Plans(NamedTuple):
 
 def shape_of(molecule: Molecule) -> Shape:
     """Sorts; for symbols the symbol, and for tuples the length and the first symbol."""
+    kind = type(molecule)
     if isinstance(molecule, tuple):
         return len(molecule), molecule[0] if isinstance(molecule[0], Symbol) else None
-    return molecule if isinstance(molecule, Symbol) else type(molecule)
+    return molecule if kind is Symbol else kind
 
 
 _SORTS: dict[str, Callable[[Shape], bool]] = {

@@ -35,9 +35,11 @@ from sureline.chemistry.mistakes import ChemistryError
 from sureline.chemistry.molecules import (
     NAMELESS,
     Molecule,
+    Name,
     Rest,
     Rule,
     Solution,
+    Symbol,
     everything_in,
     is_inert,
     key,
@@ -59,7 +61,8 @@ class Bounds:
     """At a time."""
 
 
-Places = tuple[tuple[int, ...], ...]
+ATOMS = frozenset((int, float, str, bool, Symbol))
+"""Sorts of molecules with nothing within."""
 
 
 class Reaction(NamedTuple):
@@ -81,6 +84,10 @@ class Cell:
         self.molecule = molecule
         self.alive = True
         self.watch: _Watch | None = None
+
+
+NO_CELL = Cell(0)
+"""In the place of one that is yet to be found."""
 
 
 class Tried:
@@ -115,6 +122,23 @@ class Tried:
             self._by_path[path] = by_value
 
 
+class RuleStart(NamedTuple):
+    """A pattern of a rule that may take a molecule, and how the others are found from there."""
+
+    position: int
+    stages: tuple[Stage, ...]
+    following: Tried | None
+    """Where the next one is looked for."""
+
+
+class RuleRoute(NamedTuple):
+    """Where molecules of a shape go in a rule."""
+
+    orders: tuple[tuple[RuleStart, ...], ...]
+    """From each of the patterns on."""
+    tried: tuple[Tried, ...]
+
+
 class _Watch:
     """One rule at work. `cell` is where the rule itself floats; None if it is in no solution."""
 
@@ -123,13 +147,13 @@ class _Watch:
         "_held",
         "_plans",
         "_random",
-        "_used",
         "cell",
         "fresh",
         "gives",
         "hungry",
         "rule",
         "tried",
+        "used",
     )
 
     def __init__(self, rule: Rule, cell: Cell | None, random: Random, bounds: Bounds) -> None:
@@ -140,38 +164,42 @@ class _Watch:
         self._plans: Plans = compile_plans(rule, random)
         self._held: Held = [0] * len(self._plans.slots)
         self.gives = compile_several(rule.gives, self._plans.slots, _rests(rule))
-        self.tried = [Tried(paths) for paths in self._plans.paths]
-        self.fresh: list[tuple[Cell, Places]] = []
+        self.tried = _all_tried(rule, self._plans)
+        self.fresh: list[tuple[Cell, RuleRoute]] = []
         self.hungry = False
-        self._used: list[Cell | None] = []
+        self.used = [NO_CELL] * len(rule.takes)
+        """What the reaction found last takes, in the order of the rule's patterns."""
 
-    def places(self, shape: Shape) -> Places:
-        """The places of the rule that a molecule of this shape may take, from each of them on."""
+    def route(self, shape: Shape) -> RuleRoute | None:
+        """None if no pattern may take such a molecule."""
         found = tuple(i for i, p in enumerate(self.rule.takes) if admits(p, shape))
-        return tuple(found[i:] + found[:i] for i in range(len(found)))
+        starts = tuple(map(self._start, found))
+        orders = tuple(starts[i:] + starts[:i] for i in range(len(starts)))
+        return RuleRoute(orders, tuple({self.tried[i]: None for i in found})) if found else None
+
+    def _start(self, position: int) -> RuleStart:
+        stages = self._plans.by_start[position]
+        return RuleStart(position, stages, self.tried[stages[1].position] if stages[1:] else None)
 
     def look(self) -> bool:
-        """Try a fresh molecule; whether there is a reaction."""
-        fresh = self.fresh
-        chosen = int(self._random.random() * len(fresh))
-        cell, places = fresh[chosen]
-        fresh[chosen] = fresh[-1]
-        fresh.pop()
-        if not cell.alive or cell is self.cell:
-            return False
-        positions = places[int(self._random.random() * len(places))]
-        for position in positions:
-            self._used = [None] * len(self.tried)
-            self._used[position] = cell
-            if self._fits(self._plans.by_start[position], 0, cell):
-                return True
-        for position in positions:
-            self.tried[position].add(cell)
+        """Try fresh molecules until some react; False if none do."""
+        fresh, used, draw = self.fresh, self.used, self._random.random
+        while fresh:
+            chosen = int(draw() * len(fresh))
+            cell, (orders, tried) = fresh[chosen]
+            fresh[chosen] = fresh[-1]
+            fresh.pop()
+            if not cell.alive or cell is self.cell:
+                continue
+            for position, stages, following in orders[int(draw() * len(orders))]:
+                if following is None or following.cells:
+                    used[position] = cell
+                    if self._fits(stages, 0, cell):
+                        return True
+                    used[position] = NO_CELL
+            for among in tried:
+                among.add(cell)
         return False
-
-    def used(self) -> list[Cell]:
-        """What the reaction found last takes, in the order of the rule's patterns."""
-        return [cell for cell in self._used if cell is not None]
 
     def made(self) -> list[Molecule]:
         """What the reaction found last makes. Raises NoSenseError."""
@@ -179,19 +207,21 @@ class _Watch:
 
     def _go_on(self, stages: tuple[Stage, ...], number: int) -> bool:
         """Whether what is bound at this stage holds, and others can be found for those after."""
-        held, used = self._held, self._used
         for check in stages[number].checks:
-            if not check(held):
+            if not check(self._held):
                 return False
         number += 1
-        if number == len(stages):
-            return True
-        stage = stages[number]
-        tried = self.tried[stage.position]
-        cells = tried.cells
-        if stage.join is not None:
-            cells = tried.having(stage.join[0], held[stage.join[1]])
-        plain, test, bounds = stage.search is None, stage.test, self._bounds
+        return number == len(stages) or self._find(stages, number)
+
+    def _find(self, stages: tuple[Stage, ...], number: int) -> bool:
+        held, used = self._held, self.used
+        position, test, search, checks, join = stages[number]
+        cells = self.tried[position].cells
+        if join is not None:
+            cells = self.tried[position].having(join[0], held[join[1]])
+        if self._bounds.tries < 0:
+            raise BoundError("too many molecules were tried in vain")
+        tries, is_last = 0, number + 1 == len(stages)
         start = int(self._random.random() * len(cells))
         for first, end in ((start, len(cells)), (0, start)):
             at = first
@@ -202,17 +232,30 @@ class _Watch:
                     cells.pop()
                     continue
                 at += 1
-                if cell in used:
+                if number > 1 and cell in used:  # the first one is fresh
                     continue
-                bounds.tries -= 1
-                if bounds.tries < 0:
-                    raise BoundError("too many molecules were tried in vain")
-                if plain and not test(cell.molecule, held):
+                tries += 1
+                if search is not None:
+                    used[position] = cell
+                    found = self._fits(stages, number, cell)
+                elif test(cell.molecule, held):
+                    for check in checks:
+                        if not check(held):
+                            found = False
+                            break
+                    else:
+                        used[position] = cell
+                        found = is_last or self._find(stages, number + 1)
+                else:
                     continue
-                used[stage.position] = cell
-                if self._go_on(stages, number) if plain else self._fits(stages, number, cell):
+                if found:
+                    if is_last:  # nobody looks at it again
+                        cells[at - 1] = cells[-1]
+                        cells.pop()
+                    self._bounds.tries -= tries
                     return True
-                used[stage.position] = None
+                used[position] = NO_CELL
+        self._bounds.tries -= tries
         return False
 
     def _fits(self, stages: tuple[Stage, ...], number: int, cell: Cell) -> bool:
@@ -220,6 +263,16 @@ class _Watch:
         if stage.search is not None:
             return stage.search(cell.molecule, held, lambda: self._go_on(stages, number))
         return stage.test(cell.molecule, held) and self._go_on(stages, number)
+
+
+def _all_tried(rule: Rule, plans: Plans) -> list[Tried]:
+    """By position. Two patterns that take any molecule of a sort share theirs; of more than two,
+    who looks for one would tidy up the list in which another is being looked for."""
+    match rule.takes:
+        case (Name(sort=one), Name(sort=other)) if one == other and len(set(plans.paths)) == 1:
+            return [Tried(plans.paths[0])] * 2
+        case _:
+            return [Tried(paths) for paths in plans.paths]
 
 
 def _rests(rule: Rule) -> frozenset[str]:
@@ -282,7 +335,7 @@ class Reactor:
         self._cells: dict[Cell, None] = {}
         self._boiling: list[Boiling] = []
         self._watches: list[_Watch] = []
-        self._routes: dict[Shape, list[tuple[_Watch, Places]]] = {}
+        self._routes: dict[Shape, list[tuple[_Watch, RuleRoute]]] = {}
         """By shape: who may take a molecule of it, and where."""
         self._hungry: list[_Watch] = []
         self.reactions = 0
@@ -295,7 +348,7 @@ class Reactor:
     def add(self, molecules: Iterable[Molecule]) -> None:
         """New molecules: what they may react with is awake again."""
         for molecule in molecules:
-            if is_inert(molecule):
+            if type(molecule) in ATOMS or is_inert(molecule):
                 self._float(molecule)
             else:
                 self._boiling.append(Boiling(molecule, self._random, self._bounds))
@@ -334,31 +387,23 @@ class Reactor:
         made = [boiling.molecule() for boiling in opened]
         try:
             while self._hungry:
-                reaction = self._react()
-                if reaction is not None:
-                    done.append(reaction)
-                    made += reaction.made
+                count = len(self._hungry)
+                chosen = int(self._random.random() * count) if count > 1 else 0
+                watch = self._hungry[chosen]
+                if watch.look():
+                    done.append(self._happen(watch))
+                    made += done[-1].made
                     if len(self._cells) + len(made) > self._bounds.molecules:
                         raise BoundError("there are too many molecules")
+                else:
+                    watch.hungry = False
+                    self._hungry[chosen] = self._hungry[-1]
+                    self._hungry.pop()
         except BoundError as error:
             self.stopped = str(error)
         finally:
             self.add(made)
         return done
-
-    def _react(self) -> Reaction | None:
-        """Let one rule look at one molecule."""
-        hungry = self._hungry
-        chosen = int(self._random.random() * len(hungry)) if len(hungry) > 1 else 0
-        watch = hungry[chosen]
-        if not watch.fresh:
-            watch.hungry = False
-            hungry[chosen] = hungry[-1]
-            hungry.pop()
-            return None
-        if self._bounds.reactions <= 0:
-            raise BoundError("there were too many reactions")
-        return self._happen(watch) if watch.look() else None
 
     def _happen(self, watch: _Watch) -> Reaction:
         """Make first, then take: a product that makes no sense leaves everything as it was."""
@@ -369,12 +414,14 @@ class Reactor:
             hint = "say in the condition (if ...) which molecules the rule is for"
             raise ChemistryError(f"{error.what}, in what {name} makes", hint, error.place) from None
         self._weigh(made)
+        if self._bounds.reactions <= 0:
+            raise BoundError("there were too many reactions")
         self._bounds.reactions -= 1
         self.reactions += 1
-        used = watch.used()
-        taken = tuple([cell.molecule for cell in used])
-        for cell in used:
+        taken = tuple([cell.molecule for cell in watch.used])
+        for cell in watch.used:
             self._sink(cell)
+        watch.used = [NO_CELL] * len(taken)
         if watch.rule.once:
             self._dismiss(watch)
             if watch.cell is not None:
@@ -383,7 +430,7 @@ class Reactor:
 
     def _weigh(self, made: tuple[Molecule, ...]) -> None:
         for molecule in made:
-            if isinstance(molecule, tuple | Solution | Rule):
+            if type(molecule) not in ATOMS:
                 size = size_of(molecule, self._bounds.molecules)
                 if size is None:
                     raise BoundError("a molecule became too large, or too deep")
@@ -395,27 +442,29 @@ class Reactor:
         shape = shape_of(molecule)
         routes = self._routes.get(shape)
         if routes is None:
-            routes = [(w, places) for w in self._watches if (places := w.places(shape))]
+            routes = [(w, route) for w in self._watches if (route := w.route(shape))]
             self._routes[shape] = routes
-        for watch, places in routes:
-            self._feed(watch, cell, places)
+        for watch, route in routes:
+            watch.fresh.append((cell, route))
+            if not watch.hungry:
+                self._wake(watch)
         if isinstance(molecule, Rule):
             cell.watch = self._watch(molecule, cell)
 
-    def _feed(self, watch: _Watch, cell: Cell, places: Places) -> None:
-        watch.fresh.append((cell, places))
-        if not watch.hungry:
-            watch.hungry = True
-            self._hungry.append(watch)
+    def _wake(self, watch: _Watch) -> None:
+        watch.hungry = True
+        self._hungry.append(watch)
 
     def _watch(self, rule: Rule, cell: Cell | None) -> _Watch:
         watch = _Watch(rule, cell, self._random, self._bounds)
         self._watches.append(watch)
         self._routes.clear()
         for other in self._cells:
-            places = watch.places(shape_of(other.molecule))
-            if places:
-                self._feed(watch, other, places)
+            route = watch.route(shape_of(other.molecule))
+            if route is not None:
+                watch.fresh.append((other, route))
+        if watch.fresh:
+            self._wake(watch)
         return watch
 
     def _sink(self, cell: Cell) -> None:

@@ -132,13 +132,13 @@ def catalog_transformations(
     ] = None,
     json: Json = False,
 ) -> int:
-    """List how programs are called at sites, add or remove a program, or check the file.
+    """List how programs are called at sites, add or remove a program, or look there for them.
 
     A task whose command names a program of this catalog runs only at sites that have it.
 
     Example: sureline catalog transformations add blastn meggie --module blast/2.14
     """
-    from sureline.catalog.entries import Transformation, site_catalog, transformation_catalog
+    from sureline.catalog.entries import Transformation, transformation_catalog
 
     file = transformation_catalog()
     if what == "add":
@@ -156,13 +156,9 @@ def catalog_transformations(
         return _said({"removed": name, "file": str(file.path)}, f"removed {name}", json)
     entries = file.read()
     if what == "check":
-        sites = site_catalog().read()
-        troubles = [
-            (f"{one.name} at {at}", "" if at in sites else "no such site is in sites.yaml")
-            for one in entries.values()
-            for at in one.calls
-        ]
-        return _checked(troubles, json)
+        from sureline.compose.catalogued import check_programs
+
+        return _checked(check_programs(entries.values()), json)
     if json:
         rows = [msgspec.to_builtins(one) for one in entries.values()]
         console.print_json({"file": str(file.path), "transformations": rows})

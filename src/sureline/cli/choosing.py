@@ -12,7 +12,7 @@ from sureline.cli.options import Json
 if TYPE_CHECKING:
     from sureline.run.port import Strategy
 
-PLACES = {"here": "this machine", "grid": "a grid", "anywhere": "this machine or a grid"}
+PLACES = {"here": "this machine", "grid": "a grid", "anywhere": "this machine, a grid, or sites"}
 
 
 def strategies(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
+
+_GARBAGE_AFTER = (50_000, 20, 50)
+"""Imports, graphs and events live long and hold few circles: looking for garbage as often as Python
+does by default costs a run of many short commands some percent."""
 
 _own_process = False
 
@@ -17,6 +22,7 @@ def main() -> None:
     """Never returns; exits with the code the command earned."""
     global _own_process
     _own_process = True
+    gc.set_threshold(*_GARBAGE_AFTER)
     try:
         from sureline.cli.main import run_process
 

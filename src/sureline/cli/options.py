@@ -14,6 +14,7 @@ from sureline.workflow.mistakes import UserError
 if TYPE_CHECKING:
     from sureline.peer.capacity import Capacity
     from sureline.workflow.check import Reading
+    from sureline.workflow.globs import UserFiles
     from sureline.workflow.model import Graph
 
 Directory = Annotated[
@@ -108,6 +109,7 @@ def read_flow(
     pretend: bool,
     speed: float = 1.0,
     to_run: bool = True,
+    disk: UserFiles | None = None,
 ) -> Reading:
     """The workflow that the user named, checked for this machine; '-' is the standard input.
 
@@ -124,6 +126,7 @@ def read_flow(
             speed=speed,
             capacity=capacity,
             to_run=to_run,
+            disk=disk,
         )
     return read_workflow(
         Path(flow),
@@ -133,6 +136,7 @@ def read_flow(
         speed=speed,
         capacity=capacity,
         to_run=to_run,
+        disk=disk,
     )
 
 

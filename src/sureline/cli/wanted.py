@@ -26,6 +26,7 @@ from sureline.workflow.mistakes import UserError
 
 if TYPE_CHECKING:
     from sureline.catalog.entries import SiteEntry
+    from sureline.compose.site_copies import CataloguedDisk
     from sureline.peer.capacity import Capacity
     from sureline.run.options import Options
     from sureline.sites.order import Engine
@@ -143,7 +144,7 @@ class RunSettings:
     ) -> _Ready:
         """Read the workflow and check that it can be run as is wanted. Raises UserError."""
         from sureline.compose import HOME
-        from sureline.strategies import strategy
+        from sureline.strategies import passed_over, strategy
 
         delay_s = retry_delay_s(self.retry_delay)
         asked = terms(self.within, self.by, self.budget, self.surety)
@@ -154,6 +155,7 @@ class RunSettings:
         entries = _sites(self.sites, "--grid" if self.grid else "--on" if self.on else "")
         names = ",".join(entry.name for entry in entries)
         options = self._options(asked.deadline_at, asked.surety, delay_s, names)
+        disk = _catalogued(where) if entries else None
         reading = read_flow(
             flow,
             where,
@@ -161,7 +163,10 @@ class RunSettings:
             None if elsewhere or entries else capacity,
             pretend=pretend,
             speed=speed,
+            disk=disk,
         )
+        for path, row in disk.used.items() if disk else ():
+            console.note(f"note: {path} is not here; {row.site}:{row.path} is taken for it")
         if self.grid:
             check_grid(self.grid, reading.graph)
         graph = reading.graph
@@ -169,8 +174,9 @@ class RunSettings:
             from sureline.compose.site_run import for_sites
 
             graph = for_sites(graph, entries)
-        for warning in reading.warnings:
-            console.note(f"note: {warning}")
+        for warning in (*reading.warnings, passed_over(options, graph)):
+            if warning:
+                console.note(f"note: {warning}")
         if self.on is not None:
             return self._on_pilots(self.on, reading.graph, capacity, options, where, as_json)
         is_forecast = not (self.grid or entries) and not strategy(options.strategy).judges
@@ -269,9 +275,23 @@ def _sites(text: str | None, grid: str) -> list[SiteEntry]:
         return []
     if grid:
         raise UserError(f"{grid} and --sites are two places for the same tasks; leave one out")
-    from sureline.compose.catalogued import catalogued
+    from sureline.compose.catalogued import catalogued, open_site
 
-    return catalogued(() if text == "all" else tuple(text.split(",")))
+    entries = catalogued(() if text == "all" else tuple(text.split(",")))
+    for entry in entries:
+        open_site(entry)  # what is missing for it is told before there is a run
+    rays = [entry.name for entry in entries if entry.engine == "ray"]
+    if len(rays) > 1:
+        raise UserError(
+            f"one run can use one ray cluster; leave out all of {', '.join(rays)} but one"
+        )
+    return entries
+
+
+def _catalogued(where: Path) -> CataloguedDisk:
+    from sureline.compose.site_copies import CataloguedDisk
+
+    return CataloguedDisk(where)
 
 
 def _takeover_after_s(text: str) -> float:

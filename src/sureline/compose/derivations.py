@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from sureline.compose import HOME, Outcome, Watcher, run_workflow
-from sureline.journal.events import TaskEnded
+from sureline.journal.events import Submitted, TaskEnded
 from sureline.journal.store import Journal
 from sureline.peer.capacity import Capacity
 from sureline.run.options import Options
@@ -56,11 +56,24 @@ def derivation(directory: Path, file: str) -> list[Derivation]:
 def make_again(
     directory: Path, file: str, machine: Capacity, watcher: Watcher | None = None
 ) -> Outcome:
-    """Run what leads to the file, on this machine; what is still stored is not run again."""
+    """Run what leads to the file, at the sites where it was made, or else on this machine; what is
+    still stored is not run again."""
     with Journal.open(directory / HOME, create=False, read_only=True) as journal:
-        _, graph, maker = _found(journal, file)
+        run, graph, maker = _found(journal, file)
+        options = _options(journal, run)
     part = needed_for(graph, [graph.tasks[maker].name])
-    return run_workflow(part, directory, machine, Options(), watcher)
+    return run_workflow(part, directory, machine, options, watcher)
+
+
+def _options(journal: Journal, run: str) -> Options:
+    for entry in journal.events(run):
+        if isinstance(entry.event, Submitted):
+            before = msgspec.convert(entry.event.options, Options)
+            if before.sites:
+                return Options(
+                    sites=before.sites, strategy=before.strategy, settings=before.settings
+                )
+    return Options()
 
 
 def _found(journal: Journal, file: str) -> tuple[str, Graph, int]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from sureline.compose.foresight import Foresight
 from sureline.compose.program import ask_program
 from sureline.compose.reuse import file_status
+from sureline.journal.control import Sending, control_of
 from sureline.journal.events import Event
 from sureline.journal.store import Journal
 from sureline.journal.writer import RunWriter
 from sureline.peer.jobs import FileReady, JobEnded, UserFile, VerifyJob
 from sureline.peer.runner import SlotRunner
 from sureline.peer.store import BlobStore
-from sureline.run.asking import ProgramAsked
+from sureline.run.asking import ProgramAsked, SentEarlier, SentFound
 from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook
 from sureline.run.past import KeptAnswer, KeptFiles, PastFound, PastResult, PastUnknown
@@ -25,9 +28,13 @@ from sureline.workflow.files import FileRecord
 from sureline.world.address import Node
 from sureline.world.protocol import Action, Fetched, JobEvent, Recordable, Wanted
 
+T = TypeVar("T")
+
 SYNC_S = 0.05
 SETTLED_NS = 2_000_000_000
 """A file whose time is more recent than this may still change without its time changing."""
+SENT_MAX = 10_000
+"""Jobs of earlier runs that are told of, the newest."""
 
 
 class JournalRecorder:
@@ -82,6 +89,16 @@ class JournalRecorder:
         self._writer.close()
 
 
+class Elsewhere(Protocol):
+    """What is known of places other than the user's directory. Called in threads."""
+
+    def result(self, key: str) -> Fetched:
+        """A result that another directory's run made: PastFound or PastUnknown."""
+
+    def file(self, path: str) -> FileRecord | None:
+        """The content that a file which is not in the directory stands for."""
+
+
 class EmbeddedFetcher:
     """What an embedded world can fetch: the user's files, results of earlier runs, forecasts."""
 
@@ -94,9 +111,8 @@ class EmbeddedFetcher:
         store: BlobStore,
         runner: SlotRunner,
         foresight: Foresight,
-        elsewhere: Callable[[str], Fetched] | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """`elsewhere`, called in a thread, finds a result that another directory's run made."""
         self._elsewhere = elsewhere
         self._loop = loop
         self._foresight = foresight
@@ -123,6 +139,9 @@ class EmbeddedFetcher:
                 self._foresight.fetch(wanted, on_done)
             case ProgramAsked():
                 ask_program(self._loop, wanted, on_done)
+            case SentEarlier(runs=number):
+                args = (self._journal.directory, self._writer.run, number)
+                self._in_thread(lambda: _sent_earlier(*args), on_done)
             case _:
                 raise AssertionError(f"nobody fetches {wanted}")
 
@@ -140,7 +159,11 @@ class EmbeddedFetcher:
         if isinstance(found, PastFound) or self._elsewhere is None:
             self._loop.call_soon(on_done, found)
             return
-        looking = self._loop.run_in_executor(None, self._elsewhere, key)
+        elsewhere = self._elsewhere
+        self._in_thread(lambda: elsewhere.result(key), on_done)
+
+    def _in_thread(self, work: Callable[[], T], on_done: Callable[[T], None]) -> None:
+        looking = self._loop.run_in_executor(None, work)
         looking.add_done_callback(lambda done: on_done(done.result()))
 
     def _past(self, key: str) -> Fetched:
@@ -165,6 +188,10 @@ class EmbeddedFetcher:
                 self._loop.call_soon(on_done, FileReady(known))
                 return
 
+        if seen is None and not wanted.in_place and self._elsewhere is not None:
+            self._given_elsewhere(self._elsewhere, wanted, on_done)
+            return
+
         def done(fetched: Fetched) -> None:
             if seen is not None and isinstance(fetched, FileReady):
                 self._remember(seen, fetched)
@@ -172,6 +199,25 @@ class EmbeddedFetcher:
 
         self._runner.fetch(wanted, done)
 
+    def _given_elsewhere(
+        self, elsewhere: Elsewhere, wanted: UserFile, on_done: Callable[[Fetched], None]
+    ) -> None:
+        def found(record: FileRecord | None) -> None:
+            if record is not None:
+                on_done(FileReady(record))
+            else:  # a directory, or not there: it will be told
+                self._runner.fetch(wanted, on_done)
+
+        self._in_thread(lambda: elsewhere.file(wanted.path), found)
+
     def _remember(self, seen: os.stat_result, fetched: FileReady) -> None:
         if time.time_ns() - seen.st_mtime_ns > SETTLED_NS:
             self._writer.remember_file(seen.st_size, seen.st_mtime_ns, seen.st_ino, fetched.file)
+
+
+def _sent_earlier(home: Path, run: str, number: int) -> SentFound:
+    rows: deque[Sending] = deque(maxlen=SENT_MAX)
+    with Journal.open(home, create=False, read_only=True) as journal:
+        for one in [one.run for one in journal.runs() if one.run != run][-number:]:
+            control_of((entry.event for entry in journal.events(one)), rows.append)
+    return SentFound(tuple(rows))

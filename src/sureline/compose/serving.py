@@ -476,10 +476,10 @@ class ServingPeer:
         node.remember_contacts()
         if agent is not None and going.error is None:
             await self._clear(node, agent, going)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEAVING_S):
-                await _done(node.kademlia.leave)
-                await _done(node.membership.leave)
+        for parting in node.grid.partings():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVING_S):
+                    await _done(parting)
 
     async def _clear(self, node: LiveNode, agent: GridPeerAgent, going: Going) -> None:
         if going.drain and agent.busy:

@@ -17,7 +17,7 @@ import msgspec
 
 from sureline.assembly.writer import make_writer
 from sureline.compose.foresight import Foresight, History
-from sureline.compose.parts import EmbeddedFetcher, JournalRecorder
+from sureline.compose.parts import Elsewhere, EmbeddedFetcher, JournalRecorder
 from sureline.compose.terms import TermsRefusedError
 from sureline.forecast.follow import kinds_of
 from sureline.forecast.result import Forecast
@@ -52,7 +52,7 @@ from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Graph
 from sureline.world.address import Node, PeerName
 from sureline.world.live import LiveWorld
-from sureline.world.protocol import AgentId, Fetched
+from sureline.world.protocol import AgentId
 
 WRITER = AgentId("writer")
 REQUEST_POLL_S = 0.5
@@ -233,14 +233,17 @@ class Session:
     async def _serve(self, writer: RunWriter) -> None:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
+        slots = _slots(self._machine, self._graph)
         runner = SlotRunner(
             loop,
             root=self._journal.directory,
             directory=self._directory,
             run=self._run,
             functions=self._functions,
-            max_slots=_slots(self._machine, self._graph),
+            max_slots=slots,
         )
+        if len(self._journal.runs()) == 1 and not self._options.sites:  # nothing can be reused
+            runner.warm(min(slots - 1, len(self._graph)))
         recorder = JournalRecorder(loop, writer, self._heard, self._crashed)
         store = BlobStore(self._journal.directory, self._directory)
         foresight = Foresight(loop, self._history, self._watcher.foreseen)
@@ -277,8 +280,8 @@ class Session:
             await self._leave_targets()
             await runner.close()
 
-    def _elsewhere(self) -> Callable[[str], Fetched] | None:
-        """Where results of other directories are looked for, if anywhere."""
+    def _elsewhere(self) -> Elsewhere | None:
+        """Where files, and results of other directories, are looked for, if anywhere."""
         return None
 
     def _join_targets(self, loop: asyncio.AbstractEventLoop) -> list[Target]:
@@ -371,10 +374,13 @@ def _slots(machine: Capacity, graph: Graph) -> int:
 def _clear_leftovers(journal: Journal, mine: str) -> None:
     """End what crashed processes left behind, of this run and of others: jobs and passing files."""
     work = journal.work_directory(mine).parent
+    BlobStore(journal.directory).sweep()
     for name in os.listdir(work):
         if name == mine:
             _clear_own(journal, mine)
             continue
+        if not (work / name).is_dir():
+            continue  # a file on its way into the store
         if RunLock.held_elsewhere(work / name) or _is_new(work / name):
             continue
         lock = RunLock.acquire(work / name)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from sureline.catalog.replicas import Replica
 from sureline.compose.site_book import Place, SiteBook
 from sureline.peer.jobs import CommandJob, JobEnded
-from sureline.peer.store import BlobStore
+from sureline.peer.store import BlobStore, DamagedError
 from sureline.peer.tree import StoreError
 from sureline.sites import task_at_site
 from sureline.sites.port import Site, SiteError
@@ -37,6 +38,8 @@ class PlacedInput(NamedTuple):
     source: str
     sort: str
     brought: bool
+    sha256: str = ""
+    """If it is a copy of the user's own, which is checked there."""
 
 
 class SiteReport(msgspec.Struct):
@@ -69,7 +72,8 @@ async def again(what: Callable[[], Any]) -> Any:
 
 class SiteFiles:
     """`name` is a directory at the site for what is brought; `replicas` are contents that the user
-    has there, by digest. Calls of the site are made in threads of `pool`."""
+    has there, by digest; `elsewhere` finds a copy of one that is not in the store. Calls of the
+    site are made in threads of `pool`."""
 
     def __init__(
         self,
@@ -81,7 +85,8 @@ class SiteFiles:
         home: Path,
         directory: Path,
         scratch: Path,
-        replicas: Mapping[str, str],
+        replicas: dict[str, Replica],
+        elsewhere: Callable[[FileRecord, Path], Path | None],
     ) -> None:
         self._site = site
         self._files = name
@@ -91,6 +96,7 @@ class SiteFiles:
         self._directory = directory
         self._scratch = scratch
         self._replicas = replicas
+        self._elsewhere = elsewhere
         self._moving: dict[str, asyncio.Future[None]] = {}
 
     async def _move(self, call: Callable[..., T], *args: Any) -> T:
@@ -108,7 +114,7 @@ class SiteFiles:
         """An input at the site; brought there if it is not."""
         replica = self._replicas.get(record.digest)
         if replica is not None and not record.directory:
-            return PlacedInput(record.path, replica, "link", False)
+            return PlacedInput(record.path, replica.path, "link", False, replica.sha256)
         sort = "tar" if record.directory else "program" if record.executable else "file"
         is_new = False
         if record.digest not in self._book.contents:
@@ -131,9 +137,19 @@ class SiteFiles:
         self._book.holds({record.digest: target})
 
     def _materialised(self, record: FileRecord, directory: Path) -> Path:
-        """A whole copy of a stored file, or a tar of a directory."""
+        """A whole copy of a stored file, or of one that is elsewhere, or a tar of a directory."""
         copy = directory / "copy"
-        BlobStore(self._home, self._directory).materialise(record, str(copy))
+        store = BlobStore(self._home, self._directory)
+        try:
+            store.materialise(record, str(copy))
+        except DamagedError:
+            found = self._elsewhere(record, directory)
+            if found is None:
+                raise
+            if found.parent != directory:  # this machine reads it where it lies
+                return found
+            store.take_file(str(found), record.path, move=True)  # for other sites
+            store.materialise(record, str(copy))
         if not record.directory:
             return copy
         packed = directory / "tar"
@@ -161,11 +177,21 @@ class SiteFiles:
                 contents[record.digest] = there
         if contents:
             self._book.holds(contents)
+        if report.outcome == task_at_site.CHANGED:
+            return self._distrusted(job, report.reason)
         if report.outcome not in ("succeeded", "failed", "timeout"):
             raise StoreError(f"its report says {report.outcome!r}, which means nothing")
         return msgspec.convert(
             {**msgspec.to_builtins(report), "outputs": outputs}, JobEnded, from_attributes=True
         )
+
+    def _distrusted(self, job: CommandJob, path: str) -> JobEnded:
+        """A copy of the user's own there is not what it was: it is not used again."""
+        for record in job.inputs:
+            if record.path == path:
+                self._replicas.pop(record.digest, None)
+        reason = f"the registered copy of {path} there is not what it was"
+        return JobEnded("lost", reason=reason, fault="machine")
 
     async def _take(self, there: str, copy: Path, path: str, sort: str) -> FileRecord:
         await self._move(self._site.get, there, copy)

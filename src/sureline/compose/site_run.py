@@ -8,10 +8,8 @@ that another run, wherever, finds them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -26,18 +24,17 @@ from sureline.catalog.entries import (
 from sureline.catalog.replicas import Replica, Replicas
 from sureline.compose.catalogued import catalogued, open_site, options_of
 from sureline.compose.session import Session
+from sureline.compose.site_copies import CatalogElsewhere
 from sureline.compose.site_runner import SiteRunner
 from sureline.journal.events import COMMITS, Event, TaskEnded
 from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.store import BlobStore
-from sureline.peer.tree import StoreError
-from sureline.run.past import PastFound, PastUnknown
 from sureline.run.port import Target
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.model import Call, Command, Graph, Needs, Task
 from sureline.world.address import PeerName
-from sureline.world.protocol import AgentId, Fetched
+from sureline.world.protocol import AgentId
 
 UNCOUNTED = 1 << 62
 """What a site offers of what its entry does not count."""
@@ -50,6 +47,7 @@ class SiteRun(Session):
         entries = catalogued(tuple(self._options.sites.split(",")))
         programs = transformation_catalog().read()
         replicas = Replicas()
+        self._loop = loop
         self._runners: list[SiteRunner] = []
         targets = []
         for entry in entries:
@@ -62,7 +60,8 @@ class SiteRun(Session):
                 directory=self._directory,
                 options=options_of(entry),
                 programs=programs,
-                replicas={row.digest: row.path for row in replicas.at_site(entry.name)},
+                replicas={row.digest: row for row in replicas.at_site(entry.name)},
+                elsewhere=self._copies.whole,
                 flush=self._world.recorder.flush,
                 tell=self._watcher.told,
             )
@@ -73,14 +72,14 @@ class SiteRun(Session):
             targets.append(Target(PeerName(entry.name), me, capacity, site=entry.name))
         return targets
 
-    def _elsewhere(self) -> Callable[[str], Fetched]:
-        replicas = Replicas()
+    def _elsewhere(self) -> CatalogElsewhere:
+        """Asked before there are targets, which use the same."""
         store = BlobStore(self._journal.directory, self._directory)
+        self._copies = CatalogElsewhere(store, self._told_from_thread)
+        return self._copies
 
-        def found(key: str) -> Fetched:
-            return result_of(replicas.with_key(key), store)
-
-        return found
+    def _told_from_thread(self, sentence: str) -> None:
+        self._loop.call_soon_threadsafe(self._watcher.told, sentence)
 
     async def _leave_targets(self) -> None:
         clear = self._error is None
@@ -102,30 +101,6 @@ class SiteRun(Session):
 
     def _register(self) -> None:
         Replicas().add(_rows(self._run, self._directory, self._made))
-
-
-def result_of(rows: Sequence[Replica], store: BlobStore) -> Fetched:
-    """A registered result, its files copied into the store; only if all of them are on this machine
-    and are what they were. Called in a thread."""
-    here = {row.logical: row for row in rows if row.site == HERE}
-    if not here or any(row.parts != len(here) for row in here.values()):
-        return PastUnknown()
-    outputs = []
-    for row in here.values():
-        copy = store.temporary()
-        try:
-            shutil.copyfile(row.path, copy)
-            os.chmod(copy, 0o755 if row.executable else 0o644)
-            record = store.take(copy, row.logical, within=os.path.dirname(copy), move=True)
-        except (OSError, StoreError):
-            return PastUnknown()
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(copy)
-        if record.digest != row.digest:
-            return PastUnknown()
-        outputs.append(record)
-    return PastFound(next(iter(here.values())).run, tuple(outputs))
 
 
 def _rows(run: str, directory: Path, made: Iterable[TaskEnded]) -> Iterable[Replica]:
@@ -172,16 +147,7 @@ def for_sites(graph: Graph, entries: Iterable[SiteEntry]) -> Graph:
             told = f" ({', '.join(lacks)} among them)" if lacks else ""
             raise UserError(f"none of the sites {names} has what {task.name} needs{told}")
         tasks.append(msgspec.structs.replace(task, needs=needs))
-    return Graph(
-        graph.name,
-        tasks,
-        params=graph.params,
-        functions=graph.functions,
-        reached=graph.reached,
-        file_sizes=graph.file_sizes,
-        source=graph.source,
-        carried=graph.carried,
-    )
+    return graph.with_tasks(tasks)
 
 
 def _with_programs(task: Task, programs: Iterable[str]) -> Needs:

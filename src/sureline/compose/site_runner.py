@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,13 +28,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from sureline.catalog.entries import Transformation, preamble
+from sureline.catalog.replicas import Replica
 from sureline.compose.site_book import Place, SiteBook, Submission, print_of
+from sureline.compose.site_copies import NowhereError
 from sureline.compose.site_files import PAUSES_S, PlacedInput, SiteFiles, again
 from sureline.peer.commands import start_of
 from sureline.peer.jobs import Brought, CommandJob, JobEnded, JobStarted, PauseJob
 from sureline.peer.tree import StoreError
+from sureline.sites.at_site import VOID
 from sureline.sites.port import COUNT_MAX, JobId, JobStatus, Site, SiteError, SiteWork
 from sureline.sites.spooled import SpooledSite
+from sureline.workflow.files import FileRecord
 from sureline.world.protocol import Job, JobEvent, JobHandle
 
 GATHER_S = 0.05
@@ -69,8 +75,10 @@ class _Sent:
 
 class SiteRunner:
     """Runs the jobs of one run at one site. `programs` says how they are called there, `replicas`
-    which contents the user has there, by digest. `flush` has the journal written: where a task was
-    sent must survive us before the site has it. All methods are called in the loop's thread."""
+    which contents the user has there, by digest; `elsewhere`, called in a thread, has a copy of
+    one that is not in the store (see `site_copies`). `flush` has the journal written: where a task
+    was sent must survive us before the site has it. All methods are called in the loop's
+    thread."""
 
     def __init__(
         self,
@@ -83,7 +91,8 @@ class SiteRunner:
         directory: Path,
         options: tuple[str, ...] = (),
         programs: Mapping[str, Transformation] | None = None,
-        replicas: Mapping[str, str] | None = None,
+        replicas: Mapping[str, Replica] | None = None,
+        elsewhere: Callable[[FileRecord, Path], Path | None] = lambda record, directory: None,
         flush: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
@@ -106,7 +115,8 @@ class SiteRunner:
             home=home,
             directory=directory,
             scratch=home / "work" / run,
-            replicas=replicas or {},
+            replicas=dict(replicas or {}),
+            elsewhere=elsewhere,
         )
         self._one_call = asyncio.Lock()
         self._new: list[_Sent] = []
@@ -155,17 +165,24 @@ class SiteRunner:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if clear:
-            with contextlib.suppress(SiteError):
-                left = [*self._sent, *self._unwanted, *(job for _, job in self._left.values())]
-                await self._call(self._site.cancel, left)
-                for tag in (*self._book.submissions, self._files_tag):
-                    await self._call(self._site.forget, tag)
+            await self._clear_site()
             self._book.remove()
         else:
             self._book.close()
         if isinstance(self._site, SpooledSite):
             await self._call(self._site.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _clear_site(self) -> None:
+        left = [*self._sent, *self._unwanted, *(job for _, job in self._left.values())]
+        try:
+            if left:
+                await self._call(self._site.cancel, left)
+        except SiteError:
+            self._tell(f"{self._name} does not answer: what it has left of this run is not ended")
+        for tag in (*self._book.submissions, self._files_tag):
+            with contextlib.suppress(SiteError):
+                await self._call(self._site.forget, tag)
 
     # -- plumbing ------------------------------------------------------------------------------
 
@@ -215,10 +232,11 @@ class SiteRunner:
             self._wake.clear()
             await asyncio.sleep(GATHER_S)
             new, self._new = self._new, []
-            alike: dict[float, list[_Sent]] = {}
+            alike: dict[tuple[float, int, int], list[_Sent]] = {}
             for sent in new:
                 if not self._claim(sent):
-                    alike.setdefault(sent.job.cores, []).append(sent)
+                    needs = (sent.job.cores, sent.job.memory_bytes, sent.job.gpus)
+                    alike.setdefault(needs, []).append(sent)
             for group in alike.values():
                 for first in range(0, len(group), TOGETHER_MAX):
                     await self._submit(group[first : first + TOGETHER_MAX])
@@ -246,9 +264,17 @@ class SiteRunner:
         while True:
             found = await self._found(submission)
             whole = found and all(self._book.submissions[submission.tag].jobs)
-            if whole or self._loop.time() > give_up_at:
-                return found
+            if whole:
+                return True
+            if self._loop.time() > give_up_at:
+                return await self._given_up(submission)
             await asyncio.sleep(LOOK_S)
+
+    async def _given_up(self, submission: Submission) -> bool:
+        """Nothing of it that has not begun will begin from now on; whether something has."""
+        with tempfile.NamedTemporaryFile() as empty:
+            await self._call(self._site.put, Path(empty.name), f"{submission.tag}/{VOID}")
+        return await self._found(submission)
 
     async def _found(self, submission: Submission) -> bool:
         """Whether the site has jobs of this tag; if so, they are on the book."""
@@ -293,7 +319,9 @@ class SiteRunner:
                 work = SiteWork(
                     tag=tag,
                     argv=("python3", "task_at_site.py"),
-                    cores=max(1, int(-(-ready[0].job.cores // 1))),
+                    cores=max(1, math.ceil(ready[0].job.cores)),
+                    memory_bytes=ready[0].job.memory_bytes,
+                    gpus=ready[0].job.gpus,
                     count=len(ready),
                     options=self._options,
                 )
@@ -325,6 +353,8 @@ class SiteRunner:
             with contextlib.suppress(SiteError):
                 if await self._found(submission):
                     return True
+        with contextlib.suppress(SiteError):
+            return await self._given_up(submission)
         return False
 
     # -- inputs --------------------------------------------------------------------------------
@@ -336,6 +366,9 @@ class SiteRunner:
             inputs = [await self._files.placed(record) for record in job.inputs]
         except SiteError as error:
             self._lose([sent], f"its inputs cannot be brought to {self._name}: {error}")
+            return None
+        except NowhereError as error:
+            self._end(sent, JobEnded("failed", reason=str(error)))
             return None
         except StoreError as error:
             missing = tuple(record.digest for record in job.inputs)
@@ -350,7 +383,8 @@ class SiteRunner:
         return {
             "argv": argv,
             "script": job.run if is_script else "",
-            "inputs": [(one.path, one.source, one.sort) for one in inputs],
+            "inputs": [(one.path, one.source, one.sort, one.sha256) for one in inputs],
+            "seen": f"../{self._files_tag}",
             "outputs": job.outputs,
             "env": {
                 **job.env,

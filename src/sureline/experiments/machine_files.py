@@ -25,7 +25,7 @@ from sureline.peer.files.finding import (
     OnLanded,
 )
 from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnded, UserFile
-from sureline.run.asking import ProgramAsked, ProgramSaid
+from sureline.run.asking import ProgramAsked, ProgramSaid, SentEarlier, SentFound
 from sureline.run.estimates import Estimates
 from sureline.run.outlook import Outlook, OutlookFound, Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
@@ -231,6 +231,8 @@ class SimulatedFetcher:
             case ProgramAsked():
                 said = ProgramSaid(trouble="there are no programs in a simulated world")
                 self.life.after(LOOK_S, lambda: on_done(said))
+            case SentEarlier():
+                self.life.after(LOOK_S, lambda: on_done(SentFound()))
             case Estimates():
                 seer = self._seers.setdefault(wanted.run, Seer(self._work.history))
                 self.life.after(FORECAST_S, lambda: on_done(seer.estimates(wanted)))

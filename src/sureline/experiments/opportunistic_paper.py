@@ -37,6 +37,8 @@ from sureline.experiments.sites_paper import (
     twelve_sites,
 )
 
+HEFT = "heft"
+
 
 class SelectorRuns(msgspec.Struct, frozen=True):
     """All runs of one selector, with or without the queue monitor. Seconds."""
@@ -90,7 +92,14 @@ class _Case(NamedTuple):
     withdrawals: str
 
     @property
+    def strategy(self) -> str:
+        """HEFT is no selector: it plans by processors and durations, and sees no queue."""
+        return HEFT if self.selector == HEFT else "opportunistic"
+
+    @property
     def settings(self) -> dict[str, Any]:
+        if self.selector == HEFT:
+            return {}
         idle_s = IDLE_S if self.monitor else 0
         found: dict[str, Any] = {"selector": self.selector, "idle_s": idle_s, "deep": 0}
         return {**found, "withdrawals": self.withdrawals}
@@ -110,14 +119,15 @@ def cases() -> list[_Case]:
         for name in (*PAPERS, *MODERN)
         for monitor in (True, False)
     ]
-    return [*found, _Case("opportunistic", True, "recover"), _Case("printed", True, "count")]
+    found += [_Case("opportunistic", True, "recover"), _Case("printed", True, "count")]
+    return [*found, _Case(HEFT, False, "count")]
 
 
 def _run(item: _Item) -> SiteRunFound | tuple[float, float]:
     graph, sites = pipelines(), twelve_sites()
     if item.case is None:
         return best_fixed_s(graph, sites, item.seed), hindsight_s(graph, sites, item.seed)
-    return run_at_sites(graph, sites, item.case.settings, item.seed)
+    return run_at_sites(graph, sites, item.case.settings, item.seed, item.case.strategy)
 
 
 def reproduce(runs: int, seed: int, tell: Callable[[str], None]) -> OpportunisticReproduced:

@@ -26,7 +26,9 @@ from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import FileReady, JobEnded, PublishJob, UserFile
 from sureline.run.engine import Hearers, RunEngine
+from sureline.run.estimates import Estimates
 from sureline.run.options import Options
+from sureline.run.outlook import Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastUnknown
 from sureline.run.port import Seat, Target
 from sureline.strategies import settings_of, strategy
@@ -144,6 +146,8 @@ class _Place:
             answer = FileReady(FileRecord(wanted.path, f"given {wanted.path}", 0))
         elif isinstance(wanted, KeptFiles):
             answer = KeptAnswer(True)
+        elif isinstance(wanted, Estimates):
+            answer = Seer({}).estimates(wanted)
         self._world.after(0.0, lambda: on_done(answer))
 
     def record(self, event: Recordable) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -22,9 +22,9 @@ from sureline.journal.events import Event, TaskBound, TaskEnded, TaskStarted
 from sureline.world.address import PeerName
 
 WAITS_KEPT = 20
+"""Of a site's last jobs, it is remembered how long they waited."""
 HALF_LIFE_S = 600.0
 """After so long, half of what was learned of a queue still counts."""
-"""Of a site's last jobs, it is remembered how long they waited."""
 
 Standing = Literal["submitted", "running", "ended", "failed", "withdrawn"]
 _ENDINGS: dict[str, Standing] = {
@@ -44,6 +44,8 @@ class Sending(msgspec.Struct):
     standing: Standing = "submitted"
     started_s: float | None = None
     ended_s: float | None = None
+    kind: str = ""
+    """Of its task, once it is over."""
 
 
 class SiteRecord:
@@ -98,7 +100,7 @@ class SiteRecord:
         age_s = now_s - self._waited_at_s
         return max(so_far_s, seen_s * math.exp2(-age_s / HALF_LIFE_S))
 
-    def end(self, row: Sending, kind: str) -> None:
+    def end(self, row: Sending) -> None:
         if row.started_s is None:
             self.waiting -= 1
             self._queued.pop(id(row), None)
@@ -110,9 +112,9 @@ class SiteRecord:
                 self.ended += 1
                 self.failed_in_a_row = 0
                 if row.started_s is not None and row.ended_s is not None:
-                    total_s, number = self.takes_s.get(kind, (0.0, 0))
+                    total_s, number = self.takes_s.get(row.kind, (0.0, 0))
                     took_s = row.ended_s - row.started_s
-                    self.takes_s[kind] = (total_s + took_s, number + 1)
+                    self.takes_s[row.kind] = (total_s + took_s, number + 1)
             case "withdrawn":
                 self.withdrawn += 1
             case _:
@@ -143,7 +145,10 @@ class Control:
         """Where the last job ended well."""
 
     def site(self, name: PeerName) -> SiteRecord:
-        return self.sites.setdefault(name, SiteRecord(self._window))
+        record = self.sites.get(name)
+        if record is None:
+            record = self.sites[name] = SiteRecord(self._window)
+        return record
 
     def submitted(self, site: PeerName, task: str, attempt: int, at_s: float) -> None:
         row = self._open[site, task, attempt] = Sending(task, attempt, site, at_s)
@@ -160,14 +165,32 @@ class Control:
 
     def over(
         self, site: PeerName, task: str, attempt: int, ending: str, kind: str, at_s: float
-    ) -> None:
+    ) -> Sending | None:
+        """Its row; None if nothing of the kind was sent."""
         row = self._open.pop((site, task, attempt), None)
         if row is None:
-            return
-        row.standing, row.ended_s = _ENDINGS.get(ending, "failed"), at_s
-        self.site(site).end(row, kind)
+            return None
+        row.standing, row.ended_s, row.kind = _ENDINGS.get(ending, "failed"), at_s, kind
+        self.site(site).end(row)
         if row.standing == "ended":
             self.last_ended = site
+        return row
+
+    def remember(self, rows: Iterable[Sending], shift_s: float) -> None:
+        """Jobs of earlier runs count as if this one had sent them; `shift_s` later, by its clock,
+        than they say."""
+        for row in rows:
+            moved = Sending(row.task, row.attempt, row.site, row.at_s + shift_s)
+            record = self.site(row.site)
+            record.submit(moved)
+            if row.started_s is not None:
+                moved.started_s = row.started_s + shift_s
+                record.start(moved)
+            moved.ended_s = (row.ended_s or row.at_s) + shift_s
+            moved.standing, moved.kind = row.standing, row.kind
+            record.end(moved)
+            if row.standing == "ended":
+                self.last_ended = row.site
 
     def idle(self, now_s: float, limit_s: float) -> list[Sending]:
         """Those that have waited longer than this and have not started."""
@@ -178,8 +201,10 @@ class Control:
         ]
 
 
-def control_of(events: Iterable[Event]) -> Control:
-    """The database of a run, as its journal tells it."""
+def control_of(
+    events: Iterable[Event], on_over: Callable[[Sending], object] | None = None
+) -> Control:
+    """The database of a run, as its journal tells it; `on_over` hears of each job that is over."""
     control = Control()
     for event in events:
         match event:
@@ -190,7 +215,10 @@ def control_of(events: Iterable[Event]) -> Control:
             case TaskEnded() if event.attempt:
                 ending = "succeeded" if event.outcome == "reused" else event.outcome
                 site = PeerName(event.peer)
-                control.over(site, event.task, event.attempt, ending, event.kind, event.at)
+                args = (site, event.task, event.attempt, ending, event.kind, event.at)
+                row = control.over(*args)
+                if row is not None and on_over is not None:
+                    on_over(row)
                 record = control.site(site)
                 record.present_files += event.here_files
                 record.staged_files += event.peer_files

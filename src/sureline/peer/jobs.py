@@ -64,6 +64,9 @@ class CommandJob(Job, frozen=True, omit_defaults=True, tag="command"):
     shell: str = ""
     call: LoneCall | None = None
     """Made instead of running `run`."""
+    memory_bytes: int = 0
+    gpus: int = 0
+    """What it needs besides cores, for an engine that is asked for it; 0 if it did not say."""
 
 
 class CallJob(Job, frozen=True, omit_defaults=True, tag="call"):

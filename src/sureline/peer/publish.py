@@ -76,7 +76,7 @@ def _sweep(parent: str, replaced: str) -> None:
         if not name.startswith((PREFIX, OLD_PREFIX)):
             continue
         pid, _, rest = name[len(PREFIX) :].partition("-")
-        if not pid.isdigit() or _lives(int(pid)):
+        if not pid.isdigit() or lives(int(pid)):
             continue
         try:
             if name.startswith(OLD_PREFIX):
@@ -89,7 +89,7 @@ def _sweep(parent: str, replaced: str) -> None:
             pass  # another process has done it, or it has to stay where it is
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

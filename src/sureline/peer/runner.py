@@ -12,6 +12,7 @@ ends; if the other is still there when the slot announces it, it is recalled and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -293,10 +294,16 @@ class SlotRunner:
         work.done = True
         self._soon(work, JobReturned())
 
+    def warm(self, count: int) -> None:
+        """Start slots that are about to be needed: they load while the run is being prepared."""
+        with contextlib.suppress(OSError):  # told when a job is due
+            self._idle.extend([slot for _ in range(count) if (slot := self._new_slot())])
+
     def _free_slot(self) -> SlotProcess | None:
         """Raises OSError if one is due and cannot be started."""
-        if self._idle:
-            return self._idle.pop()
+        return self._idle.pop() if self._idle else self._new_slot()
+
+    def _new_slot(self) -> SlotProcess | None:
         if len(self._slots) >= self._max_slots:
             return None
         self._slots_started += 1

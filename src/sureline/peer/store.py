@@ -46,7 +46,7 @@ from sureline.peer.lending import (
     Loan,
     Notes,
 )
-from sureline.peer.publish import publish
+from sureline.peer.publish import PREFIX, lives, publish
 from sureline.peer.tree import StoreError, TreeEntry, entry_of
 from sureline.workflow.files import FileRecord
 
@@ -280,7 +280,15 @@ class BlobStore:
 
     def temporary(self) -> str:
         """A new name, on the store's file system, for a file on its way in."""
-        return f"{self._scratch}/.sureline-tmp-{os.getpid()}-{next(self._serial)}"
+        return f"{self._scratch}/{PREFIX}{os.getpid()}-{next(self._serial)}"
+
+    def sweep(self) -> None:
+        """Remove half-made files of processes that are dead."""
+        for name in os.listdir(self._scratch):
+            pid = name.removeprefix(PREFIX).partition("-")[0]
+            if name.startswith(PREFIX) and pid.isdigit() and not lives(int(pid)):
+                with contextlib.suppress(OSError):
+                    os.unlink(f"{self._scratch}/{name}")
 
     # -- the user's own files ---------------------------------------------------------------
 

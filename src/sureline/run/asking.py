@@ -1,4 +1,4 @@
-"""A question to a program of the user's, as something that a world can be asked for.
+"""Questions that only a world can answer: to a program of the user's, and of her earlier runs.
 
 What decides does no I/O; a program that has a say in it is therefore asked by the world, in a
 process of its own, and the answer is an event like any other.
@@ -6,6 +6,7 @@ process of its own, and the answer is an event like any other.
 
 from __future__ import annotations
 
+from sureline.journal.control import Sending
 from sureline.world.protocol import Fetched, Wanted
 
 
@@ -22,3 +23,15 @@ class ProgramSaid(Fetched, frozen=True):
 
     text: str = ""
     trouble: str = ""
+
+
+class SentEarlier(Wanted, frozen=True):
+    """What so many earlier runs of the same directory, the newest ones, have sent where."""
+
+    runs: int
+
+
+class SentFound(Fetched, frozen=True):
+    """The oldest first; times are seconds since the epoch."""
+
+    rows: tuple[Sending, ...] = ()

@@ -172,6 +172,8 @@ class Known:
                     t.timeout_s,
                     t.needs.cores,
                     shell,
+                    memory_bytes=t.needs.memory_bytes,
+                    gpus=t.needs.gpus,
                 )
             case Call() as call if not self._here:
                 return CommandJob(

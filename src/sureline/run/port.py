@@ -355,6 +355,8 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     judges: bool = False
     """Whether it finds out by itself if a deadline can be kept, and refuses the run if not. Else
     forecasts decide that."""
+    heeds_wishes: bool = False
+    """Whether it looks at what tasks wish of machines, `requires` and `rank`."""
     settings: type[msgspec.Struct] = NoSettings
     """What `--with key=value` sets; every field has a default."""
     machine_settings: type[msgspec.Struct] = NoSettings

@@ -5,7 +5,8 @@ standard library only, and nothing newer than Python 3.9.
 
 The spool is a directory at the site: `TAG/work.json` says what was submitted, `TAG/state.N` what
 became of its job N (replaced whole, each time), `TAG/out.N` what it printed, `TAG/cancel.N` that
-somebody ended it.
+somebody ended it, `TAG/void` that its submitter has given it up: what has not begun never will. (A
+job writes its state before it looks for that, and who writes it looks for states afterwards.)
 
     at_site.py job SPOOL TAG N      the first process of a job; its exit code is the job's
     at_site.py call                 a request as JSON on stdin, the answer as JSON on stdout
@@ -31,6 +32,7 @@ GRACE_S = 10.0
 """Between SIGTERM and SIGKILL."""
 BEGINS_WITHIN_S = 60.0
 """A job that was submitted and has not said a word for so long was never started."""
+VOID = "void"
 SLOT_LOOK_S = 0.2
 SIGN_OF_LIFE_S = 30.0
 """A job that is there touches its state so often."""
@@ -107,6 +109,7 @@ class SiteJob:
         self.directory = os.path.join(spool, tag)
         self.path = state_path(spool, tag, index)
         self.cancel = os.path.join(self.directory, f"cancel.{index}")
+        self.void = os.path.join(self.directory, VOID)
         self.spool, self.tag, self.index = spool, tag, index
         work = read_json(os.path.join(self.directory, "work.json"))
         if work is None:
@@ -123,7 +126,7 @@ class SiteJob:
         }
         self.child: subprocess.Popen[bytes] | None = None
         self.ends: list[list[float]] = []
-        self.told = self.late = False
+        self.told = self.late = self.given_up = False
 
     def run(self) -> int:
         self.say()
@@ -136,6 +139,10 @@ class SiteJob:
         return code if code >= 0 else 128 - code
 
     def work_done(self) -> int:
+        self.given_up = os.path.exists(self.void)
+        if self.given_up:
+            self.state["reason"] = "its submitter had given it up before it began"
+            return -signal.SIGTERM
         if self.told or os.path.exists(self.cancel):
             self.told = True
             return -signal.SIGTERM
@@ -195,6 +202,8 @@ class SiteJob:
         word = "ended" if code == 0 else "failed"
         if self.late:
             word = "timeout"
+        elif self.given_up:
+            word = "lost"
         elif self.told:
             word = "cancelled"
         self.state.update(word=word, exit_code=code, ended_at=time.time())

@@ -8,6 +8,7 @@ Needs `pip install sureline[dask]` here, and nothing on workers but that they se
 from __future__ import annotations
 
 import atexit
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.sites.spooled import EngineWord, SpooledSite, job_function
 from sureline.workflow.mistakes import UserError
 
-CONNECT_S = "20s"
+CONNECT_S = "10s"
 KEY = "sureline:"
 _WORDS: Mapping[str, EngineWord] = {
     "waiting": "waits",
@@ -36,6 +37,8 @@ class DaskSite(SpooledSite):
             import distributed
         except ImportError:
             raise UserError("dask is not installed; pip install sureline[dask]") from None
+        # What its client tells of a lost scheduler is told by us, once.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._distributed: Any = distributed
         self.where = address
         self._address = address

@@ -1,7 +1,8 @@
 """The site `ray`: a cluster at an address, or one on this machine.
 
 Ray ends what a program has started when the program ends. So jobs are handed to an actor that is
-detached: it owns them, and knows of them, whoever asks. Each holds as many CPUs as it has cores.
+detached: it owns them, and knows of them, whoever asks. Each holds the CPUs, memory and GPUs that
+it needs.
 Needs `pip install sureline[ray]` here, and nothing on workers but that they see the spool.
 """
 
@@ -9,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.sites.spooled import EngineWord, SpooledSite, job_function
@@ -31,10 +33,13 @@ def owner_class() -> Any:
         def __init__(self) -> None:
             self.jobs: dict[str, Any] = {}
 
-        def hand_over(self, function: Any, spool: str, tag: str, count: int, cores: int) -> None:
+        def hand_over(
+            self, function: Any, spool: str, tag: str, count: int, needs: dict[str, float]
+        ) -> None:
             import ray
 
-            remote = ray.remote(num_cpus=cores, max_retries=0)(function)
+            remote: Any = ray.remote(function)
+            remote = remote.options(max_retries=0, **needs)
             for index in range(count):
                 self.jobs[f"{tag}/{index}"] = remote.remote(spool, tag, index)
 
@@ -63,9 +68,13 @@ def owner_class() -> Any:
 
 class RaySite(SpooledSite):
     name = "ray"
+    _connected_to: ClassVar[str] = ""
+    """Ray has one connection for all of a process."""
 
     def __init__(self, spool: Path, address: str = "", slots: int = 1) -> None:
         super().__init__(spool)
+        if not address:  # read when ray is imported: its processes speak on the loopback only
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         try:
             import ray
         except ImportError:
@@ -78,7 +87,9 @@ class RaySite(SpooledSite):
     def _owner(self) -> Any:
         ray = self._ray
         try:
-            if not ray.is_initialized():
+            if ray.is_initialized():
+                self._check_ours()
+            else:
                 own = {"num_cpus": self._slots_own} if self._address == LOCAL else {}
                 ray.init(
                     address=self._address,
@@ -88,6 +99,7 @@ class RaySite(SpooledSite):
                     include_dashboard=False if own else None,
                     **own,
                 )
+                RaySite._connected_to = self._address
             return (
                 ray.remote(owner_class())
                 .options(
@@ -101,11 +113,21 @@ class RaySite(SpooledSite):
                 )
                 .remote()
             )
+        except SiteError:
+            raise
         except Exception as error:  # of many kinds, by version
             with contextlib.suppress(Exception):
                 ray.shutdown()
             said = f"no ray cluster at {self._address}: {error!r:.200}"
             raise SiteError(said, again=True) from None
+
+    def _check_ours(self) -> None:
+        if RaySite._connected_to not in ("", self._address):
+            raise SiteError(
+                f"this process speaks to the ray cluster at {RaySite._connected_to} already, and "
+                f"ray has one at a time; leave one of the two sites out",
+                again=False,
+            )
 
     def close(self) -> None:
         self._ray.shutdown()
@@ -121,7 +143,12 @@ class RaySite(SpooledSite):
             raise SiteError(said, again=True, unsure=True) from None
 
     def _hand_over(self, spool: str, work: SiteWork) -> None:
-        self._asked("hand_over", job_function(), spool, work.tag, work.count, work.cores)
+        needs: dict[str, float] = {"num_cpus": work.cores}
+        if work.memory_bytes:
+            needs["memory"] = work.memory_bytes
+        if work.gpus:
+            needs["num_gpus"] = work.gpus
+        self._asked("hand_over", job_function(), spool, work.tag, work.count, needs)
 
     def _words(self, jobs: list[JobId]) -> Mapping[JobId, EngineWord]:
         done = self._asked("done", [str(job) for job in jobs])

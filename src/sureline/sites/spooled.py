@@ -30,6 +30,7 @@ def job_function() -> Callable[[str, str, int], int]:
 
     def run_job(spool: str, tag: str, index: int) -> int:
         import ctypes
+        import json
         import os
         import signal
         import subprocess
@@ -41,6 +42,13 @@ def job_function() -> Callable[[str, str, int], int]:
                 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
         where = os.path.join(spool, tag)
+        try:
+            with open(os.path.join(where, f"state.{index}"), "rb") as file:
+                before = json.load(file)
+            if "ended_at" in before and before["word"] != "cancelled":
+                return int(before["exit_code"])  # the engine has lost its answer, not we
+        except FileNotFoundError:
+            pass
         with open(os.path.join(where, f"out.{index}"), "ab") as printed:
             program = os.path.join(spool, "at_site.py")
             job = subprocess.Popen(
@@ -107,13 +115,25 @@ class SpooledSite(LocalSite):
         return found
 
     def look(self, jobs: Iterable[JobId]) -> Mapping[JobId, JobStatus]:
-        wanted = list(jobs)
-        words = self._words(wanted)
-        found = {}
-        for job in wanted:
-            state = self._looked(job, words.get(job))
-            if state is not None:
+        """What has ended is told by the spool, also while the engine does not answer."""
+        found, unsaid = {}, []
+        for job in jobs:
+            tag, _, index = job.rpartition("/")
+            state = at_site.read_json(at_site.state_path(self._spool, tag, int(index))) or {}
+            if "ended_at" in state and state["word"] != "cancelled":
                 found[str(job)] = state
+            else:
+                unsaid.append(job)
+        try:
+            words = self._words(unsaid) if unsaid else {}
+        except SiteError:
+            if not found:
+                raise
+            return statuses(found)
+        for job in unsaid:
+            looked = self._looked(job, words.get(job))
+            if looked is not None:
+                found[str(job)] = looked
         return statuses(found)
 
     def _looked(self, job: JobId, word: EngineWord | None) -> dict[str, Any] | None:

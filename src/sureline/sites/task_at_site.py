@@ -12,6 +12,7 @@ exit code is not 0 then.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -26,6 +27,8 @@ from typing import Any
 TAIL_BYTES = 4096
 GRACE_S = 8.0
 """Less than what engines give between their two signals."""
+CHANGED = "changed"
+"""The outcome of a task that was not begun: an input of the user's at the site is another one."""
 Task = dict[str, Any]
 
 
@@ -37,8 +40,12 @@ def main() -> int:
     for old in (box, out):
         shutil.rmtree(old, ignore_errors=True)
         os.makedirs(old)
-    place_inputs(task, box)
-    report = run(task, index, box)
+    changed = changed_input(task)
+    if changed:
+        report: dict[str, Any] = {"outcome": CHANGED, "reason": changed}
+    else:
+        place_inputs(task, box)
+        report = run(task, index, box)
     if report["outcome"] == "succeeded":
         report.update(take_outputs(task, box, out))
     shutil.rmtree(box, ignore_errors=True)
@@ -50,8 +57,37 @@ def main() -> int:
     return 0
 
 
+def changed_input(task: Task) -> str:
+    """An input that is used where the user has it, and is not what she registered; '' if none."""
+    for path, source, _, sha256 in task["inputs"]:
+        if sha256 and not is_whole(source, sha256, task["seen"]):
+            return str(path)
+    return ""
+
+
+def is_whole(source: str, sha256: str, seen: str) -> bool:
+    """What was hashed once is not hashed again while its size and times are the same."""
+    try:
+        about = os.stat(source)
+        named = repr((source, sha256, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+        mark = os.path.join(seen, "seen." + hashlib.sha256(named.encode()).hexdigest())
+        if os.path.exists(mark):
+            return True
+        hasher = hashlib.sha256()
+        with open(source, "rb") as file:
+            for chunk in iter(lambda: file.read(1 << 20), b""):
+                hasher.update(chunk)
+    except OSError:
+        return False
+    if hasher.hexdigest() != sha256:
+        return False
+    os.makedirs(seen, exist_ok=True)
+    open(mark, "wb").close()
+    return True
+
+
 def place_inputs(task: Task, box: str) -> None:
-    for path, source, sort in task["inputs"]:
+    for path, source, sort, _ in task["inputs"]:
         target = os.path.join(box, path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if sort == "tar":
@@ -89,7 +125,8 @@ def run(task: Task, index: str, box: str) -> dict[str, Any]:
                 "exit_code": code,
                 "reason": f"cannot run {argv[0]!r}: {error.strerror}",
             }
-        signal.signal(signal.SIGTERM, lambda number, frame: end(child))
+        signal.signal(signal.SIGALRM, lambda number, frame: child.kill())
+        signal.signal(signal.SIGTERM, lambda number, frame: ask_to_end(child))
         late = False
         try:
             child.wait(task["timeout_s"])
@@ -97,6 +134,13 @@ def run(task: Task, index: str, box: str) -> dict[str, Any]:
             late = True
             end(child)
     return report_of(task, index, child.returncode, late, time.monotonic() - began)
+
+
+def ask_to_end(child: subprocess.Popen[bytes]) -> None:
+    """For a signal's handler, which must not wait: who waits for the child already holds its lock,
+    and cannot let go of it before we return."""
+    child.terminate()
+    signal.setitimer(signal.ITIMER_REAL, GRACE_S)
 
 
 def end(child: subprocess.Popen[bytes]) -> None:

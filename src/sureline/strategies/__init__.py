@@ -21,6 +21,7 @@ import msgspec
 from sureline.run.options import Options
 from sureline.run.port import Strategy
 from sureline.workflow.mistakes import UserError
+from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
 
 GROUP = "sureline.strategies"
@@ -110,6 +111,24 @@ def resolved(options: Options) -> Options:
     settings = _with_files(found, options.settings)
     settings_of(found, settings)
     return msgspec.structs.replace(options, strategy=name, settings=settings)
+
+
+def passed_over(options: Options, graph: Graph) -> str:
+    """A sentence if tasks wish something of machines that the strategy does not look at; '' if not.
+    Raises UserError if one has to have it, and there is a choice of machines."""
+    found = strategy(options.strategy)
+    if found.heeds_wishes:
+        return ""
+    wishing = next((task for task in graph.tasks if task.requires), None)
+    wishing = wishing or next((task for task in graph.tasks if task.rank), None)
+    if wishing is None:
+        return ""
+    wish = f"requires: {wishing.requires}" if wishing.requires else f"rank: {wishing.rank}"
+    said = f"{wishing.name} says `{wish}`, which the strategy {found.name} does not look at"
+    if not wishing.requires or found.where == "here":
+        return said
+    heeding = " or ".join(other.name for other in known().values() if other.heeds_wishes)
+    raise UserError(f"{said}; say it with `needs:`, or take --strategy {heeding} on a grid")
 
 
 def _with_files(strategy: Strategy, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -134,6 +134,18 @@ class StrategyConformance:
         assert len(laws.committed(events)) == LIVE_TASKS
         assert (run.second / "all.txt").read_text() == RIGHT
 
+    def test_live_at_sites(self, tmp_path: Path) -> None:
+        """Tasks wait and run at sites while their driver is killed, comes back, is cancelled, and
+        is resumed."""
+        if named(self.strategy).where != "anywhere":
+            pytest.skip(f"{self.strategy} does not place tasks at sites")
+        run = LiveRun(tmp_path, None, named(self.strategy), self.settings, at_sites=True)
+        events = run.bear_all()
+        assert not laws.broken(events, self.strategy)
+        assert laws.state(events) == "succeeded" and laws.processes(events) == 3
+        assert len(laws.committed(events)) == LIVE_TASKS
+        assert (run.first / "all.txt").read_text() == RIGHT
+
     def test_live_cut_off_and_back_with_a_deadline(
         self, live_grid: LiveGrid | None, tmp_path: Path
     ) -> None:

@@ -2,8 +2,8 @@
 it over, it is cancelled, and resumed to its end.
 
 The run is put into the journal as `submit` does and driven by `sureline resume`, so that a strategy
-is met in the process that a user would start. A strategy for one machine has no peers; all of it
-happens in one directory.
+is met in the process that a user would start. A strategy for one machine has no peers, nor has a
+run at sites of a catalog; all of it happens in one directory then.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ PEERS = 3
 SLOTS = 2
 VICTIM = f"p{PEERS - 1}"
 TASKS = PEERS * SLOTS + 3
+SITES = ("one", "two")
 
 _FLOW = """
 name: bears-all
@@ -65,7 +66,8 @@ RIGHT = "1\n2\n" * (PEERS * SLOTS)
 
 
 class LiveRun:
-    """`grid` is None for a strategy that has no use for one."""
+    """`grid` is None for a strategy that has no use for one; with `at_sites` the tasks go to two
+    sites of a catalog of its own."""
 
     def __init__(
         self,
@@ -74,8 +76,11 @@ class LiveRun:
         strategy: Strategy,
         settings: Mapping[str, Any],
         within_s: float | None = None,
+        *,
+        at_sites: bool = False,
     ) -> None:
         self._grid = grid
+        self._home = where / "home" if at_sites else None
         self.gate = where / "gate"
         self.first = where / "first"
         self.second = where / "second" if grid is not None else self.first
@@ -88,12 +93,18 @@ class LiveRun:
         graph = read_workflow(flow, directory=self.first).graph
         options = Options(
             grid=GRID if grid is not None else "",
+            sites=",".join(SITES) if at_sites else "",
             strategy=strategy.name,
             settings=dict(settings),
             budget=0.0 if strategy.spends else None,
             deadline_at=None if within_s is None else time.time() + within_s,
         )
         self.run = create_run(graph, self.first, resolved(options))
+        for site in SITES if at_sites else ():
+            processors = str(-(-PEERS * SLOTS // len(SITES)))
+            add = ("catalog", "sites", "add", site, "--engine=local", f"--processors={processors}")
+            said = self._do(*add)
+            assert said.code == 0, said
 
     def bear_all(self) -> list[AnyEvent]:
         """The events of the run, from the machine that brought it to its end."""
@@ -147,7 +158,7 @@ class LiveRun:
 
     @property
     def _slots(self) -> int:
-        return 1 if self._grid is None else PEERS * SLOTS
+        return 1 if self._grid is None and self._home is None else PEERS * SLOTS
 
     def _driving(self, where: Path) -> AbstractContextManager[Popen[bytes]]:
         known = (where / ".sureline").exists()
@@ -155,6 +166,8 @@ class LiveRun:
         return driving(where, "resume", self.run, *from_grid, env=self._env(where))
 
     def _env(self, where: Path) -> Mapping[str, str]:
+        if self._home is not None:
+            return {"SURELINE_HOME": str(self._home)}
         if self._grid is None:
             return {}
         return self._grid.env("p0" if where == self.first else "p1")

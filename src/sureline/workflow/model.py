@@ -255,6 +255,19 @@ class Graph:
         found._created = self.created
         return found
 
+    def with_tasks(self, tasks: Iterable[Task]) -> Graph:
+        """A graph of these tasks, all else as it is here."""
+        return Graph(
+            self.name,
+            tasks,
+            params=self.params,
+            functions=self.functions,
+            reached=self.reached,
+            file_sizes=self.file_sizes,
+            source=self.source,
+            carried=self.carried,
+        )
+
     @classmethod
     def from_bytes(cls, data: bytes) -> Graph:
         s = msgspec.msgpack.decode(data, type=_Snapshot)

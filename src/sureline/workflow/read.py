@@ -12,6 +12,7 @@ from pathlib import Path
 from sureline.workflow.check import Available, Reading
 from sureline.workflow.chemical import is_chemical, read_chemical
 from sureline.workflow.composition import is_composition, read_composition
+from sureline.workflow.globs import UserFiles
 from sureline.workflow.mistakes import UserError
 from sureline.workflow.quantities import QuantityError, parse_speed
 from sureline.workflow.wfformat_reader import read_wfformat
@@ -28,6 +29,7 @@ def read_workflow(
     speed: float = 1.0,
     capacity: Available | None = None,
     to_run: bool = True,
+    disk: UserFiles | None = None,
 ) -> Reading:
     """Read and check a workflow file, to be run in `directory` on a machine of this capacity.
 
@@ -53,6 +55,7 @@ def read_workflow(
             beside=path.parent,
             capacity=capacity,
             to_run=to_run,
+            disk=disk,
         )
 
 
@@ -67,6 +70,7 @@ def read_text(
     beside: Path | None = None,
     capacity: Available | None = None,
     to_run: bool = True,
+    disk: UserFiles | None = None,
 ) -> Reading:
     """The same for the content of a file, such as one read from the standard input."""
     if _is_json(file, data):
@@ -80,12 +84,15 @@ def read_text(
             speed=speed,
             beside=beside,
             capacity=capacity,
+            disk=disk,
         )
     if is_chemical(file):
         if overrides or pretend:
             option = "--set" if overrides else "--pretend"
             raise UserError(f"{file} is in the chemical notation; leave out {option}")
-        return read_chemical(data, file=file, directory=directory, beside=beside, capacity=capacity)
+        return read_chemical(
+            data, file=file, directory=directory, beside=beside, capacity=capacity, disk=disk
+        )
     if _is_composition(file, data):
         if to_run:
             raise UserError(
@@ -108,6 +115,7 @@ def read_text(
         overrides=overrides,
         beside=beside,
         capacity=capacity,
+        disk=disk,
     )
 
 

@@ -21,14 +21,4 @@ def needed_for(graph: Graph, names: Iterable[str]) -> Graph:
         if task not in found:
             found.add(task)
             waiting += graph.parents[task]
-    tasks = [task for k, task in enumerate(graph.tasks) if k in found]
-    return Graph(
-        graph.name,
-        tasks,
-        params=graph.params,
-        functions=graph.functions,
-        reached=graph.reached,
-        file_sizes=graph.file_sizes,
-        source=graph.source,
-        carried=graph.carried,
-    )
+    return graph.with_tasks(task for k, task in enumerate(graph.tasks) if k in found)

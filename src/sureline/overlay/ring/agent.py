@@ -2,8 +2,8 @@
 
 Whoever speaks to it is a contact from then on, if it may be one; what is asked is answered from
 what is known, at once. A beat keeps everything in order at a low and steady rate: neighbours are
-greeted and tell of theirs, one lost contact is tried, one far link is looked up, molecules move to
-who should hold them, meta-molecules are published again.
+greeted and tell of theirs, one lost contact is tried, now and then a far link is looked up,
+molecules move to who should hold them, meta-molecules are published again.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from sureline.world.protocol import AgentId, Message, Unreachable, World
 DEFAULT = RingSettings()
 NEWS_MAX = 4
 """Unknown neighbours that one answer makes us greet."""
+LINK_TURNS = 4
+"""Beats from one far link that is looked up to the next."""
 USED_S = 60.0
 """So long after a molecule was last changed here the beat is the usual one."""
 
@@ -67,6 +69,7 @@ class Ring(Agent):
         self._beats = 0
         self._used_at = -math.inf
         self._awake_until = -math.inf
+        self._greeting: set[AgentId] = set()
         self.on_molecule: Callable[[bytes, bytes], None] = lambda key, value: None
         """Told (key, value) of a molecule that nobody has taken and whose first living holder this
         node is, when it comes or changes."""
@@ -88,7 +91,7 @@ class Ring(Agent):
 
     def meet(self, other: AgentId) -> None:
         """Somebody else may be a node of the ring: find out."""
-        if other not in self.base.table and self._may_be_contact(other):
+        if self.base.table.wants(other) and self._may_be_contact(other):
             self._greet(other, self.base.table.remember)
 
     def went(self, other: AgentId) -> None:
@@ -220,7 +223,7 @@ class Ring(Agent):
             self._greet(lost)
         if not after and self._seeds:
             self._seek(self._seeds)
-        if not self.asleep:
+        if self._turn % LINK_TURNS == 0 and not self.asleep:
             self._refresh_link()
         now = self.world.elapsed()
         self.captures.tick(now)
@@ -242,15 +245,25 @@ class Ring(Agent):
 
     def _meet(self, owners: Owners) -> None:
         for owner in owners:
-            if owner.agent not in self.base.table and owner.agent != self.me:
+            if self.base.table.wants(owner.agent):
                 self._greet(owner.agent)
 
     def _greet(self, agent: AgentId, silent: Failed = lambda by: None) -> None:
+        """Unless it has yet to answer the last time; it must hear of a departure, though."""
         base = self.base
-        base.ask(agent, lambda number: Greet(number, base.life), self._greeted, silent)
+        if agent in self._greeting and not base.leaving:
+            return
+
+        def unheard(by: AgentId) -> None:
+            self._greeting.discard(by)
+            silent(by)
+
+        self._greeting.add(agent)
+        base.ask(agent, lambda number: Greet(number, base.life), self._greeted, unheard)
 
     def _greeted(self, by: AgentId, answer: Message) -> None:
         """Greet those nearby that we did not know."""
+        self._greeting.discard(by)
         if not isinstance(answer, Greeted):
             return
         if answer.awake_s > 0:
@@ -285,7 +298,7 @@ class Ring(Agent):
             if news and self.base.table.is_near(sender):
                 self.publishing.hand_over(sender)
         if isinstance(message, RingAnswer):
-            self.base.requests.answer(message.number, sender, message)
+            self.base.answer(message.number, sender, message)
         else:
             super().receive(sender, message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from sureline.overlay.kademlia.requests import Requests
@@ -16,6 +17,11 @@ Answered = Callable[[AgentId, Message], None]
 Failed = Callable[[AgentId], None]
 
 
+PATIENT = KademliaSettings(slow_s_max=5.0, failed_s_max=20.0)
+"""Of round trips: where all are slow, who is slow must not be taken for dead."""
+MISSED_MAX = 256
+
+
 class RingBase:
     """`ask` is the one way to put a question: each has an answer or fails, once."""
 
@@ -24,7 +30,10 @@ class RingBase:
         self.mine = RingContact(me, world.random.getrandbits(47) + 1)
         self.leaving = False
         self.table = RingTable(me, settings)
-        self.requests = Requests(world, KademliaSettings())
+        self.requests = Requests(world, PATIENT)
+        self._missed: dict[tuple[int, AgentId], float] = {}
+        """Questions that have failed, and when they were asked: the answer may still come."""
+        self._line: deque[tuple[AgentId, Callable[[int], Message], Answered, Failed]] = deque()
         self.stopped = False
 
     @property
@@ -51,8 +60,31 @@ class RingBase:
         answered: Answered,
         failed: Failed,
     ) -> None:
-        number = self.requests.open(to, _Asker(self, answered, failed))
-        self.world.send(to, question(number))
+        """Now, or when some of those on their way are over; with too many in line it fails."""
+        if len(self._line) >= self.settings.asked_max:
+            self.after(0.0, lambda: failed(to))
+            return
+        self._line.append((to, question, answered, failed))
+        self.go_on()
+
+    def answer(self, number: int, by: AgentId, answer: Message) -> None:
+        """One that comes too late still says how long answers take."""
+        self.table.answered(by)
+        asked_s = self._missed.pop((number, by), None)
+        if asked_s is not None:
+            self.requests.trips.took(self.world.elapsed() - asked_s)
+        self.requests.answer(number, by, answer)
+
+    def miss(self, number: int, by: AgentId, asked_s: float) -> None:
+        self._missed[number, by] = asked_s
+        if len(self._missed) > MISSED_MAX:
+            del self._missed[next(iter(self._missed))]
+
+    def go_on(self) -> None:
+        while self._line and len(self.requests) < self.settings.asking_max and not self.stopped:
+            to, question, answered, failed = self._line.popleft()
+            number = self.requests.open(to, _Asker(self, to, answered, failed))
+            self.world.send(to, question(number))
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         def unless_stopped() -> None:
@@ -63,17 +95,23 @@ class RingBase:
 
 
 class _Asker:
-    __slots__ = ("_answered", "_base", "_failed")
+    __slots__ = ("_answered", "_answers", "_asked_s", "_base", "_failed")
 
-    def __init__(self, base: RingBase, answered: Answered, failed: Failed) -> None:
+    def __init__(self, base: RingBase, to: AgentId, answered: Answered, failed: Failed) -> None:
         self._base, self._answered, self._failed = base, answered, failed
+        self._answers, self._asked_s = base.table.answers(to), base.world.elapsed()
 
     def answered(self, number: int, by: AgentId, answer: Message) -> None:
         self._answered(by, answer)
+        self._base.go_on()
 
     def slow(self, number: int, by: AgentId) -> None:
         """It may still come."""
 
     def failed(self, number: int, by: AgentId) -> None:
-        self._base.table.silent(by)
+        """One that has answered something meanwhile, however late, is there: only slow."""
+        self._base.miss(number, by, self._asked_s)
+        if self._base.table.answers(by) == self._answers:
+            self._base.table.silent(by)
         self._failed(by)
+        self._base.go_on()

@@ -130,14 +130,6 @@ class Captures:
 
         return checked
 
-    def holdings(self) -> list[tuple[bytes, bytes]]:
-        """The molecules whose first living holder this node is: (key, value)."""
-        return [
-            (key, record.state.value)
-            for key, record in self.registers.records.items()
-            if record.is_live and self._is_first(record.holders)
-        ]
-
     def free(self, key: bytes, now: float) -> bytes | None:
         """The value of a molecule that nobody has taken, as far as is known here, and whose first
         living holder this node is."""

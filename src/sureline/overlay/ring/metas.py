@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sureline.overlay.kademlia.ids import ID_BYTES
 from sureline.overlay.ring.base import RingBase
@@ -78,7 +77,8 @@ class Metas:
 
 
 class MetaPublishing:
-    """What this node publishes, and what it passes on."""
+    """What this node publishes, and what it passes on. Of each feature one message is on its way at
+    a time: what changes meanwhile is told by the next, as it is then."""
 
     def __init__(
         self,
@@ -91,7 +91,14 @@ class MetaPublishing:
         self._asleep = asleep
         self._mine: dict[str, float] = {}
         self._sequence = 0
-        self._due_at = 0.0
+        self._due_at = base.world.elapsed() + base.jittered(base.settings.republish_s)
+        self._placed: dict[str, tuple[int, list[AgentId]]] = {}
+        """By feature: where it lies, and with whom."""
+        self._told: dict[str, int] = {}
+        """The sequence that each feature has been told with, or is being told."""
+        self._telling: set[str] = set()
+        self._looked_up: set[str] = set()
+        """Features of which it is known well enough who should have them."""
 
     def publish(self, values: Mapping[str, float]) -> None:
         """From now on these, instead of what was published before; nothing to withdraw all. By the
@@ -102,50 +109,86 @@ class MetaPublishing:
         for name, value in values.items():
             if not math.isfinite(value):
                 raise ValueError(f"{name} = {value} cannot be published: it is not finite")
-        old, self._mine = self._mine, dict(values)
+        self._mine = dict(values)
         self._sequence += 1
-        if self._asleep():
-            return  # what was published has run out, or will
-        for name, value in old.items():
-            if name in self._features and self._mine.get(name) != value:
-                self._withdraw(name, value)
-        self._send()
+        if not self._asleep():  # else what was published has run out, or will
+            for name in self._features:
+                self._tell(name)
 
     def wake(self) -> None:
         """From now on somebody looks for it."""
-        self._send()
+        if self._mine:
+            self._tell_all_again()
 
     def tick(self, now: float) -> None:
+        """Everything again once in a while, to whoever should have it by then."""
         self._metas.expire(now)
-        if now >= self._due_at and not self._asleep():
-            self._send()
+        if now >= self._due_at and self._mine and not self._asleep():
+            self._tell_all_again()
 
-    def _send(self) -> None:
+    def _tell_all_again(self) -> None:
         base = self._base
         self._due_at = base.world.elapsed() + base.jittered(base.settings.republish_s)
+        self._told.clear()
+        self._looked_up.clear()
+        for name in self._features:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        if name in self._telling or self._told.get(name) == self._sequence:
+            return
+        self._told[name] = self._sequence
+        if name not in self._mine:
+            self._take_back(name, ())
+            return
+        base = self._base
+        position = self._features[name].position(self._mine[name], base.me)
         meta = Meta(base.me, base.life, self._sequence, dict(self._mine))
-        for name, value in self._mine.items():
-            if name not in self._features:
-                continue
-            position = self._features[name].position(value, base.me)
-            entry = MetaEntry(name, position.to_bytes(ID_BYTES), meta, base.settings.meta_ttl_s)
-            self._at_owners(position, partial(self._give, entries=(entry,)))
+        entry = MetaEntry(name, position.to_bytes(ID_BYTES), meta, base.settings.meta_ttl_s)
+        placed, owners = self._placed.get(name, (-1, []))
+        if position == placed and name in self._looked_up:
+            self._place(entry, position, owners)
+            return
+
+        def found(now: Owners) -> None:
+            self._telling.discard(name)
+            if name in self._mine:
+                self._looked_up.add(name)
+                self._place(entry, position, self._keepers(now))
+            self._tell(name)
+
+        self._telling.add(name)
+        OwnerLookup(base, position, found).start()
+
+    def _keepers(self, owners: Owners) -> list[AgentId]:
+        return [owner.agent for owner in owners[: self._base.settings.replicas]]
+
+    def _place(self, entry: MetaEntry, position: int, owners: list[AgentId]) -> None:
+        if position != self._placed.get(entry.feature, (position, []))[0]:
+            self._take_back(entry.feature, owners)
+        self._placed[entry.feature] = position, owners
+        for owner in owners:
+            self._give(owner, (entry,))
+
+    def _take_back(self, name: str, but: Sequence[AgentId]) -> None:
+        """From those it was given to, and those who should have it by now; who is given another has
+        that in its place."""
+        if name not in self._placed:
+            return
+        position, owners = self._placed.pop(name)
+        told, old = set(but), WithdrawMeta(0, self._base.life, name, self._sequence - 1)
+
+        def tell(agents: Sequence[AgentId]) -> None:
+            for agent in agents:
+                if agent not in told:
+                    told.add(agent)
+                    self._base.world.send(agent, old)
+
+        tell(owners)
+        OwnerLookup(self._base, position, lambda now: tell(self._keepers(now))).start()
 
     def _give(self, to: AgentId, entries: tuple[MetaEntry, ...]) -> None:
         self._base.world.send(to, Publish(0, self._base.life, entries))
-
-    def _withdraw(self, name: str, value: float) -> None:
-        base = self._base
-        old = WithdrawMeta(0, base.life, name, self._sequence - 1)
-        position = self._features[name].position(value, base.me)
-        self._at_owners(position, lambda owner: base.world.send(owner, old))
-
-    def _at_owners(self, position: int, send: Callable[[AgentId], None]) -> None:
-        def found(owners: Owners) -> None:
-            for owner in owners[: self._base.settings.replicas]:
-                send(owner.agent)
-
-        OwnerLookup(self._base, position, found).start()
 
     def hand_over(self, to: AgentId) -> None:
         """Give a newcomer, or one who moved up, what he should have."""

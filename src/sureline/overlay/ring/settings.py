@@ -27,6 +27,10 @@ class RingSettings(msgspec.Struct, frozen=True):
     """The beat of one that does."""
     questions_max: int = 64
     """Per search."""
+    asking_max: int = 128
+    """Questions of one node that are on their way at a time ..."""
+    asked_max: int = 8_192
+    """... and that wait for that."""
 
     # Molecules.
     records_max: int = 65_536

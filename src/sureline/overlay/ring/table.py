@@ -20,6 +20,7 @@ class RingTable:
         self.place = place_of(me)
         self._settings = settings
         self._lives: dict[AgentId, int] = {}
+        self._answers: dict[AgentId, int] = {}
         self._clockwise: list[tuple[int, AgentId]] = []
         """By the distance from here."""
         self.lost: dict[AgentId, None] = {}
@@ -48,6 +49,14 @@ class RingTable:
             self._prune()
         return agent in self._lives
 
+    def answered(self, agent: AgentId) -> None:
+        if agent in self._lives:
+            self._answers[agent] = self.answers(agent) + 1
+
+    def answers(self, agent: AgentId) -> int:
+        """How many it has given since it is known."""
+        return self._answers.get(agent, 0)
+
     def silent(self, agent: AgentId) -> None:
         """It is believed to be gone, but asked again some time."""
         if self.forget(agent):
@@ -63,6 +72,7 @@ class RingTable:
     def forget(self, agent: AgentId) -> bool:
         if self._lives.pop(agent, None) is None:
             return False
+        self._answers.pop(agent, None)
         self._clockwise.remove((distance(self.place, place_of(agent)), agent))
         return True
 
@@ -95,6 +105,16 @@ class RingTable:
             return True
         far = distance(self.place, place_of(agent))
         return far <= self._clockwise[leaves - 1][0] or far >= self._clockwise[-leaves][0]
+
+    def wants(self, agent: AgentId) -> bool:
+        """Whether it is not known, and would stay."""
+        if agent in self._lives or agent == self.me:
+            return False
+        leaves, links = self._settings.leaves, self._settings.links
+        far = distance(self.place, place_of(agent))
+        order = far.bit_length()
+        alike = [d for d, _ in self._clockwise[leaves:-leaves] if d.bit_length() == order]
+        return self.is_near(agent) or len(alike) < links or far < alike[links - 1]
 
     def nearer(self, key: int, count: int) -> list[RingContact]:
         """Those between here and the key, nearest to the key first."""

@@ -83,7 +83,7 @@ class FileCache:
         self._promised_bytes = 0
         self._full_until = 0.0
         self._scanned_at = -RESCAN_S
-        self._sweep()
+        self.store.sweep()
 
     def close(self) -> None:
         with self._locked():
@@ -100,14 +100,6 @@ class FileCache:
                 yield
             finally:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-    def _sweep(self) -> None:
-        """Remove half-made files of processes that are dead."""
-        for name in os.listdir(f"{self.root}/work"):
-            pid = name.removeprefix(".sureline-tmp-").partition("-")[0]
-            if name.startswith(".sureline-tmp-") and pid.isdigit() and not _lives(int(pid)):
-                with contextlib.suppress(OSError):
-                    os.unlink(f"{self.root}/work/{name}")
 
     # -- what is here -----------------------------------------------------------------------
 
@@ -410,16 +402,6 @@ class FileCache:
     def list_path(self, digest: str) -> str:
         """Where the list of a stored file's chunks is kept."""
         return f"{self.root}/lists/{digest}"
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _size_of(user_path: str) -> int:

@@ -21,18 +21,16 @@ from sureline.chemistry import Molecule, Solution, show
 from sureline.run.port import (
     Action,
     Bound,
-    Deciding,
     Engine,
     EstimatesFound,
     Noted,
-    Over,
     PeerName,
     Seat,
     State,
     Target,
     Unknown,
 )
-from sureline.strategies.books import Books
+from sureline.strategies.advised import Advised
 from sureline.strategies.chemical.holder import PART, wrapped
 from sureline.strategies.chemical.messages import (
     Answered,
@@ -56,11 +54,10 @@ from sureline.strategies.chemical.molecules import (
 )
 from sureline.strategies.chemical.rulebook import book_of
 from sureline.strategies.chemical.settings import ChemicalSettings
-from sureline.workflow.model import Needs
 from sureline.workflow.shapes import upward_ranks
 from sureline.world.address import at, node_of
-from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message
+from sureline.world.agent import handles
+from sureline.world.protocol import AgentId
 
 OUT_MAX = 128
 """Tasks of one run that are in the ring at a time."""
@@ -73,7 +70,6 @@ NOTE_S = 60.0
 LEVEL_MAX = 200
 """Tasks in one level molecule; a wider level is several, one after the other."""
 DONE_PAGE = 500
-BUT_MAX = 4
 NEVER = 1e18
 """When a task without a deadline has to begin."""
 
@@ -94,19 +90,16 @@ class _Out(msgspec.Struct):
     noted_s: float = -NOTE_S
 
 
-class WorkflowEntry(Agent, Deciding):
+class WorkflowEntry(Advised):
     def __init__(self, seat: Seat) -> None:
-        super().__init__(seat.me, seat.world)
+        super().__init__(seat)
         self._settings: ChemicalSettings = seat.settings
         self._book = book_of(self._settings.rules, self._settings.order)
         usual = book_of("", self._settings.order).rules == self._book.rules
         self._digest = "" if usual else self._book.digest
-        self._books = Books(seat.run)
-        self._gates: dict[PeerName, AgentId] = {}
         self._heap: list[tuple[float, int]] = []
         self._out: dict[int, _Out] = {}
         self._generations: dict[int, int] = {}
-        self._but: dict[int, list[PeerName]] = {}
         self._advice: list[tuple[AgentId, Deploy]] = []
         self._entering: dict[int, _Entering] = {}
         self._numbers = 0
@@ -116,16 +109,6 @@ class WorkflowEntry(Agent, Deciding):
         self._level_of: dict[int, int] = {}
         self._tenders: dict[int, AgentId] = {}
         self._doomed: set[int] = set()
-        self._begun = self._is_over = False
-
-    @property
-    def agent(self) -> Agent:
-        return self
-
-    def receive(self, sender: AgentId, message: Message) -> None:
-        """As every agent; what holders say to an earlier process comes too early."""
-        if self._begun:
-            super().receive(sender, message)
 
     # -- beginning -----------------------------------------------------------------------------
 
@@ -181,26 +164,11 @@ class WorkflowEntry(Agent, Deciding):
             self._takes_s.append(1.0 if took is None else took.likely_s)
         self._ranks_s = upward_ranks(self._engine.graph, self._takes_s)
 
-    # -- targets -------------------------------------------------------------------------------
+    # -- what happens --------------------------------------------------------------------------
 
     def target(self, target: Target) -> None:
-        if target.name in self._books:
-            self._books.leave(target.name)
-        self._books.join(target.name, target.capacity)
-        self._gates[target.name] = at(node_of(target.agent), PART)
+        super().target(target)
         self._engine.wake()
-
-    def gone(self, target: PeerName) -> None:
-        self._books.leave(target)
-        self._gates.pop(target, None)
-
-    def load(self, target: PeerName, cores: float) -> None:
-        self._books.report(target, cores)
-
-    def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
-        return self._books.best_but(needs, but)
-
-    # -- what happens --------------------------------------------------------------------------
 
     def ready(self, task: int) -> None:
         if task in self._out:
@@ -223,22 +191,13 @@ class WorkflowEntry(Agent, Deciding):
         return key if isfinite(key) else 0.0
 
     def bound(self, bound: Bound) -> None:
+        super().bound(bound)
         self._out.pop(bound.task, None)
-        needs = self._engine.graph.tasks[bound.task].needs
-        if bound.target in self._books:
-            self._books.take(bound.target, needs)
-
-    def over(self, over: Over) -> None:
-        task, target = over.bound.task, over.bound.target
-        self._books.give_back(target, self._engine.graph.tasks[task].needs)
-        if over.ending in ("lost", "refused"):
-            avoided = self._but.setdefault(task, [])
-            avoided[:] = [*[one for one in avoided if one != target], target][-BUT_MAX:]
 
     def stands(self, task: int, committed: bool) -> None:
+        super().stands(task, committed)
         if committed:
             self._out.pop(task, None)
-            self._but.pop(task, None)
             level = self._level_of.get(task)
             if level is not None and level in self._tenders:
                 self._tell_done(self._tenders[level], level, [task])
@@ -247,7 +206,7 @@ class WorkflowEntry(Agent, Deciding):
         advice, self._advice = self._advice, []
         for sender, said in advice:
             self._weigh(sender, said)
-        while self._heap and self._gates and len(self._out) < OUT_MAX:
+        while self._heap and self._targets and len(self._out) < OUT_MAX:
             _, task = heappop(self._heap)
             if self._engine.wanted(task) and task not in self._out:
                 self._enter_task(task)
@@ -272,11 +231,12 @@ class WorkflowEntry(Agent, Deciding):
 
     def _send(self, number: int) -> None:
         one = self._entering[number]
-        if self._gates:
-            gate = self.world.random.choice(sorted(self._gates.values()))
+        if self._targets:
+            gate = self._targets[self.world.random.choice(sorted(self._targets))]
             one.sent_s = self.world.elapsed()
             one.tries += 1
-            self.world.send(gate, Enter(self._engine.run, number, one.key, one.value))
+            enter = Enter(self._engine.run, number, one.key, one.value)
+            self.world.send(at(node_of(gate.agent), PART), enter)
 
     @handles(Entered)
     def on_entered(self, sender: AgentId, said: Entered) -> None:
@@ -387,6 +347,3 @@ class WorkflowEntry(Agent, Deciding):
             if task not in self._doomed:
                 self._doomed.add(task)
                 failed += graph.children[task]
-
-    def end(self) -> None:
-        self._is_over = True

@@ -12,11 +12,12 @@ from sureline.workflow.model import Graph, Needs, kind_of
 from sureline.workflow.quantities import format_size
 
 FEATURES = (
-    Feature("load", 0.0, 4.0),
+    Feature("load", 0.0, 32.0),
     Feature("cores", 0.0, 128.0),
     Feature("memory", 0.0, float(1 << 40)),
 )
-"""What resources can be ranked by, and between which values most of them lie."""
+"""What resources can be ranked by, and between which values most of them lie. Who has something
+free has a load below 1: that is a small arc, so a look in vain asks few nodes."""
 _NAME_MAX = 200
 
 
@@ -92,7 +93,9 @@ def task_key(run: str, epoch: int, task: str, generation: int) -> bytes:
 
 
 def free_query(limits: Mapping[str, ValueRange], needs: Needs, rank: str, highest: bool) -> Query:
-    """Resources that have it now."""
+    """Resources that have it now; of those for which others wait as well, `busy_query` tells."""
+    if rank == "load":
+        limits = {"load": ValueRange(high=1.0, high_open=True), **limits}
     tags = {f"tag.{tag}": ValueRange(low=float(count)) for tag, count in needs.tags}
     return Query(rank, {**limits, **tags}, highest)
 

@@ -33,8 +33,8 @@ WAITING_MAX = 256
 OTHERS_MAX = 5
 LOST_S = 5.0
 """For so long somebody who went away empty-handed is told of as having wanted it too."""
-PUBLISH_S = 0.2
-"""Changes within this time are published as one."""
+PUBLISH_S, WAITED_S = 0.2, 2.0
+"""Changes within this time are published as one: of what is free, and of who waits for it."""
 
 
 class _Want(msgspec.Struct):
@@ -61,7 +61,8 @@ class Owner(Agent, Admitting):
         """Attempts for which there was no room: of writers who did not ask."""
         self._wants: dict[tuple[AgentId, int], _Want] = {}
         self._lost: dict[str, float] = {}
-        self._publishing = False
+        self._publishing: Timer | None = None
+        self._is_soon = False
 
     @property
     def agents(self) -> Sequence[Agent]:
@@ -95,12 +96,14 @@ class Owner(Agent, Admitting):
     def _serve(self) -> None:
         """Give what is free to those who wait, in their order; one for which there is too little
         keeps nobody else from it."""
+        granted = False
         for me, want in sorted(self._wants.items(), key=lambda one: (one[1].asked.key, one[0])):
             if self._free.fits(want.asked.needs):
                 del self._wants[me]
                 want.timer.cancel()
                 self._grant(want)
-        self._changed()
+                granted = True
+        self._changed(soon=granted)
 
     def _grant(self, want: _Want) -> None:
         token, asked = self.world.random.getrandbits(52) + 1, want.asked
@@ -121,7 +124,7 @@ class Owner(Agent, Admitting):
     def _waited(self, me: tuple[AgentId, int]) -> None:
         want = self._wants.pop(me)
         self._refuse(want.sender, want.asked, "others have it")
-        self._changed()
+        self._changed(soon=False)
 
     def _refuse(self, sender: AgentId, asked: Take, why: str) -> None:
         self.world.send(sender, NotTaken(asked.run, asked.number, why, self._others(asked)))
@@ -138,6 +141,7 @@ class Owner(Agent, Admitting):
             hold.timer.cancel()
             self._free.give_back(hold.needs)
             self._serve()
+            self._changed()
 
     # -- what runs here ------------------------------------------------------------------------
 
@@ -161,16 +165,20 @@ class Owner(Agent, Admitting):
         if needs is not None:
             self._free.give_back(needs)
             self._serve()
+            self._changed()
 
     # -- what is published ---------------------------------------------------------------------
 
-    def _changed(self) -> None:
-        if not self._publishing:
-            self._publishing = True
-            self.world.after(PUBLISH_S, self._publish)
+    def _changed(self, *, soon: bool = True) -> None:
+        if self._publishing is not None:
+            if self._is_soon or not soon:
+                return
+            self._publishing.cancel()
+        self._is_soon = soon
+        self._publishing = self.world.after(PUBLISH_S if soon else WAITED_S, self._publish)
 
     def _publish(self) -> None:
-        self._publishing = False
+        self._publishing = None
         features = {} if self._machine.leaving else self.features()
         self.world.send(at(node_of(self.me), HOLDER), ResourceOffer(features))
 

@@ -40,9 +40,9 @@ from sureline.world.address import Node, at, name_of, node_of
 from sureline.world.protocol import AgentId, Message, World
 
 CANDIDATES = 8
-WAIT_S, WAIT_FREE_S = 2.5, 0.2
-"""How long it waits at a busy resource, or at one that seemed to be free, before it looks elsewhere
-..."""
+WAIT_FREE_S, WAIT_S, WAIT_MAX_S = 0.2, 2.5, 10.0
+"""How long it waits at a resource that seemed to be free, or at a busy one, before it looks
+elsewhere; at busy ones longer with every time in vain ..."""
 PAUSE_S, PAUSE_MAX_S = 0.2, 3.0
 """... after a pause, which grows while there is nobody to wait at. All are jittered."""
 SILENCE_S = 2.0
@@ -82,7 +82,7 @@ class Seeking:
         self._but: dict[str, None] = dict.fromkeys(envelope.but)
         self._number = 0
         self._then: Callable[[Message | None], None] = lambda answer: None
-        self._tries = self._alone = self._deaf = self._advised = 0
+        self._tries = self._alone = self._in_vain = self._deaf = self._advised = 0
         self._owner, self._token = bench.ring.me, 0
         self._query = Query("load")
         self._others: tuple[str, ...] = ()
@@ -127,12 +127,13 @@ class Seeking:
         self._ring.find(limited, lambda found: None if self._ended else then(found))
 
     def _found(self, found: MetasFound) -> None:
-        fitting = [meta for meta in found.metas if self._may(meta) and self._fits(meta.features)]
-        self._would_do = len(fitting)
-        if fitting:
-            best = fitting[0].features[self._query.rank]
-            equal = [meta for meta in fitting if meta.features[self._query.rank] == best]
-            self._take(node_of(self._world.random.choice(equal).publisher), WAIT_FREE_S)
+        may = [meta for meta in found.metas if self._may(meta)]
+        self._would_do = len(may)
+        rank, sign, draw = self._query.rank, -1 if self._query.highest else 1, self._world.random
+        may.sort(key=lambda meta: (sign * meta.features[rank], draw.random()))
+        chosen = next((meta for meta in may if self._fits(meta.features)), None)
+        if chosen is not None:
+            self._take(node_of(chosen.publisher), WAIT_FREE_S)
         else:
             self._find(busy_query(self._needs), self._found_busy)
 
@@ -140,7 +141,8 @@ class Seeking:
         """None has it now: wait at one of those with the least to do."""
         large = [meta for meta in found.metas if self._may(meta)]
         if large:
-            self._take(node_of(self._world.random.choice(large).publisher), WAIT_S)
+            wait_s = min(WAIT_MAX_S, WAIT_S * 1.5 ** min(8, self._in_vain))
+            self._take(node_of(self._world.random.choice(large).publisher), wait_s)
         else:
             self._pause()
 
@@ -173,6 +175,7 @@ class Seeking:
         if isinstance(answer, NotTaken):
             self._others = answer.others
             self._alone = 0
+            self._in_vain += 1
         else:
             self._but[name_of(self._owner)] = None
         self._pause()

@@ -61,6 +61,7 @@ latebinding = Strategy(
     paper="Delgado Peris, Hernandez and Huedo: Distributed scheduling and data sharing in "
     "late-binding overlays (2014)",
     where="grid",
+    heeds_wishes=True,
     settings=LateSettings,
     machine_settings=PilotHalfSettings,
     messages=MESSAGES,

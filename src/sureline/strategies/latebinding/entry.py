@@ -21,7 +21,6 @@ from sureline.peer.messages import Finished
 from sureline.run.port import (
     Action,
     Bound,
-    Deciding,
     Engine,
     EstimatesFound,
     Noted,
@@ -31,7 +30,7 @@ from sureline.run.port import (
     Target,
     Unknown,
 )
-from sureline.strategies.books import Books
+from sureline.strategies.advised import BUT_MAX, Advised
 from sureline.strategies.latebinding.half import PilotClaim
 from sureline.strategies.latebinding.judging import FOR_EVER_S, View, rank_of
 from sureline.strategies.latebinding.messages import (
@@ -44,10 +43,9 @@ from sureline.strategies.latebinding.messages import (
     TheQueue,
 )
 from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
-from sureline.workflow.model import Needs
 from sureline.world.address import NO_NAME, at, name_of, node_of
-from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, Message, Timer
+from sureline.world.agent import handles
+from sureline.world.protocol import AgentId, Timer
 
 PART = "latebinding"
 TICK_S = 1.0
@@ -63,7 +61,6 @@ SURE = 0.95
 """The share of its kind that a task's promised duration covers."""
 INPUTS_MAX = 200
 """Of one task that are told; a task with more is ranked by the largest."""
-BUT_MAX = 8
 READS_FROM_S = 2.0
 READS_SHARE = 0.4
 """A kind whose tasks use less than this share of their time, of at least so many seconds, for
@@ -81,18 +78,15 @@ class _Out(msgspec.Struct):
     generation: int
 
 
-class QueueEntry(Agent, Deciding):
+class QueueEntry(Advised):
     def __init__(self, seat: Seat) -> None:
-        super().__init__(seat.me, seat.world)
+        super().__init__(seat)
         self._settings: LateSettings = seat.settings
-        self._books = Books(seat.run)
-        self._targets: dict[PeerName, Target] = {}
         self._out: dict[int, _Out] = {}
         self._fresh: dict[int, None] = {}
         """To be told to the queue."""
         self._gone: dict[int, None] = {}
         self._generations: dict[int, int] = {}
-        self._but: dict[int, list[PeerName]] = {}
         self._quiet_s: dict[PeerName, float] = {}
         """Since when nothing of this run has begun or ended on each target."""
         self._takes_s: list[float] = []
@@ -108,16 +102,7 @@ class QueueEntry(Agent, Deciding):
         self._unanswered: dict[int, tuple[float, Enqueue]] = {}
         self._answered_s = self._said_s = 0.0
         self._telling: tuple[float, Timer] | None = None
-        self._begun = self._is_over = self._alone = False
-
-    @property
-    def agent(self) -> Agent:
-        return self
-
-    def receive(self, sender: AgentId, message: Message) -> None:
-        """As every agent; what was meant for an earlier process comes too early."""
-        if self._begun and not self._is_over:
-            super().receive(sender, message)
+        self._alone = False
 
     # -- beginning -------------------------------------------------------------------------------
 
@@ -141,24 +126,14 @@ class QueueEntry(Agent, Deciding):
     # -- targets ---------------------------------------------------------------------------------
 
     def target(self, target: Target) -> None:
-        if target.name in self._books:
-            self._books.leave(target.name)
-        self._books.join(target.name, target.capacity)
-        self._targets[target.name] = target
+        super().target(target)
         self._quiet_s[target.name] = self.world.elapsed()
         if self._queue is None:
             self._look_for_queue()
 
     def gone(self, target: PeerName) -> None:
-        self._books.leave(target)
-        self._targets.pop(target, None)
+        super().gone(target)
         self._quiet_s.pop(target, None)
-
-    def load(self, target: PeerName, cores: float) -> None:
-        self._books.report(target, cores)
-
-    def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
-        return self._books.best_but(needs, but)
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -171,10 +146,9 @@ class QueueEntry(Agent, Deciding):
         self._tell_soon()
 
     def bound(self, bound: Bound) -> None:
+        super().bound(bound)
         self._is_bound(bound.task)
-        needs = self._engine.graph.tasks[bound.task].needs
         if bound.target in self._books:
-            self._books.take(bound.target, needs)
             self._quiet_s[bound.target] = self.world.elapsed()
 
     def _is_bound(self, task: int) -> None:
@@ -185,13 +159,10 @@ class QueueEntry(Agent, Deciding):
             self._tell_soon(GONE_TOLD_S)
 
     def over(self, over: Over) -> None:
+        super().over(over)
         bound, task = over.bound, self._engine.graph.tasks[over.bound.task]
-        self._books.give_back(bound.target, task.needs)
         if bound.target in self._books:
             self._quiet_s[bound.target] = self.world.elapsed()
-        if over.ending in ("lost", "refused"):
-            avoided = self._but.setdefault(bound.task, [])
-            avoided[:] = [*[one for one in avoided if one != bound.target], bound.target][-BUT_MAX:]
         if isinstance(over.told, Finished) and over.ending == "succeeded":
             used = self._used.setdefault(task.kind_name, [0.0, 0.0])
             used[0] += over.told.ended.cpu_s
@@ -209,9 +180,9 @@ class QueueEntry(Agent, Deciding):
         self._engine.note("inputs", said, task=bound.task, attempt=bound.attempt, peer=bound.target)
 
     def stands(self, task: int, committed: bool) -> None:
+        super().stands(task, committed)
         if committed:
             self._is_bound(task)
-            self._but.pop(task, None)
 
     # -- the queue -------------------------------------------------------------------------------
 
@@ -358,8 +329,7 @@ class QueueEntry(Agent, Deciding):
                     "placed", _in_words(said, placed), task=task, attempt=attempt, peer=placed.pilot
                 )
         else:
-            avoided = self._but.setdefault(task, [])
-            avoided[:] = [*avoided, placed.pilot][-BUT_MAX:]
+            self._avoid(task, placed.pilot)
         if not attempt and task in self._out:
             del self._out[task]
             if engine.wanted(task):
@@ -433,7 +403,7 @@ class QueueEntry(Agent, Deciding):
         return None if best is None else best[2]
 
     def end(self) -> None:
-        self._is_over = True
+        super().end()
         if self._queue is not None:
             self._say((), (), over=True)
 

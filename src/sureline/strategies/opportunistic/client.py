@@ -13,6 +13,7 @@ import msgspec
 
 from sureline.journal.control import Control, SiteRecord
 from sureline.peer.capacity import Ledger
+from sureline.run.asking import SentEarlier, SentFound
 from sureline.run.port import Action, Bound, Deciding, Engine, Noted, Over, Seat, Target, Unknown
 from sureline.strategies.opportunistic.outside import OutsideSelector
 from sureline.strategies.opportunistic.selectors import SELECTORS, SiteQuestion, SiteState
@@ -20,6 +21,7 @@ from sureline.strategies.opportunistic.settings import OpportunisticSettings
 from sureline.strategies.opportunistic.whereabouts import Whereabouts
 from sureline.workflow.model import Needs, Task
 from sureline.world.address import PeerName
+from sureline.world.protocol import Fetched
 
 CHOSEN = "chosen"
 LOOKS_PER_LIMIT = 10
@@ -50,6 +52,8 @@ class SiteClient(Deciding):
         self._control = Control(settings.window)
         self._whereabouts = Whereabouts()
         self._targets: dict[PeerName, Target] = {}
+        self._whole: dict[PeerName, Ledger] = {}
+        """What each of them has in all."""
         self._ready: dict[int, None] = {}
         self._left: dict[int, PeerName] = {}
         """Tasks that are planned anew, and the site whose queue they were taken from."""
@@ -72,13 +76,25 @@ class SiteClient(Deciding):
                 self._earlier[noted.task] = PeerName(noted.peer)
         if self._settings.idle_s > 0:
             self._world.after(self._look_s, self._look_at_queues)
-        go()
+        if not self._settings.earlier:
+            go()
+            return
+
+        def found(fetched: Fetched) -> None:
+            if isinstance(fetched, SentFound):
+                shift_s = self._world.elapsed() - self._world.now()
+                self._control.remember(fetched.rows, shift_s)
+            go()
+
+        self._world.fetch(SentEarlier(self._settings.earlier), (), found)
 
     def target(self, target: Target) -> None:
         self._targets[target.name] = target
+        self._whole[target.name] = Ledger(target.capacity)
 
     def gone(self, target: PeerName) -> None:
         self._targets.pop(target, None)
+        self._whole.pop(target, None)
 
     def stands(self, task: int, committed: bool) -> None:
         """What an earlier process was told counts too."""
@@ -149,6 +165,7 @@ class SiteClient(Deciding):
     # -- choosing ------------------------------------------------------------------------------
 
     def decide(self) -> None:
+        self._send_where_it_was()
         if not any(self._has_room(target) for target in self._targets.values()):
             return
         full: set[Needs] = set()
@@ -170,20 +187,33 @@ class SiteClient(Deciding):
                 continue
             site, by = chosen
             self._turn += 1
-            attempt = self._engine.bind(task, site)
-            if attempt:
-                self._left.pop(task, None)
-                self._note(task, attempt, site, by, asked)
-            else:
-                self._ready.pop(task, None)  # told again when it can be
+            self._send(task, site, by, asked)
+
+    def _send(self, task: int, site: PeerName, by: str, asked: SiteQuestion) -> None:
+        attempt = self._engine.bind(task, site)
+        if attempt:
+            self._left.pop(task, None)
+            self._note(task, attempt, site, by, asked)
+        else:
+            self._ready.pop(task, None)  # told again when it can be
+
+    def _send_where_it_was(self) -> None:
+        """What an earlier process has sent may be there still, so it goes there, however full."""
+        if not self._earlier:
+            return
+        for task in list(self._ready):
+            described = self._engine.graph.tasks[task]
+            target = self._targets.get(self._earlier.get(described.name, PeerName("")))
+            if target is None or not self._engine.wanted(task):
+                continue
+            del self._earlier[described.name]
+            state = self._state(target, described, 0, self._usual_s(described.kind_name))
+            self._send(task, target.name, "an earlier process", SiteQuestion([state]))
 
     def _chosen(self, task: int, asked: SiteQuestion) -> tuple[PeerName, str] | None:
         """A site, and by whom it was chosen; None while a program of the user's is asked."""
         described = self._engine.graph.tasks[task]
         names = {state.name for state in asked.sites}
-        earlier = self._earlier.pop(described.name, None)
-        if earlier in names and earlier is not None:
-            return earlier, "an earlier process"
         by = self._settings.selector
         if self._outside is not None and not self._outside.given_up:
             head = {
@@ -229,12 +259,15 @@ class SiteClient(Deciding):
         return SiteQuestion(states, self._control.last_ended, self._turn)
 
     def _able(self, needs: Needs) -> list[Target]:
-        able = [t for t in self._targets.values() if Ledger(t.capacity).fits(needs)]
-        return sorted(able, key=lambda target: target.name)
+        able = [name for name, whole in self._whole.items() if whole.fits(needs)]
+        return [self._targets[name] for name in sorted(able)]
 
     def _has_room(self, target: Target) -> bool:
-        deep, waiting = self._settings.deep, self._control.site(target.name).waiting
-        return deep <= 0 or waiting < max(1.0, deep * target.capacity.cores)
+        record = self._control.site(target.name)
+        if record.failed_in_a_row >= BLACK_HOLE and not self._settings.as_printed:
+            return record.waiting + record.running == 0  # one at a time, until one succeeds
+        deep = self._settings.deep
+        return deep <= 0 or record.waiting < max(1.0, deep * target.capacity.cores)
 
     def _state(self, target: Target, task: Task, held: int, usual_s: float) -> SiteState:
         record = self._control.site(target.name)

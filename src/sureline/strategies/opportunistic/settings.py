@@ -39,6 +39,12 @@ class OpportunisticSettings(msgspec.Struct, frozen=True):
             ge=0, le=100_000, description="so many of a site's last jobs count; 0: all of the run"
         ),
     ] = 0
+    earlier: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, le=1000, description="so many earlier runs of this directory count too; 0: none"
+        ),
+    ] = 0
     deep: Annotated[
         float,
         msgspec.Meta(
