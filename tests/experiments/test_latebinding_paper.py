@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sureline.experiments.latebinding import ARCHITECTURES, rank_sums
+from sureline.experiments.latebinding_beyond import broadcasts, bulk_curve, priority_effect
 from sureline.experiments.latebinding_sites import KINDS, Testbed, workflow
 
 
@@ -28,6 +29,13 @@ def test_requests_fall_from_architecture_to_architecture(small):
     )
 
 
+def test_ours_asks_the_queue_less_than_once_for_a_task():
+    """Of a hundred pilots two register: the others ask a pilot of their site who is master."""
+    run = Testbed("event", "splitting", 100, 600, 1).run()
+    assert run.requests < 0.8 * run.tasks
+    assert run.by_name["Register"] <= 4
+
+
 def test_rounds_of_the_paper_cost_its_period_and_ours_do_not(small):
     assert 5.0 < small["distributed"].delay_s < 25.0
     assert small["event"].delay_s < small["distributed"].delay_s / 2
@@ -49,6 +57,24 @@ def test_a_queue_that_is_gone_for_minutes_loses_nothing():
 
 def test_the_same_seed_gives_the_same_run(small):
     assert Testbed("event", "serial", 40, 160, 1).run() == small["event"]
+
+
+def test_completions_told_in_bulk_cost_requests_or_time():
+    often, seldom = bulk_curve(1, (0.25, 20.0))
+    assert seldom.dependent_delay_s > often.dependent_delay_s + 5.0
+    assert seldom.requests_per_job < often.requests_per_job
+
+
+def test_a_changed_priority_has_effect_within_seconds():
+    """Also where the other run has waited for long, and sees pilots idle between two tasks."""
+    effect = priority_effect(40, 2)
+    assert effect.first_s < 10.0 and effect.others_s < 5.0
+
+
+def test_broadcasts_reach_all_but_few_while_pilots_come_and_go():
+    calm, churned = broadcasts(60, 0.0, 1), broadcasts(60, 0.3, 1)
+    assert calm.reached == 1.0 and churned.reached > 0.95
+    assert 1.0 <= calm.messages_per_node < 4.0
 
 
 @pytest.mark.parametrize("kind", KINDS)

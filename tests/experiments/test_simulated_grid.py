@@ -60,7 +60,9 @@ def test_eight_peers_in_rough_weather():
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("name", "seeds"), [(KILLED, 1000), (ROUGH, 1000), ("storm", 150)])
+@pytest.mark.parametrize(
+    ("name", "seeds"), [(KILLED, 1000), (ROUGH, 1000), ("storm", 150), ("pilots", 1000)]
+)
 def test_thousands_of_seeds(name, seeds):
     sweep(name, range(1000, 1000 + seeds))
 

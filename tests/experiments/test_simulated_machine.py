@@ -3,6 +3,8 @@ that come, go and are lost; a journal of which a crash leaves what was synced.""
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from sureline.experiments.machine_files import HASH_BYTES_S, STALLED_S, SimulatedStore
@@ -189,7 +191,9 @@ def test_a_job_without_its_inputs_fails():
     lab = Lab({"a": 1.0})
     lab.start("a", inputs=(FileRecord("in.txt", "0" * 64, 1),))
     lab.sim.run()
-    assert "in.txt is not in the store" in lab.ended("a")[1].reason
+    ended = lab.ended("a")[1]
+    assert "in.txt is gone" in ended.reason
+    assert (ended.fault, ended.missing) == ("inputs", ("0" * 64,))  # as a real slot says it
 
 
 def test_a_pause_lasts_as_long_as_it_says():
@@ -267,6 +271,29 @@ def test_a_store_is_bounded_and_keeps_what_is_marked():
     store.unpin("task")
     store.release([files[0].digest], "run")
     assert store.add(files[2]) == ""
+
+
+def test_a_damaged_copy_is_found_when_it_is_looked_at_and_removed():
+    lab = Lab({}, nodes=("m", "a", "b"))
+    for node in ("a", "b"):
+        lab.stores[node].add(FILE)
+    lab.stores["a"].damage(1.0, Random(1))
+    assert lab.fetch(Blob(FILE), ["a", "b"])[1] == FileReady(FILE, "b")
+    assert FILE.digest not in lab.stores["a"]
+    lab.stores["m"].damage(1.0, Random(1))
+    assert lab.fetch(KeptFiles((FILE,)))[1] == KeptAnswer(False)
+    lab.stores["b"].damage(0.0, Random(1))
+    assert lab.stores["b"].verify([FILE]).outcome == "succeeded"
+
+
+def test_a_full_store_takes_nothing_and_its_machine_is_not_well():
+    store = SimulatedStore("m", 1000, keeps=True)
+    store.add(FILE)
+    store.full = True
+    assert store.add(FILE) == "" and "no room" in store.add(FileRecord("g", "0" * 64, 1))
+    assert store.check().fault == "machine"
+    store.full = False
+    assert store.check().outcome == "succeeded"
 
 
 @pytest.mark.parametrize("keeps", [True, False])

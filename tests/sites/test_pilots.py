@@ -18,11 +18,14 @@ from sshd_lab import SshdLab
 
 from sureline.cli.main import run_command
 from sureline.compose.pilots import starting
+from sureline.compose.pilots.keeping import PilotKeeper
 from sureline.sites.book import PilotBatch, PilotBook
 from sureline.sites.local import LocalSite
-from sureline.sites.order import SiteChoice
+from sureline.sites.order import PilotOrder, PilotShape, SiteChoice
 from sureline.sites.port import JobId, SiteError, SiteWork
+from sureline.sites.waits import WaitBook
 from sureline.testing.sites import assert_soon
+from sureline.world.identity.home import GridHome
 
 LOOPBACK = ("--base-listen", "127.0.0.1:0", "--pilot-option=--listen=127.0.0.1:0")
 pytestmark = pytest.mark.limit_s(400)  # they start processes that start processes
@@ -132,6 +135,43 @@ def test_pilots_are_kept(home: Path, tmp_path: Path):
 
 def kept(home: Path) -> set[str]:
     return {batch.tag for batch in PilotBook(home / "pilots").batches() if not batch.base}
+
+
+def test_waits_and_start_ups_are_learned_once_a_pilot_serves(home: Path):
+    """Of three jobs: one serves, one ends before it does, one is still coming up at the end."""
+    pilots = starting.Pilots(home)
+    told: list[str] = []
+    keeper = PilotKeeper(
+        pilots,
+        GridHome(home, "lab"),
+        "",
+        PilotOrder((SiteChoice("local"),), PilotShape(), 3),
+        lambda there: there,
+        told.append,
+        told.append,
+    )
+    script = (
+        'case $SURELINE_INDEX in 0) echo noise; echo "{\\"ready_at\\": $(($(date +%s) + 100))}";'
+        " sleep 60;; 1) exit 3;; 2) sleep 60;; esac"
+    )
+    work = SiteWork(tag="t", argv=("sh", "-c", script), count=3)
+    batch = PilotBatch("t", "lab", SiteChoice("local"), asked_at=0.0, count=3)
+    batch = pilots.book.submit(batch, work)
+
+    def look() -> list[str]:
+        found = pilots.seen(batch)
+        for pilot in found:
+            keeper.saw(pilot)
+        return ["" if one.status is None else one.status.word for one in found]
+
+    assert_soon(lambda: look() == ["running", "failed", "running"])
+    book = WaitBook(home / "pilots" / "waits.jsonl")
+    assert_soon(lambda: bool(look()) and len(book.seen()) == 2)
+    keeper.close()
+    ups = [one.up_s for one in book.seen()]
+    assert len(ups) == 3 and sorted(up is None for up in ups) == [False, True, True]
+    assert 90 < next(up for up in ups if up is not None) < 160
+    assert ["did not come up: failed" in said for said in told] == [True]
 
 
 def test_a_site_that_is_silent_is_asked_again(home: Path, tmp_path: Path, monkeypatch):

@@ -1,8 +1,8 @@
 """What Slurm's commands say, in our words: recorded of 22.05, and newer forms as documented.
 
-Most lines of squeue were recorded on a slurmctld 22.05.8 that was brought into that state (out of
-memory and a deadline were not: their words are the manual's); those of
-sacct have the form that its manual gives, from 20.11 to 24.11.
+Lines of squeue were recorded on a slurmctld 22.05.8 that was brought into that state, and so were
+COMPLETED, FAILED, CANCELLED, TIMEOUT, OUT_OF_MEMORY and DEADLINE of sacct; its other lines have the
+form that its manual gives, from 20.11 to 24.11. `test_slurm_books.py` asks real ones.
 """
 
 from __future__ import annotations
@@ -76,6 +76,14 @@ SQUEUE: dict[str, tuple[Word, str]] = {
     ),
     "7|0|CANCELLED|1794965020|1794965022|1794965022|n0|sureline.t|None": ("cancelled", ""),
     "7|N/A|CANCELLED|1794965028|1794965030|1794965030||sureline.t|None": ("cancelled", ""),
+    "7|0|CANCELLED|1794965028|1794965030|1794965030||sureline.t|JobHeldUser": (
+        "cancelled",
+        "JobHeldUser",
+    ),
+    "7|0|FAILED|1794965030|1794965032|1794965036|n0|sureline.t|JobLaunchFailure": (
+        "failed",
+        module.NEVER_BEGAN,
+    ),
     "7|0|PREEMPTED|1794965056|1794965056|1794965058|n1|sureline.t|None": (
         "preempted",
         "others were more important",
@@ -84,7 +92,7 @@ SQUEUE: dict[str, tuple[Word, str]] = {
         "timeout",
         "its time was over",
     ),
-    "7|0|DEADLINE|1794965056|N/A|1794965116||sureline.t|None": (
+    "7|0|DEADLINE|1794965056|1794965068|1794965068||sureline.t|DeadLine": (
         "deadline",
         "it could not have ended by its deadline",
     ),
@@ -104,11 +112,8 @@ def test_squeue(tmp_path: Path, line: str):
     status = looked(tmp_path, RecordedSlurm(f"{line}\n"))
     assert status is not None
     assert (status.word, status.reason) == SQUEUE[line]
-    assert (status.started_at is None) == (
-        status.is_waiting
-        or status.word == "deadline"
-        or ("N/A|CANCELLED" in line and status.started_at is None)
-    )
+    on_a_machine = line.split("|")[6] != ""
+    assert (status.started_at is not None) == on_a_machine, "else nobody has begun anything"
 
 
 SACCT: dict[str, tuple[Word, int | None, str]] = {
@@ -136,6 +141,15 @@ def test_sacct(tmp_path: Path, said: str):
     status = looked(tmp_path, RecordedSlurm(UNKNOWN, line))
     assert status is not None
     assert (status.word, status.exit_code, status.blame) == SACCT[said]
+
+
+def test_sacct_names_those_that_were_ended_together_once(tmp_path: Path):
+    """Recorded of 22.05: an array whose deadline could not be met."""
+    said = "7_[0-1]|DEADLINE|1:0|1794965056|None|1794965068|None assigned\n"
+    site = submitted(tmp_path, RecordedSlurm(UNKNOWN, said))
+    found = site.look([JobId("7_0"), JobId("7_1")])
+    assert [one.word for one in found.values()] == ["deadline"] * 2
+    assert {one.started_at for one in found.values()} == {None}
 
 
 def test_every_state_of_the_manuals_has_a_word():
@@ -252,10 +266,13 @@ def test_clusters(tmp_path: Path):
     site = submitted(tmp_path, slurm, clusters="east,west")
     assert "--clusters=east,west" in slurm.asked[-1]
     slurm.answers["squeue"] = (
-        "CLUSTER: east\n7|0|RUNNING|1|1|1|n0|sureline.t|None\n"
+        "CLUSTER: east\n"
+        "ARRAY_JOB_ID|ARRAY_TASK_ID|STATE|SUBMIT_TIME|START_TIME|END_TIME|NODELIST|NAME|REASON\n"
+        "7|0|RUNNING|1|1|1|n0|sureline.t|None\n"
         "CLUSTER: west\n7|0|PENDING|1|N/A|N/A||sureline.other|None\n"
     )
     found = site.find()
+    assert "-h" not in slurm.asked[-1], "with it, squeue leaves out whose lines these are"
     assert found == {"7_0@east": "t", "7_1@east": "t", "7_0@west": "other"}
     assert site.look([JobId("7_0@east")])[JobId("7_0@east")].word == "running"
     assert "--clusters=east" in slurm.asked[-1] and "7" in slurm.asked[-1]

@@ -5,7 +5,19 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sureline.sites.waits import ENOUGH, NEAREST, NEWEST, WaitBook, WaitFor, WaitSeen, expected_wait
+from sureline.sites.waits import (
+    COMING_UP_S,
+    ENOUGH,
+    NEAREST,
+    NEWEST,
+    UPS_MAX,
+    ExpectedWait,
+    WaitBook,
+    WaitFor,
+    WaitSeen,
+    expected_start,
+    expected_wait,
+)
 
 NOON = time.mktime((2026, 11, 18, 12, 0, 0, 0, 0, -1))
 DAY_S = 86_400.0
@@ -61,6 +73,22 @@ def test_quantiles_are_right_however_few_there_are():
     known = expected_wait([seen(float(k)) for k in range(1, 10)], ASKED)
     assert [known.quantile_s(k / 10) for k in range(1, 10)] == [float(k) for k in range(1, 10)]
     assert known.quantile_s(0.99) == 9.0 and known.quantile_s(0.01) == 1.0
+
+
+def test_how_pilots_come_up_is_learned():
+    """Of the partition, else of the site; one that never served says nothing."""
+    few = [seen(1.0, up_s=2.0) for _ in range(ENOUGH - 1)]
+    assert expected_start([*few, seen(1.0)], "slurm", "short").ups_s == (COMING_UP_S,)
+    others = [seen(1.0, up_s=30.0, partition="long") for _ in range(ENOUGH)]
+    assert set(expected_start([*few, *others], "slurm", "long").ups_s) == {30.0}
+    assert {2.0, 30.0} <= set(expected_start([*few, *others], "slurm", "short").ups_s)
+    many = [seen(1.0, at=NOON - k, up_s=float(k % 10)) for k in range(NEWEST)]
+    learned = expected_start(many, "slurm", "short")
+    assert len(learned.ups_s) == UPS_MAX and "200 pilots" in learned.from_
+    assert abs(sum(learned.ups_s) / UPS_MAX - 4.5) < 0.3
+    wait = ExpectedWait((10.0, 20.0), "")
+    assert wait.then_up_s(expected_start(others, "slurm", "long")) == (40.0,) * 5 + (50.0,) * 5
+    assert ExpectedWait((), "").then_up_s(expected_start([], "slurm", "")) == (COMING_UP_S,)
 
 
 def test_the_book_survives_a_cut_line(tmp_path: Path):

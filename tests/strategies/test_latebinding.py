@@ -14,8 +14,8 @@ from sureline.experiments.drive import run_scenario
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies import strategy
 from sureline.strategies.latebinding.assignment import NONE, exact, first_column, greedy, sum_of
+from sureline.strategies.latebinding.dealing import deal, decoded, encoded, merged
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
-from sureline.strategies.latebinding.master import deal, decoded, encoded, merged
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
 from sureline.strategies.latebinding.shares import Shares
 from sureline.testing.scenarios import scenario_of
@@ -34,7 +34,7 @@ def listed(task="t", run="r", **others):
         "takes_s": 0.0,
         "urgency": 0.0,
         "home": "",
-        "holder": "",
+        "holders": (),
         "reads": False,
         "but": (),
         "architecture": "event",
@@ -263,10 +263,10 @@ def test_a_task_waits_for_the_site_of_its_inputs_but_not_for_ever():
 
 
 def test_a_pilot_gets_what_it_holds_unless_much_more_depends_on_others(shares):
-    shares.push(listed("held", "r3", holder="p7", urgency=12.0), 99, 0.0)
+    shares.push(listed("held", "r3", holders=("p7",), urgency=12.0), 99, 0.0)
     assert ("r3", "held") not in turns(shares, 1, pilot="p8")
     assert ("r3", "held") in turns(shares, 3, pilot="p7")
-    shares.push(listed("little", "r3", holder="p7", urgency=3.0), 100, 0.0)
+    shares.push(listed("little", "r3", holders=("p7",), urgency=3.0), 100, 0.0)
     assert ("r3", "little") not in turns(shares, 3, pilot="p7")
 
 

@@ -17,7 +17,13 @@ from sureline.strategies.latebinding.messages import (
     SetShare,
     TheShares,
 )
-from sureline.strategies.latebinding.queue import PART, TaskQueue
+from sureline.strategies.latebinding.queue import (
+    ANEW_S,
+    LOST_S,
+    PART,
+    RECALL_S,
+    TaskQueue,
+)
 from sureline.strategies.latebinding.settings import PLACED_S
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
@@ -154,10 +160,35 @@ def test_what_was_placed_in_vain_waits_again(scene):
     assert names(scene.speaker("m/latebinding").last(Handout)) == ["a"]
 
 
-def test_a_master_that_says_it_holds_nothing_gives_all_back(scene):
-    scene.enqueue("r", ["a"])
-    assert names(scene.ask(["p"])) == ["a"]
-    assert names(scene.ask(["p"], held=0)) == ["a"]
+def test_a_master_that_has_less_than_it_was_given_is_given_all_anew(scene):
+    scene.enqueue("r", ["a", "b"])
+    assert sorted(names(scene.ask(["p", "q"]))) == ["a", "b"]
+    assert not names(scene.ask(["p"], held=0))  # it may be under way
+    scene.wait(LOST_S)
+    again = scene.ask(["p"], held=1)
+    assert again.whole and sorted(names(again)) == ["a", "b"]
+    scene.wait(LOST_S)
+    assert not names(scene.ask(["p"], held=1, placed=[("r", "a")]))
+
+
+def test_what_one_site_keeps_is_called_back_for_pilots_that_are_idle_elsewhere(scene):
+    """Also a task whose inputs lie at the first site; not one of the paper's architecture."""
+    scene.say("m/latebinding", AskTasks("north", (), (), 9, (), 0))
+    scene.enqueue("r", ["a", "b"], home="north")
+    north = scene.speaker("m/latebinding")
+    assert sorted(names(north.last(Handout))) == ["a", "b"]
+    assert not names(scene.ask(["q"], me="s/latebinding", site="south", held=0))
+    scene.wait(RECALL_S + 2.0)
+    (given,) = names(scene.speaker("s/latebinding").last(Handout))
+    assert north.last(Handout).gone == (("r", given),)
+
+
+def test_what_waits_for_its_site_as_in_the_paper_is_not_called_back(scene):
+    scene.say("m/latebinding", AskTasks("north", (), (), 9, (), 0))
+    scene.enqueue("r", ["a"], home="north", architecture="distributed")
+    scene.ask(["q"], me="s/latebinding", site="south", held=0)
+    scene.wait(RECALL_S + 2.0)
+    assert not names(scene.speaker("s/latebinding").last(Handout))
 
 
 def test_a_changed_priority_deals_out_anew_at_once_and_only_its_user_may(scene):
@@ -171,6 +202,17 @@ def test_a_changed_priority_deals_out_anew_at_once_and_only_its_user_may(scene):
     handout = scene.speaker("m/latebinding").last(Handout)
     assert handout.whole and sorted(names(handout)) == ["x", "y"]
     assert scene.say("ann/cli", SetShare(1, run="no", priority=1)).last(TheShares).refused
+
+
+def test_a_run_that_comes_later_does_not_wait_for_the_stores_of_the_sites(scene):
+    scene.say("m/latebinding", AskTasks("north", (), (), 3, (), 0))
+    scene.enqueue("long", [f"t{n}" for n in range(9)], user="ann")
+    master = scene.speaker("m/latebinding")
+    assert len(names(master.last(Handout))) == 3
+    scene.wait(ANEW_S)
+    scene.enqueue("new", ["x"], user="bob")
+    handout = master.last(Handout)
+    assert handout.whole and names(handout)[0] == "x" and len(names(handout)) == 3
 
 
 def test_shares_survive_and_runs_that_are_over_leave_nothing(scene):

@@ -409,6 +409,7 @@ def _ready(node: LiveNode, settings: Any, as_json: bool, quiet: bool) -> None:
                 "pilot": settings.pilot is not None,
                 "roles": sorted(node.credentials.identity.roles),
                 "pid": os.getpid(),
+                "ready_at": time.time(),
             }
         )
         console.flush()

@@ -170,6 +170,8 @@ def _on_pilots(graph: Graph, where: Path, terms: Terms, order: PilotOrder, json:
             console.say(f"  the queue  {half} (50 %) to {most} (90 %), from {made.wait_from}")
         elif made.once_started:
             console.say(f"  the queue  not known: {made.wait_from}")
+        half, most = console.duration(made.up_p50_s), console.duration(made.up_p90_s)
+        console.say(f"  start-up   {half} (50 %) to {most} (90 %), from {made.up_from}")
         if made.refused:
             console.say(f"  refused    {made.refused}; --within {made.within_s:.0f}s would do")
     return 3 if made.refused else 0

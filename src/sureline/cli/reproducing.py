@@ -39,7 +39,15 @@ def reproduce(
             help="peercomp: simulated peers; 1000 if not given, which takes about half a minute. "
             "A million take some five minutes of one core, and 5 GB. chemical: the largest ring, "
             "100000 if not given. latebinding: pilots of the largest testbed, 100, 500 or 1500; "
-            "1500 if not given."
+            "500 if not given."
+        ),
+    ] = None,
+    full: Annotated[
+        bool | None,
+        Parameter(
+            help="latebinding: as the paper, testbeds of up to 1500 pilots and 10000 tasks, 3 runs "
+            "of each workflow: about 25 minutes of one core. Else it takes one.",
+            negative="",
         ),
     ] = None,
     workflows: Annotated[
@@ -52,7 +60,7 @@ def reproduce(
         int | None,
         Parameter(
             help="opportunistic: runs of each selector; 20, as in the paper, which takes some "
-            "minutes of one core. latebinding: runs of each workflow; 3, as in the paper."
+            "minutes of one core. latebinding: runs of each workflow; 1 if not given."
         ),
     ] = None,
     seed: Annotated[
@@ -69,7 +77,14 @@ def reproduce(
     Example: sureline reproduce surety
     """
     _refuse_others(
-        paper, nodes=nodes, workflows=workflows, minutes=minutes, runs=runs, seed=seed, html=html
+        paper,
+        nodes=nodes,
+        full=full,
+        workflows=workflows,
+        minutes=minutes,
+        runs=runs,
+        seed=seed,
+        html=html,
     )
     if seed is not None and not 0 <= seed < 1 << 30:
         raise UserError(f"--seed {seed} is out of bounds; give 0 to {(1 << 30) - 1:,}")
@@ -80,7 +95,8 @@ def reproduce(
     if paper == "chemical":
         return _chemical(nodes, workflows, seed, html, json)
     if paper == "latebinding":
-        return _latebinding(nodes or 1500, 3 if runs is None else runs, seed or 0, html, json)
+        pilots, times = (1500, 3) if full else (500, 1)
+        return _latebinding(nodes or pilots, runs or times, seed or 0, html, json)
     if paper == "opportunistic":
         return _opportunistic(20 if runs is None else runs, seed or 0, html, json)
     from sureline.experiments import surety_paper
@@ -98,7 +114,7 @@ _OPTIONS = {
     "peercomp": ("nodes", "minutes", "seed", "html"),
     "chemical": ("nodes", "workflows", "seed", "html"),
     "opportunistic": ("runs", "seed", "html"),
-    "latebinding": ("nodes", "runs", "seed", "html"),
+    "latebinding": ("nodes", "full", "runs", "seed", "html"),
 }
 
 

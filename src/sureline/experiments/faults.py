@@ -22,6 +22,9 @@ SORTS = {
     "fast disk": "disk speed",
     "full_disk": "disk room",
     "room on disk": "disk room",
+    "full_cache": "cache room",
+    "room in cache": "cache room",
+    "corrupt": "files",
     "clock": "clock",
 }
 """What faults that do not touch a machine's life are about."""
@@ -44,6 +47,8 @@ class Victims(Protocol):
     def slow(self, node: Node, factor: float) -> None: ...
     def slow_disk(self, node: Node, factor: float) -> None: ...
     def fill_disk(self, node: Node, full: bool) -> None: ...
+    def fill_cache(self, node: Node, full: bool) -> None: ...
+    def corrupt(self, node: Node, share: float, random: Random) -> None: ...
     def step_clock(self, node: Node, by_s: float) -> None: ...
     def partition(self, groups: Sequence[Sequence[Node]]) -> None: ...
     def sever(self, some: Sequence[Node], others: Sequence[Node]) -> None: ...
@@ -69,6 +74,9 @@ _SUITS = {
     "fast disk": ANY,
     "full_disk": ANY,
     "room on disk": ANY,
+    "full_cache": ANY,
+    "room in cache": ANY,
+    "corrupt": ANY,
     "clock": ANY,
 }
 """In which state of the victim a fault can happen."""
@@ -150,6 +158,10 @@ class Faults:
                 self._victims.slow_disk(node, fault.factor if what == "slow_disk" else 1.0)
             case "full_disk" | "room on disk":
                 self._victims.fill_disk(node, what == "full_disk")
+            case "full_cache" | "room in cache":
+                self._victims.fill_cache(node, what == "full_cache")
+            case "corrupt":
+                self._victims.corrupt(node, fault.factor, self.random)
             case _:
                 self._victims.step_clock(node, fault.by_s.draw(self.random))
 

@@ -301,6 +301,12 @@ class SimulatedGrid:
     def fill_disk(self, node: Node, full: bool) -> None:
         self.sim.machine(node).disk.full = full
 
+    def fill_cache(self, node: Node, full: bool) -> None:
+        self.boxes[node].store.full = full
+
+    def corrupt(self, node: Node, share: float, random: Random) -> None:
+        self.boxes[node].store.damage(share, random)
+
     def partition(self, groups: Sequence[Sequence[Node]]) -> None:
         self.sim.partition(groups)
 

@@ -1,14 +1,15 @@
 """The experiments of Delgado Peris, Hernandez and Huedo, "Distributed scheduling and data sharing
 in late-binding overlays", run again: three architectures of the paper and ours, at its sizes.
 
-Each run is a testbed of the agents that run live (`latebinding_sites`). Figures 2 to 8 beside the
-paper's numbers, and a verdict on what it claims; where greedy assignment differs from exact; and a
-queue that is gone for minutes.
+Each run is a testbed of the agents that run live (`latebinding_sites`), in whichever process is
+free. Figures 2 to 8 beside the paper's numbers, and a verdict on what it claims; where greedy
+assignment differs from exact; and what the paper leaves open (`latebinding_beyond`).
 """
 
 from __future__ import annotations
 
 import gc
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,18 @@ from random import Random
 import msgspec
 import numpy as np
 
-from sureline.experiments.latebinding_sites import KINDS, Sample, Testbed, TestbedRun
+from sureline.experiments.latebinding_beyond import (
+    BulkPoint,
+    ChurnCast,
+    Outage,
+    PriorityEffect,
+    broadcasts,
+    bulk_curve,
+    outage,
+    priority_effect,
+)
+from sureline.experiments.latebinding_sites import KINDS, Kind, Sample, Testbed, TestbedRun
+from sureline.experiments.processes import in_processes
 from sureline.strategies.latebinding.assignment import WAYS, sum_of
 from sureline.strategies.latebinding.settings import Architecture
 
@@ -30,7 +42,8 @@ ARCHITECTURES: tuple[Architecture, ...] = ("pre-dht", "centralized", "distribute
 PAPERS = ARCHITECTURES[:3]
 REQUESTS = {"pre-dht": 12.0, "centralized": 9.0, "distributed": 5.0}
 PERIOD_S = 20.0
-OUTAGE = (200.0, 180.0)
+CHURNS = (0.0, 0.05, 0.2)
+"""Shares of the pilots that crash in a minute while there are broadcasts."""
 
 Tell = Callable[[str], None]
 
@@ -49,7 +62,7 @@ class LateCell(msgspec.Struct, frozen=True):
 
 
 class LateSeries(msgspec.Struct, frozen=True):
-    """Figures 5 and 6: one serial run of the largest testbed."""
+    """Figures 5 (central) and 6 (not): one serial run of the largest testbed."""
 
     figure: str
     architecture: str
@@ -75,16 +88,6 @@ class LateClaim(msgspec.Struct, frozen=True):
     verdict: str
 
 
-class Outage(msgspec.Struct, frozen=True):
-    """A run whose queue was gone for a while, beside one whose queue was not."""
-
-    gone_s: float
-    done: int
-    tasks: int
-    turnaround_s: float
-    undisturbed_s: float
-
-
 class LateReproduced(msgspec.Struct, frozen=True):
     paper: str
     runs: int
@@ -93,27 +96,36 @@ class LateReproduced(msgspec.Struct, frozen=True):
     series: list[LateSeries]
     sums: list[RankSums]
     outage: Outage
+    bulk: list[BulkPoint]
+    priority: PriorityEffect
+    broadcasts: list[ChurnCast]
     claims: list[LateClaim]
     cpu_s: float
 
 
+TestbedItem = tuple[Architecture, Kind, int, int, int]
+"""(architecture, workflow, pilots, tasks, seed)."""
+
+
 def reproduce(largest: int, runs: int, seed: int, tell: Tell) -> LateReproduced:
     """`largest` is the number of pilots up to which the paper's testbeds are run."""
-    began_s = time.process_time()
+    began_s = _cpu_s()
     sizes = [size for size in SIZES if size[0] <= largest] or [SIZES[0]]
-    found: list[TestbedRun] = []
-    for pilots, tasks in sizes:
-        for architecture in ARCHITECTURES:
-            for kind in KINDS:
-                for run in range(runs):
-                    tell(
-                        f"{pilots:,} pilots, {tasks:,} tasks, {architecture}, {kind}, run {run + 1}"
-                    )
-                    number = seed * 1000 + run
-                    found.append(Testbed(architecture, kind, pilots, tasks, number).run())
-                    gc.collect()  # a testbed is full of circles, and large
-    tell("the queue is gone for minutes")
-    outage = _outage(seed)
+    items: list[TestbedItem] = [
+        (architecture, kind, *size, seed * 1000 + run)
+        for size in reversed(sizes)  # what takes longest begins first
+        for run in range(runs)
+        for architecture in ARCHITECTURES
+        for kind in KINDS
+    ]
+    found = in_processes(
+        testbed_run, items, lambda done: tell(f"{done} of {len(items)} testbeds are done")
+    )
+    tell("the queue is gone for minutes; completions told in bulk; a changed priority")
+    pilots, tasks = SIZES[0]
+    gone, bulk, priority = outage(pilots, tasks, seed), bulk_curve(seed), priority_effect(100, seed)
+    tell("broadcasts while pilots come and go")
+    casts = [broadcasts(min(largest, SIZES[1][0]), churn, seed) for churn in CHURNS]
     tell("first column, greedy, exact")
     sums = [rank_sums(n, m, seed) for n, m in ((150, 100), (750, 500), (3000, 1500))]
     cells = list(_cells(found, sizes))
@@ -124,17 +136,26 @@ def reproduce(largest: int, runs: int, seed: int, tell: Tell) -> LateReproduced:
         cells,
         list(_series(found, sizes[-1])),
         sums,
-        outage,
+        gone,
+        bulk,
+        priority,
+        casts,
         list(_claims(found, cells, sizes)),
-        time.process_time() - began_s,
+        _cpu_s() - began_s,
     )
 
 
-def _outage(seed: int) -> Outage:
-    pilots, tasks = SIZES[0]
-    calm = Testbed("event", "serial", pilots, tasks, seed).run()
-    hit = Testbed("event", "serial", pilots, tasks, seed, outage=OUTAGE).run()
-    return Outage(OUTAGE[1], hit.done, tasks, hit.turnaround_s, calm.turnaround_s)
+def testbed_run(item: TestbedItem) -> TestbedRun:
+    try:
+        return Testbed(*item).run()
+    finally:
+        gc.collect()  # a testbed is full of circles, and large
+
+
+def _cpu_s() -> float:
+    """Of this process, and of those that it has started and that have ended."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def rank_sums(tasks: int, places: int, seed: int) -> RankSums:
@@ -207,7 +228,8 @@ def _of(
 
 
 def _series(found: Sequence[TestbedRun], size: tuple[int, int]) -> Iterable[LateSeries]:
-    for figure, architecture in (("5", "pre-dht"), ("6", "distributed"), ("6", "event")):
+    figures: tuple[tuple[str, Architecture], ...] = tuple(zip("5566", ARCHITECTURES, strict=True))
+    for figure, architecture in figures:
         serial = [r for r in _of(found, architecture, *size) if r.kind == "serial"]
         one = serial[0]
         samples = one.samples
@@ -326,7 +348,7 @@ def _shown(cell: LateCell) -> str:
 
 
 def lines(made: LateReproduced) -> Iterable[str]:
-    yield f"{made.paper}: {made.runs} runs of each workflow, seed {made.seed}"
+    yield f"{made.paper}: runs of each workflow: {made.runs}, seed {made.seed}"
     for figure, (what, _) in FIGURES.items():
         yield f"Fig. {figure}, {what} (mean +- standard deviation of the mean; paper):"
         for architecture in ARCHITECTURES:
@@ -351,6 +373,26 @@ def lines(made: LateReproduced) -> Iterable[str]:
         f"The queue gone for {out.gone_s:.0f} s: {out.done} of {out.tasks} done, "
         f"{out.turnaround_s:.0f} s instead of {out.undisturbed_s:.0f} s"
     )
+    yield "Completions told in bulk, a pilot free for each task that waits for another:"
+    for point in made.bulk:
+        yield (
+            f"    every {point.interval_s:g} s: it begins {point.dependent_delay_s:.1f} s later, "
+            f"{point.requests_per_job:.2f} requests per job, all done after "
+            f"{point.turnaround_s:.0f} s"
+        )
+    effect = made.priority
+    yield (
+        f"A changed priority, {effect.pilots} pilots: the first task of the run that was raised is "
+        f"placed after {effect.first_s:.1f} s, the last of the other one before that after "
+        f"{effect.others_s:.1f} s"
+    )
+    yield "Broadcasts while pilots crash and come back:"
+    for cast in made.broadcasts:
+        yield (
+            f"    {cast.pilots} pilots, {cast.churn_per_minute:.0%} of them in a minute: "
+            f"{cast.reached:.2%} reached, {cast.messages_per_node:.1f} messages per pilot, "
+            f"{cast.median_s:.2f} s in the median, {cast.worst_s:.1f} s at most"
+        )
     yield "What the paper says:"
     for claim in made.claims:
         yield f"    {claim.what}: paper {claim.paper}; ours {claim.ours}: {claim.verdict}"

@@ -1,4 +1,4 @@
-"""The testbed of the paper: two sites of pilots, one queue, one workflow in two steps.
+"""The testbed of the paper: two sites of pilots, one queue, a workflow in two steps, or several.
 
 The agents are the real ones: the queue, pilots and masters with their hash table and broadcast, the
 half on each machine, and the half beside the run's writer. Simplified are what surrounds them: who
@@ -26,6 +26,7 @@ from sureline.run.estimates import Estimate, EstimatesFound
 from sureline.run.port import Bound, Over, Seat, Target
 from sureline.strategies.latebinding.entry import QueueEntry
 from sureline.strategies.latebinding.half import PilotHalf
+from sureline.strategies.latebinding.messages import SetShare
 from sureline.strategies.latebinding.pilot import PART, SITE, SITE_SETTINGS, PilotAgent
 from sureline.strategies.latebinding.queue import PART as QUEUE
 from sureline.strategies.latebinding.queue import TaskQueue
@@ -98,6 +99,8 @@ class TestbedRun(msgspec.Struct, frozen=True):
     broadcasts: int
     samples: tuple[Sample, ...]
     done: int
+    dependent_delay_s: float
+    """Mean time from the end of the last task that another waits for to that one's beginning."""
 
 
 class _Element:
@@ -124,7 +127,7 @@ class _Element:
 
 
 class _Host:
-    """What a pilot sees of its node: all members, who never change."""
+    """What a pilot sees of its node: all members that have come."""
 
     kademlia: Any = None
 
@@ -142,10 +145,18 @@ class _Host:
         return node in self._there
 
     def watch(self, hear: Callable[[Member], None]) -> None:
-        """Nothing changes."""
+        """Whoever comes later makes itself known by joining the table."""
 
     def attending(self) -> bool:
         return True
+
+
+_Given = tuple[AgentId, Bind]
+"""A task, and the writer that bound it."""
+
+
+def _made(run: str, task: str) -> FileRecord:
+    return FileRecord(f"{task}.out", f"made by {task} of {run}", FILE_BYTES)
 
 
 class _Bench(Agent):
@@ -159,8 +170,8 @@ class _Bench(Agent):
         self._bed, self._site = bed, site
         self.half = PilotHalf(self, world, PilotHalfSettings())
         self.cache: dict[str, None] = {}
-        self._ready: deque[Bind] = deque()
-        self._running: Bind | None = None
+        self._ready: deque[_Given] = deque()
+        self._running: _Given | None = None
         self._ended_s: float | None = None
         self._more = True
         """Whether tasks were ready when the last one ended here."""
@@ -180,9 +191,10 @@ class _Bench(Agent):
     def on_bind(self, sender: AgentId, bind: Bind) -> None:
         self.half.admitted(bind)
         self._bed.files += 1
-        self.world.after(DOWNLOAD_S, partial(self._fetch, bind))
+        self.world.after(DOWNLOAD_S, partial(self._fetch, (sender, bind)))
 
-    def _fetch(self, bind: Bind) -> None:
+    def _fetch(self, given: _Given) -> None:
+        bind = given[1]
         assert isinstance(bind.job, CommandJob)
         missing = [file.digest for file in bind.job.inputs if file.digest not in self.cache]
         self._bed.reads += len(bind.job.inputs)
@@ -194,47 +206,56 @@ class _Bench(Agent):
             left -= 1
             self.cache[digest] = None
             if not left:
-                self._is_ready(bind)
+                self._is_ready(given)
 
         if not self._bed.shares_files:  # the job itself reads from the storage element
-            self._is_ready(bind)
+            self._is_ready(given)
             return
         for digest in missing:
             self._bed.from_peers += 1
             self.world.after(PEER_S, partial(come, digest))
         if not missing:
-            self._is_ready(bind)
+            self._is_ready(given)
 
-    def _is_ready(self, bind: Bind) -> None:
-        self._ready.append(bind)
+    def _is_ready(self, given: _Given) -> None:
+        self._ready.append(given)
         self._start()
 
     def _start(self) -> None:
         if self._running is not None or not self._ready:
             return
-        bind = self._running = self._ready.popleft()
+        given = self._running = self._ready.popleft()
         delay_s = None if self._ended_s is None else self._bed.sim.time - self._ended_s
-        self._bed.started(delay_s, counts=self._more)
-        assert isinstance(bind.job, CommandJob)
-        missing = [file.digest for file in bind.job.inputs if file.digest not in self.cache]
-        self._read_and_run(bind, missing)
+        job = given[1].job
+        assert isinstance(job, CommandJob)
+        read = [file.digest for file in job.inputs]
+        self._tell_load(1.0)
+        self._bed.started(delay_s, read, counts=self._more)
+        self._read_and_run(given, [digest for digest in read if digest not in self.cache])
 
-    def _read_and_run(self, bind: Bind, missing: list[str]) -> None:
+    def _read_and_run(self, given: _Given, missing: list[str]) -> None:
         """What no cache has is read from the storage element, one file after the other."""
         if missing:
             self.cache[missing.pop()] = None
-            self._bed.elements[self._site].read(lambda: self._read_and_run(bind, missing))
+            self._bed.elements[self._site].read(lambda: self._read_and_run(given, missing))
         else:
-            self.world.after(self._bed.draw_s(), partial(self._end, bind))
+            self.world.after(self._bed.draw_s(), partial(self._end, given))
 
-    def _end(self, bind: Bind) -> None:
+    def _tell_load(self, cores: float) -> None:
+        """As membership does."""
+        for engine in self._bed.engines:
+            engine.entry.load(name_of(self.me), cores)
+
+    def _end(self, given: _Given) -> None:
+        writer, bind = given
         self._ended_s, self._running = self._bed.sim.time, None
-        self._more = self._bed.engine.has_ready(self._site)
-        made = FileRecord(f"{bind.task}.out", f"made by {bind.task}", FILE_BYTES)
+        self._more = any(engine.has_ready(self._site) for engine in self._bed.engines)
+        made = _made(bind.run, bind.task)
         self.cache[made.digest] = None
-        self._bed.held.add(made.digest)
+        self._bed.made_s[made.digest] = self._bed.sim.time
         ended = JobEnded("succeeded", 0, elapsed_s=JOB_S, cpu_s=JOB_S, outputs=(made,))
         self._bed.ended()
+        self._tell_load(0.0)
         self._start()
         # An old pilot hands in its report before it asks for more; ours does so meanwhile.
         pause_s = 0.0 if self._bed.architecture == "event" else UPLOAD_S
@@ -242,7 +263,6 @@ class _Bench(Agent):
         def handed_in() -> None:
             self._bed.files += 1
             self.half.over(bind, ended, began=True)
-            writer = at(self._bed.submitter, "run")
             self.world.send(writer, Finished(bind.run, bind.task, bind.attempt, ended))
 
         self.world.after(pause_s, handed_in)
@@ -251,11 +271,13 @@ class _Bench(Agent):
 class _Engine(Agent):
     """A list of tasks in place of a run's engine, and the writer that pilots report to."""
 
-    run, epoch = "workflow", 1
+    epoch = 1
 
-    def __init__(self, me: AgentId, world: World, bed: Testbed) -> None:
+    def __init__(self, me: AgentId, world: World, bed: Testbed, run: str) -> None:
         super().__init__(me, world)
-        self._bed = bed
+        self._bed, self.run = bed, run
+        self.bound_s: list[float] = []
+        """When each of its tasks was."""
         self.graph = bed.graph
         self._missing = [len(parents) for parents in self.graph.parents]
         self._open: set[int] = set()
@@ -314,7 +336,7 @@ class _Engine(Agent):
 
     def reads(self, task: int) -> list[FileRecord]:
         parents = [self.graph.tasks[parent].name for parent in self.graph.parents[task]]
-        return [FileRecord(f"{name}.out", f"made by {name}", FILE_BYTES) for name in parents]
+        return [_made(self.run, name) for name in parents]
 
     def held(self, task: int) -> dict[PeerName, int]:
         found: Counter[PeerName] = Counter()
@@ -330,6 +352,7 @@ class _Engine(Agent):
 
     def bind(self, task: int, target: PeerName, claim: bytes = b"") -> int:
         self._open.discard(task)
+        self.bound_s.append(self._bed.sim.time)
         self._open_at[self._home(task)] -= 1
         name = self.graph.tasks[task].name
         job = CommandJob(name, name, 1, "", inputs=tuple(self.reads(task)))
@@ -366,19 +389,23 @@ class Testbed:
         tasks: int,
         seed: int,
         outage: tuple[float, float] | None = None,
+        bulk_s: float = LateSettings().bulk_s,
+        runs: int = 1,
     ) -> None:
-        """With an `outage`, the queue is killed so long after the beginning, for so long."""
+        """With an `outage`, the queue is killed so long after the beginning, for so long. `runs`
+        workflows of one user go on at once."""
         self.architecture, self.kind, self.seed = architecture, kind, seed
         self.sim = Simulation(seed, detail="light")
         self.graph = workflow(kind, tasks)
         self.shares_files = architecture != "pre-dht"
-        self._settings = LateSettings(
-            architecture, "exact" if architecture == "event" else "greedy"
-        )
+        assignment: Literal["exact", "greedy"] = "exact" if architecture == "event" else "greedy"
+        self._settings = LateSettings(architecture, assignment, bulk_s=bulk_s)
         self.submitter = Node("submitter")
         self.targets: dict[PeerName, Target] = {}
         self.elements = {site: _Element(self.sim) for site in SITES}
-        self.held: set[str] = set()
+        self.made_s: dict[str, float] = {}
+        """When each file was made."""
+        self._dependent: list[float] = []
         self.files = self.reads = self.local = self.from_peers = 0
         self._running = self._first = 0
         self._startup_s = 0.0
@@ -387,35 +414,37 @@ class Testbed:
         self._samples: list[Sample] = []
         self._pilots = pilots
         self._agents: list[PilotAgent] = []
-        self._boot(pilots)
+        self.engines: list[_Engine] = []
+        self._boot(pilots, runs)
         if outage is not None:
             at_s, for_s = outage
             queue = Node("queue")
             self.sim.at(BEGIN_S + at_s, lambda: self.sim.kill(queue))
             self.sim.at(BEGIN_S + at_s + for_s, lambda: self.sim.restart(queue))
 
-    def _boot(self, pilots: int) -> None:
+    def _boot(self, pilots: int, runs: int) -> None:
         sim = self.sim
         queue = Node("queue")
         nodes = [(Node(f"p{n}"), SITES[n % len(SITES)]) for n in range(pilots)]
-        members = [
-            Member(node, 1, 0, "alive", Offer(1.0, 8 << 30, site=site, roles=("run",)))
-            for node, site in nodes
-        ]
-        members.append(Member(queue, 1, 0, "alive", Offer(0.0, 0, extras={"queue": 1.0})))
-        there = {member.node for member in members}
+        members = [Member(queue, 1, 0, "alive", Offer(0.0, 0, extras={"queue": 1.0}))]
+        there = {queue}
         sim.boot(queue, partial(self._boot_queue, queue))
         for number, (node, site) in enumerate(nodes):
             boot = partial(self._boot_pilot, node, site, members, there)
             sim.at(BOOT_S * number / pilots, partial(sim.boot, node, boot))
-        me = at(self.submitter, "run")
-        self.engine = _Engine(me, sim.place(me), self)
-        sim.join(self.engine)
-        me = at(self.submitter, "entry")
-        seat = Seat(me, sim.place(me), "workflow", self._settings, dict)
-        self.engine.entry = QueueEntry(seat)
-        sim.join(self.engine.entry)
-        sim.at(BEGIN_S, self.engine.begin)
+        for number in range(1, runs + 1):
+            self._boot_run(f"workflow-{number}")
+
+    def _boot_run(self, run: str) -> None:
+        sim = self.sim
+        me = at(self.submitter, run)
+        engine = _Engine(me, sim.place(me), self, run)
+        sim.join(engine)
+        me = at(self.submitter, f"{run}.entry")
+        engine.entry = QueueEntry(Seat(me, sim.place(me), run, self._settings, dict))
+        sim.join(engine.entry)
+        sim.at(BEGIN_S, engine.begin)
+        self.engines.append(engine)
 
     def _boot_queue(self, node: Node) -> None:
         me = at(node, QUEUE)
@@ -424,6 +453,8 @@ class Testbed:
 
     def _boot_pilot(self, node: Node, site: str, members: list[Member], there: set[Node]) -> None:
         sim = self.sim
+        members.append(Member(node, 1, 0, "alive", Offer(1.0, 8 << 30, site=site, roles=("run",))))
+        there.add(node)
         host = _Host(sim, node, members, there)
         kademlia = Kademlia(at(node, SITE), sim.place(at(node, SITE)), SITE_SETTINGS)
         sim.join(kademlia)
@@ -438,12 +469,19 @@ class Testbed:
 
     # -- what happens ------------------------------------------------------------------------------
 
+    def set_priority(self, run: str, priority: int) -> None:
+        """As its user does."""
+        me = self.sim.place(at(self.submitter, "user"))
+        me.send(at(Node("queue"), QUEUE), SetShare(1, run=run, priority=priority))
+
     def draw_s(self) -> float:
         return JOB_S * self.sim.random.lognormvariate(-(SPREAD**2) / 2, SPREAD)
 
-    def started(self, delay_s: float | None, *, counts: bool) -> None:
+    def started(self, delay_s: float | None, read: Sequence[str], *, counts: bool) -> None:
         """A delay counts if there was anything to begin, as always in the paper."""
         self._running += 1
+        if read:
+            self._dependent.append(self.sim.time - max(self.made_s[digest] for digest in read))
         if delay_s is not None:
             if counts:
                 self._delays.append(delay_s)
@@ -457,7 +495,7 @@ class Testbed:
         self._running -= 1
 
     def _sample(self) -> None:
-        if self.engine.done < len(self.graph):
+        if self._done < self._tasks:
             self.sim.at(self.sim.time + SAMPLE_S, self._sample)
         fresh, self._fresh = self._fresh, []
         self._samples.append(
@@ -470,32 +508,41 @@ class Testbed:
             )
         )
 
+    @property
+    def _tasks(self) -> int:
+        return len(self.engines) * len(self.graph)
+
+    @property
+    def _done(self) -> int:
+        return sum(engine.done for engine in self.engines)
+
     def run(self) -> TestbedRun:
-        sim, tasks = self.sim, len(self.graph)
+        sim = self.sim
         sim.at(BEGIN_S, self._sample)
         step_s = BEGIN_S
-        while self.engine.done < tasks and sim.time < END_S:
+        while self._done < self._tasks and sim.time < END_S:
             sim.run(until=sim.time + step_s)
         delays = sorted(self._delays)
         return TestbedRun(
             self.architecture,
             self.kind,
             self._pilots,
-            tasks,
+            self._tasks,
             self.seed,
             sum(self.queue.counts.values()),
             dict(self.queue.counts),
             self.files,
             sum(delays) / len(delays) if delays else 0.0,
             delays[len(delays) // 2] if delays else 0.0,
-            self.engine.end_s,
+            max(engine.end_s for engine in self.engines),
             self._startup_s,
             self.reads,
             self.local,
             self.from_peers,
             sum(agent.speaks.broadcasts for agent in self._agents if agent.speaks is not None),
             tuple(self._samples),
-            self.engine.done,
+            self._done,
+            sum(self._dependent) / max(1, len(self._dependent)),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 
 import msgspec
 
@@ -59,6 +60,10 @@ class SimulatedStore:
         self._held: Counter[str] = Counter()
         """How many of these hold a content."""
         self.used_bytes = 0
+        self.full = False
+        """Whether nothing more is taken in, as if others had filled it."""
+        self._damaged: set[str] = set()
+        """Copies that somebody has changed: found when they are used, read or looked through."""
         self.published: dict[str, str] = {}
         """The user's directory: path -> digest."""
         self.places: ContentPlaces = NOWHERE
@@ -100,6 +105,8 @@ class SimulatedStore:
         if file.digest in self._sizes:
             self.use(file.digest)
             return ""
+        if self.full:
+            return f"there is no room for {file.path} on {self.node}"
         if self.used_bytes + file.size > self._bound_bytes:
             self._evict(self.used_bytes + file.size - self._bound_bytes)
         if self.used_bytes + file.size > self._bound_bytes:
@@ -120,7 +127,23 @@ class SimulatedStore:
     def forget(self, digest: str) -> None:
         """It is gone, and nobody is to look for it here."""
         self.used_bytes -= self._sizes.pop(digest)
+        self._damaged.discard(digest)
         self.places.withdraw(digest)
+
+    def damage(self, share: float, random: Random) -> None:
+        """Change the bytes of this share of what is here."""
+        self._damaged |= {digest for digest in self._sizes if random.random() < share}
+
+    def sound(self, digest: str) -> bool:
+        """Whether a whole copy is here; one that is found damaged is removed."""
+        return digest in self._sizes and not self.found_damaged(digest)
+
+    def found_damaged(self, digest: str) -> bool:
+        """Somebody has looked at the copy: if it is damaged, it is removed."""
+        damaged = digest in self._damaged
+        if damaged:
+            self.forget(digest)
+        return damaged
 
     def process_died(self, *, power: bool) -> None:
         """Nothing is needed just now any more; with `power`, the machine went down with it."""
@@ -131,6 +154,7 @@ class SimulatedStore:
             self._sizes.clear()
             self._kept.clear()
             self._held.clear()
+            self._damaged.clear()
             self.used_bytes = 0
 
     # -- marks ---------------------------------------------------------------------------------
@@ -173,15 +197,13 @@ class SimulatedStore:
 
     # -- what jobs need ------------------------------------------------------------------------
 
-    def first_missing(self, job: TaskJob) -> str:
-        """The path of an input that is not here; '' if all are."""
-        if not isinstance(job, CommandJob):
-            return ""
-        for file in job.inputs:
-            if file.digest not in self._sizes:
-                return file.path
+    def first_missing(self, job: TaskJob) -> FileRecord | None:
+        """An input that is not here, or not whole; None if all are."""
+        for file in job.inputs if isinstance(job, CommandJob) else ():
+            if not self.sound(file.digest):
+                return file
             self.use(file.digest)
-        return ""
+        return None
 
     def publish(self, files: Sequence[FileRecord]) -> JobEnded:
         verified = self.verify(files)
@@ -190,9 +212,15 @@ class SimulatedStore:
                 self.published[file.path] = file.digest
         return verified
 
+    def check(self) -> JobEnded:
+        """Whether the machine can do its work."""
+        if self.full:
+            return JobEnded("failed", reason=f"there is no room on {self.node}", fault="machine")
+        return JobEnded("succeeded")
+
     def verify(self, files: Sequence[FileRecord]) -> JobEnded:
         for file in files:
-            if file.digest not in self._sizes:
+            if not self.sound(file.digest):
                 return JobEnded("failed", reason=f"{file.path} is not in the store")
         return JobEnded("succeeded")
 
@@ -223,7 +251,7 @@ class SimulatedFetcher:
             case PastResult():
                 self.life.after(LOOK_S, lambda: on_done(PastUnknown()))
             case KeptFiles(files=files, by_content=by_content):
-                whole = all(file.digest in self.store for file in files)
+                whole = all(self.store.sound(file.digest) for file in files)
                 seconds = LOOK_S
                 if by_content:
                     seconds += sum(file.size for file in files) / HASH_BYTES_S
@@ -301,7 +329,9 @@ class _Move:
 
         def done(arrived_bytes: int) -> None:
             if self._transfer is transfer:
-                self._arrived(source, has and arrived_bytes == self._file.size)
+                whole = has and arrived_bytes == self._file.size
+                damaged = store is not None and store.found_damaged(self._file.digest)
+                self._arrived(source, whole and not damaged)
 
         transfer = self._transfer = fetcher.life.machine.sim.network.transfer(
             source, fetcher.node, self._file.size if has else 0, done

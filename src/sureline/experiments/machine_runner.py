@@ -14,6 +14,7 @@ from sureline.experiments.machine_files import SimulatedStore
 from sureline.experiments.work import TaskJob, Work
 from sureline.peer.jobs import (
     CallJob,
+    CheckJob,
     CommandJob,
     JobEnded,
     JobReturned,
@@ -127,13 +128,16 @@ class SimulatedRunner:
             case VerifyJob(files=files):
                 seconds = sum(FILE_S + file.size / DISK_BYTES_S for file in files)
                 self._later(job, seconds, lambda: self._end(job, self._store.verify(files)))
+            case CheckJob():
+                self._later(job, FILE_S, lambda: self._end(job, self._store.check()))
             case _:
                 raise TypeError(f"no such job here: {type(job.job).__name__}")
 
     def _begin_task(self, job: RunningJob, task: TaskJob) -> None:
         missing = self._store.first_missing(task)
-        if missing:
-            ended = JobEnded("failed", reason=f"its input {missing} is not in the store")
+        if missing is not None:
+            reason = f"its input {missing.path} is gone, or was damaged and is gone now"
+            ended = JobEnded("failed", reason=reason, fault="inputs", missing=(missing.digest,))
             self._later(job, 0.0, lambda: self._end(job, ended))
             return
         self._later(job, 0.0, lambda: job.on_event(JobStarted()))
@@ -168,7 +172,7 @@ class SimulatedRunner:
         outputs = self._work.outputs(task)
         refused = next(filter(None, map(self._store.add, outputs)), "")
         if refused:
-            return JobEnded("failed", reason=refused, elapsed_s=elapsed_s)
+            return JobEnded("failed", reason=refused, elapsed_s=elapsed_s, fault="machine")
         return JobEnded(
             "succeeded",
             exit_code=0,

@@ -29,6 +29,8 @@ WHATS = (
     "slow",
     "slow_disk",
     "full_disk",
+    "full_cache",
+    "corrupt",
     "clock",
     "partition",
     "cut",
@@ -41,6 +43,7 @@ UNDONE_BY = {
     "slow": "full speed",
     "slow_disk": "fast disk",
     "full_disk": "room on disk",
+    "full_cache": "room in cache",
     "partition": "heal",
     "cut": "heal",
 }
@@ -170,6 +173,7 @@ class Fault(msgspec.Struct, frozen=True):
     """How many of `whom` it befalls, picked at random; None for all."""
     lasts_s: Distribution | None = None
     factor: float = 1.0
+    """How fast it is from then on; of `corrupt`, the share of its files."""
     by_s: Distribution = constant(0.0)
     """By how much a clock is set forward."""
     groups: tuple[tuple[str, ...], ...] = ()

@@ -397,7 +397,11 @@ def _fault(table: TomlTable, scenario: Scenario) -> Fault:
         lasts = table.distribution("for", constant(60.0), parse_duration)
         if what and what not in UNDONE_BY:
             table.wrong("for", f"'{what}' does not last", "leave it out")
-    factor = table.number("factor", 0.5, 1e-6, 1e6) if what in ("slow", "slow_disk") else 1.0
+    factor = 1.0
+    if what in ("slow", "slow_disk"):
+        factor = table.number("factor", 0.5, 1e-6, 1e6)
+    elif what == "corrupt":
+        factor = table.number("share", 0.5, 0.0, 1.0)
     by_s = constant(-3600.0)
     if what == "clock":
         by_s = table.distribution("by", by_s, parse_signed_duration, least=-1e9, most=1e9)

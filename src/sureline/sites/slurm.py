@@ -112,7 +112,7 @@ class SlurmSite:
         wanted = list(dict.fromkeys(jobs))
         rows = _expanded(wanted, self._queue(wanted))
         missing = [job for job in wanted if job not in rows]
-        rows |= {row.job: row for row in self._accounted(missing)}
+        rows |= _expanded(missing, self._accounted(missing))
         found: dict[JobId, JobStatus] = {}
         tags = self._tags(missing)
         for job in wanted:
@@ -132,7 +132,8 @@ class SlurmSite:
 
     def find(self, tag: str = "") -> Mapping[JobId, str]:
         name = [f"--name={NAME}{tag}"] if tag else []
-        argv = ["squeue", "-h", "-r", "--me", "--states=all", "-o", _QUEUE, *name]
+        # with -h, squeue does not say which cluster a line is of
+        argv = ["squeue", "-r", "--me", "--states=all", "-o", _QUEUE, *name]
         rows = _rows(self._run([*argv, *self._on(self._clusters)]), self._clusters)
         found = {row.job: row.tag for row in rows if row.tag and "_" in row.job}
         for one in [tag] if tag else self._submitted_tags():
@@ -365,7 +366,8 @@ def _rows(said: str, cluster: str) -> Iterator[SlurmRow]:
             reason,
             node,
             _moment(submitted),
-            _moment(started) if state != "PENDING" else None,  # else when it is thought to
+            # without a machine it never began: it is when it is thought to, or when it was over
+            _moment(started) if state != "PENDING" and node else None,
             _moment(ended) if is_over else None,
         )
 
@@ -388,6 +390,7 @@ def _accounted_rows(said: str, cluster: str) -> Iterator[SlurmRow]:
         if len(cells) != 7:
             continue
         number, state, code, submitted, started, ended, node = cells
+        number = number.partition("_[")[0]  # `3_[0-9]`: those that were ended together
         yield SlurmRow(
             JobId(f"{number}@{cluster}" if cluster else number),
             "",

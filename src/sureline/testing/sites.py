@@ -35,15 +35,17 @@ class SiteConformance:
 
     @pytest.fixture
     def site(self) -> Iterable[Site]:
-        """The site, on which this test leaves nothing."""
+        """The site, on which this test leaves nothing of its own; what else is there stays."""
         site = self.make()
+        self._tags = list[str]()
         yield site
-        left = list(site.find())
+        left = [job for tag in self._tags for job in site.find(tag)]
         site.cancel(left)
         until(site, left, lambda status: status.is_over)
 
     def work(self, script: str, **more: Any) -> SiteWork:
         tag = f"t{next(_count)}-{secrets.token_hex(4)}"
+        self._tags.append(tag)
         argv = more.pop("argv", ("sh", "-c", script))
         return SiteWork(tag=tag, argv=argv, options=self.options, **more)
 

@@ -47,11 +47,6 @@ class PilotFactory:
         elif self._submissions_failed >= SUBMISSIONS_FAILED_MAX:
             self.paused = f"{self._submissions_failed} submissions failed, the last: {why}"
 
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether the last pilots that began did not come up."""
-        return self._starts_failed > 0
-
     def began(self) -> None:
         """A pilot serves."""
         self._starts_failed = 0

@@ -6,10 +6,13 @@ from each how long it waited, and says when it gives up.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Callable
+
+import msgspec
 
 from sureline.compose.pilots.base import ensure_base
 from sureline.compose.pilots.factory import PilotFactory
@@ -24,10 +27,16 @@ from sureline.world.identity.home import GridHome
 LOOK_EVERY_S = 2.0
 LOOK_AGAIN_S_MAX = 60.0
 """Between two looks at a site that does not answer."""
-SERVES = '"pilot":true'
-"""What a pilot prints once it serves."""
+CLOCK_S = 1.0
+"""Engines say the second in which something began, not the instant."""
 ITS_OWN = ("failed", "lost", "node-failed", "out-of-memory", "deadline")
 """Ends after which one asks whether a pilot had come up at all."""
+
+
+class _Ready(msgspec.Struct):
+    """What a pilot prints once it serves, as far as it matters here."""
+
+    ready_at: float
 
 
 class PilotKeeper(threading.Thread):
@@ -57,12 +66,16 @@ class PilotKeeper(threading.Thread):
         self._factory = PilotFactory(floor, order.number)
         self._waits = WaitBook(pilots.directory / "waits.jsonl")
         self._began: set[JobId] = set()
+        self._coming_up: dict[JobId, PilotSeen] = {}
+        """Those that have begun and, as far as was seen, do not serve yet."""
         self._over: set[JobId] = set()
+        self._serves: set[JobId] = set()
         self._unfit: set[JobId] = set()
         self._since = time.time()
         self._turn = 0
         self._stopping = threading.Event()
         self._told_trouble = ""
+        self._told_paused = False
 
     def run(self) -> None:
         pause_s = LOOK_EVERY_S
@@ -81,7 +94,10 @@ class PilotKeeper(threading.Thread):
     def close(self) -> None:
         """No pilot of the run is left, as far as its engine answers."""
         self._stopping.set()
-        self.join()
+        if self.is_alive():
+            self.join()
+        for pilot in self._coming_up.values():
+            self._learn(pilot, None)
         bases = [b for b in self._pilots.batches(self._home.grid) if b.base]
         self._pilots.stop([*self._batches(), *bases], self._tell)
 
@@ -96,13 +112,16 @@ class PilotKeeper(threading.Thread):
         for batch in self._batches():
             seen = self._pilots.seen(batch)
             for pilot in seen:
-                self._saw(pilot)
+                self.saw(pilot)
             left = sum(p.status is None or not p.status.is_over for p in seen)
             if not left:
                 self._pilots.settle(batch)
             there += left
         if self._factory.paused:
-            if not there and not self._stopping.is_set():
+            if there and not self._told_paused:
+                self._told_paused = True
+                self._tell(f"pilots: no more are asked for: {self._factory.paused}")
+            elif not there and not self._stopping.is_set():
                 self._stopping.set()
                 self._give_up(self._factory.paused)
             return
@@ -126,7 +145,8 @@ class PilotKeeper(threading.Thread):
 
     # -- what became of them ---------------------------------------------------------------------
 
-    def _saw(self, pilot: PilotSeen) -> None:
+    def saw(self, pilot: PilotSeen) -> None:
+        """What is known of a pilot now: learn from it, and judge how it ended."""
         job, status = pilot.job, pilot.status
         if job is None or status is None:
             return
@@ -136,19 +156,30 @@ class PilotKeeper(threading.Thread):
             self._pilots.book.site_of(pilot.batch).cancel([job])
         if status.started_at is not None and job not in self._began:
             self._began.add(job)
-            self._learn(pilot, status)
+            self._coming_up[job] = pilot
+        if job in self._coming_up:
+            self._comes_up(job, pilot, status)
         if status.is_over and job not in self._over:
             self._over.add(job)
             self._judge(pilot, status)
-        elif status.word == "running" and self._factory.is_in_doubt and self._serves(pilot):
+
+    def _comes_up(self, job: JobId, pilot: PilotSeen, status: JobStatus) -> None:
+        ready_at = self._ready_at(pilot)
+        if ready_at is None and not status.is_over:
+            return
+        del self._coming_up[job]
+        self._learn(pilot, ready_at)
+        if ready_at is not None:
+            self._serves.add(job)
             self._factory.began()
 
-    def _learn(self, pilot: PilotSeen, status: JobStatus) -> None:
-        """How long it waited; what began before this process did was seen by another."""
-        batch = pilot.batch
-        if status.submitted_at is None or status.started_at is None or status.starts > 1:
+    def _learn(self, pilot: PilotSeen, ready_at: float | None) -> None:
+        """How long it waited, and took to come up; what began before this process did was seen by
+        another."""
+        batch, status = pilot.batch, pilot.status
+        if status is None or status.submitted_at is None or status.started_at is None:
             return
-        if status.started_at < self._since:
+        if status.starts > 1 or status.started_at < self._since - CLOCK_S:
             return
         self._waits.add(
             WaitSeen(
@@ -159,14 +190,19 @@ class PilotKeeper(threading.Thread):
                 limit_s=batch.shape.lifetime_s or 0.0,
                 wait_s=max(0.0, status.started_at - status.submitted_at),
                 ahead=batch.ahead,
+                up_s=None if ready_at is None else max(0.0, ready_at - status.started_at),
             )
         )
 
-    def _serves(self, pilot: PilotSeen) -> bool:
-        return SERVES in self._pilots.output(pilot.batch, pilot.number)
+    def _ready_at(self, pilot: PilotSeen) -> float | None:
+        """When it said that it serves, by its own clock; None if it has not."""
+        for line in self._pilots.output(pilot.batch, pilot.number).splitlines():
+            with contextlib.suppress(msgspec.MsgspecError):
+                return msgspec.json.decode(line, type=_Ready).ready_at
+        return None
 
     def _judge(self, pilot: PilotSeen, status: JobStatus) -> None:
-        if status.word not in ITS_OWN or self._serves(pilot):
+        if status.word not in ITS_OWN or pilot.job in self._serves:
             return
         said = self._pilots.output(pilot.batch, pilot.number)
         line = said.strip().rpartition("\n")[2]

@@ -2,14 +2,14 @@
 
 The finish is forecast on more and more pilots until it is sure enough. What they wait in the queue
 is part of that, as far as waits were seen; while none were, the promise counts from when the
-pilots have started, and says so.
+pilots have started, and says so. How long they take to come up is learned likewise.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,12 +21,10 @@ from sureline.forecast.result import QUANTILE_SHARES, Forecast, basis_words
 from sureline.journal.words import percent
 from sureline.run.feasible import quantile_s
 from sureline.sites.order import PilotOrder, SiteChoice
-from sureline.sites.waits import ExpectedWait, WaitBook, WaitFor
+from sureline.sites.waits import ExpectedWait, WaitBook, WaitFor, quantile_of
 from sureline.workflow.model import Graph
 from sureline.workflow.terms import Terms
 
-COMING_UP_S = 10.0
-"""From a job's first line to a pilot that serves."""
 NEAR = 1.05
 """Without a deadline: more pilots than these would not end the run noticeably earlier."""
 LIFETIME_SHARE, LIFETIME_SPARE_S, LIFETIME_S_MIN = 1.25, 180.0, 600.0
@@ -50,6 +48,10 @@ class PilotPlan(msgspec.Struct, frozen=True):
     wait_p50_s: float | None
     wait_p90_s: float | None
     wait_from: str
+    up_p50_s: float
+    """From a job's first line to a pilot that serves; part of these numbers always."""
+    up_p90_s: float
+    up_from: str
     source: str
     """What the durations rest on."""
     refused: str = ""
@@ -85,6 +87,7 @@ def plan_pilots(
     order's lifetime, if it has one, stays. `ahead` is what waits at the site now, in cores."""
     forecasts = PilotForecasts(graph, known, order)
     choice, shape = order.choices[0], order.shape
+    coming_up = waits.coming_up(choice.name, choice.partition)
     deadline_s = None if terms.deadline_at is None else terms.deadline_at - now
 
     def wait_of(number: int) -> ExpectedWait:
@@ -98,7 +101,8 @@ def plan_pilots(
 
     def surety(number: int) -> float:
         assert deadline_s is not None
-        return surety_with(forecasts.at(number), wait_of(number), deadline_s)
+        delays_s = wait_of(number).then_up_s(coming_up)
+        return surety_with(forecasts.at(number), delays_s, deadline_s)
 
     if deadline_s is None:
         best_s = forecasts.at(order.number).p90_s
@@ -106,19 +110,23 @@ def plan_pilots(
     else:
         number = _fewest(order.number, lambda n: surety(n) >= terms.surety)
     found, wait = forecasts.at(number), wait_of(number)
+    delays_s = wait.then_up_s(coming_up)
     sure = None if deadline_s is None else surety(number)
     made = PilotPlan(
         choice.name,
         number,
         shape.cores,
         _lifetime(number),
-        done_s(found, wait, 0.5),
-        done_s(found, wait, 0.9),
+        done_s(found, delays_s, 0.5),
+        done_s(found, delays_s, 0.9),
         sure,
         not _is_known(choice, wait),
         wait.quantile_s(0.5) if wait.is_known else None,
         wait.quantile_s(0.9) if wait.is_known else None,
         wait.from_,
+        quantile_of(coming_up.ups_s, 0.5),
+        quantile_of(coming_up.ups_s, 0.9),
+        coming_up.from_,
         basis_words(found.basis),
     )
     if sure is None or sure >= terms.surety or found.basis.guess:
@@ -128,7 +136,7 @@ def plan_pilots(
         f"{percent(terms.surety)} is wanted"
     )
     return msgspec.structs.replace(
-        made, refused=why, within_s=math.ceil(done_s(found, wait, terms.surety))
+        made, refused=why, within_s=math.ceil(done_s(found, delays_s, terms.surety))
     )
 
 
@@ -140,11 +148,10 @@ def lifetime_s(forecast: Forecast) -> float:
     return 60.0 * math.ceil(max(LIFETIME_S_MIN, wanted) / 60)
 
 
-def surety_with(forecast: Forecast, wait: ExpectedWait, deadline_s: float) -> float:
-    """The chance that wait and run together are over by then; each wait that was seen is as likely
-    as the others, and says nothing of the run."""
-    left = [deadline_s - COMING_UP_S - wait_s for wait_s in wait.waits_s or (0.0,)]
-    return sum(share_by(forecast, one) for one in left) / len(left)
+def surety_with(forecast: Forecast, delays_s: Sequence[float], deadline_s: float) -> float:
+    """The chance that the run is over by then if it begins after one of these delays, of which each
+    is as likely as the others, and says nothing of the run."""
+    return sum(share_by(forecast, deadline_s - one) for one in delays_s) / len(delays_s)
 
 
 def share_by(forecast: Forecast, seconds: float) -> float:
@@ -162,12 +169,12 @@ def share_by(forecast: Forecast, seconds: float) -> float:
     return 1.0
 
 
-def done_s(forecast: Forecast, wait: ExpectedWait, share: float) -> float:
-    """By when wait and run are over with this chance, to a second."""
-    low, high = 0.0, COMING_UP_S + forecast.latest_s + max(wait.waits_s, default=0.0)
+def done_s(forecast: Forecast, delays_s: Sequence[float], share: float) -> float:
+    """By when delay and run are over with this chance, to a second."""
+    low, high = 0.0, forecast.latest_s + max(delays_s)
     while high - low > 1.0:
         middle = (low + high) / 2
-        if surety_with(forecast, wait, middle) >= share:
+        if surety_with(forecast, delays_s, middle) >= share:
             high = middle
         else:
             low = middle

@@ -11,7 +11,9 @@ An inquiry goes through these stages; any sign of life ends it:
                                                        ack_s
 
 A crash is quicker: if nobody listens there, twice, and all whom this node asked found the same,
-the member is dead at once. One broken connection proves nothing.
+the member is dead at once. One broken connection proves nothing. Of one that only some can reach
+nobody asks again for a while after somebody vouched for it: those who are asked find that they
+cannot reach it either, and would ask in turn, without end.
 
 A node must not blame others for its own slowness, nor make it worse by asking more. Timers that
 come late, answers that come late, and helpers that all keep silent are signs that the fault is
@@ -137,6 +139,8 @@ class Inquiries:
         self._open: dict[PeerName, Inquiry] = {}
         self._asked: dict[int, Inquiry] = {}
         self._errands: dict[int, Errand] = {}
+        self._vouched_at: dict[PeerName, float] = {}
+        """When others have last vouched for one that this node did not reach."""
 
     # -- this node's own inquiries --------------------------------------------------------------
 
@@ -162,7 +166,9 @@ class Inquiries:
                 self._weigh(helped)
         if record is None or record.node != node or not record.present:
             return
-        inquiry = self._open.get(name) or self._open_for(name, False)
+        inquiry = self._open.get(name)
+        if inquiry is None and not self._was_vouched_for(name):
+            inquiry = self._open_for(name, False)
         if inquiry is None:
             return
         inquiry.refusals += 1
@@ -187,10 +193,17 @@ class Inquiries:
         if inquiry is None:
             return
         if vouch.outcome == "answered":
+            self._vouched_at[inquiry.name] = self.world.elapsed()
             self._close(inquiry)
         elif helper in inquiry.helpers:
             inquiry.helpers[helper] = vouch.outcome
             self._weigh(inquiry)
+
+    def _was_vouched_for(self, name: PeerName) -> bool:
+        recently = self.world.elapsed() - self.settings.probe_s
+        for old in [one for one, at_s in self._vouched_at.items() if at_s <= recently]:
+            del self._vouched_at[old]
+        return name in self._vouched_at
 
     def begin_again(self) -> None:
         """This process stood still: whatever silence it noticed may be its own."""

@@ -3,12 +3,12 @@
 After Delgado Peris, Hernandez and Huedo, "Distributed scheduling and data sharing in late-binding
 overlays". Three parts, and what they share:
 - `entry`, beside a run's writer: tells the queue what is ready, and binds as it is advised.
-- `queue`, on every node, asleep unless that node hosts it: what waits, and whose turn it is
-  (`shares`).
-- `pilot`, on every node: a pilot of its site and, if elected, its `master`; `half` is its side on
-  the machine.
-- `judging` says what a pilot thinks of a task, `assignment` deals out a matrix of that; `messages`
-  is what is said, `settings` what can be set.
+- `queue`, on every node, asleep unless that node hosts it: what waits (`book`), and whose turn it
+  is (`shares`).
+- `pilot`, on every node: a pilot of its site and, if elected, its `master`, which hears what the
+  others wish for (`wishes`); `half` is its side on the machine.
+- `judging` says what a pilot thinks of a task, `dealing` and `assignment` deal out a matrix of
+  that; `messages` is what is said, `settings` what can be set.
 """
 
 from __future__ import annotations

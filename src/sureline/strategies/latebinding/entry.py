@@ -43,17 +43,16 @@ from sureline.strategies.latebinding.messages import (
     TheQueue,
 )
 from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
-from sureline.world.address import NO_NAME, at, name_of, node_of
+from sureline.workflow.model import Needs
+from sureline.world.address import at, name_of, node_of
 from sureline.world.agent import handles
 from sureline.world.protocol import AgentId, Timer
 
 PART = "latebinding"
 TICK_S = 1.0
-TELL_S = 0.25
-GONE_TOLD_S = 1.0
-"""What becomes ready within this time is told together, and what is bound or done."""
-LIFE_S = 5.0
-"""A sign of life to the queue, answered."""
+LIFE_S = 8.0
+"""A sign of life to the queue, answered. What is bound or done is told with it, or before it with
+what has become ready: nobody waits for that."""
 AGAIN_S = 3.0
 LOOK_S = 5.0
 """So often a run looks whether the queue is elsewhere by now."""
@@ -61,12 +60,14 @@ SURE = 0.95
 """The share of its kind that a task's promised duration covers."""
 INPUTS_MAX = 200
 """Of one task that are told; a task with more is ranked by the largest."""
+HOLDERS_MAX = 3
 READS_FROM_S = 2.0
 READS_SHARE = 0.4
 """A kind whose tasks use less than this share of their time, of at least so many seconds, for
 calculating waits for files."""
 ADVICE_MAX = 1000
 """That is weighed at one time."""
+NOTHING = Needs(cores=0)
 DEALT_MAX = 64
 """Tasks that are bound without the queue at one time."""
 
@@ -88,7 +89,9 @@ class QueueEntry(Advised):
         self._gone: dict[int, None] = {}
         self._generations: dict[int, int] = {}
         self._quiet_s: dict[PeerName, float] = {}
-        """Since when nothing of this run has begun or ended on each target."""
+        """Since when nothing of this run has begun or ended on each target, nor others' been seen
+        there."""
+        self._busy: dict[PeerName, bool] = {}
         self._takes_s: list[float] = []
         self._used: dict[str, list[float]] = {}
         """By kind: seconds of calculating, and of all."""
@@ -101,7 +104,7 @@ class QueueEntry(Advised):
         self._number = 0
         self._unanswered: dict[int, tuple[float, Enqueue]] = {}
         self._answered_s = self._said_s = 0.0
-        self._telling: tuple[float, Timer] | None = None
+        self._telling: Timer | None = None
         self._alone = False
 
     # -- beginning -------------------------------------------------------------------------------
@@ -134,6 +137,13 @@ class QueueEntry(Advised):
     def gone(self, target: PeerName) -> None:
         super().gone(target)
         self._quiet_s.pop(target, None)
+        self._busy.pop(target, None)
+
+    def load(self, target: PeerName, cores: float) -> None:
+        super().load(target, cores)
+        was_busy, self._busy[target] = self._busy.get(target, False), cores > 0
+        if target in self._quiet_s and (was_busy or cores > 0):
+            self._quiet_s[target] = self.world.elapsed()
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -143,7 +153,8 @@ class QueueEntry(Advised):
             self._out[task] = _Out(self.world.elapsed(), generation)
         self._gone.pop(task, None)
         self._fresh[task] = None
-        self._tell_soon()
+        if self._telling is None:
+            self._telling = self.world.after(self._settings.bulk_s, self._tell)
 
     def bound(self, bound: Bound) -> None:
         super().bound(bound)
@@ -156,7 +167,6 @@ class QueueEntry(Advised):
             return
         if self._fresh.pop(task, 0) == 0:
             self._gone[task] = None
-            self._tell_soon(GONE_TOLD_S)
 
     def over(self, over: Over) -> None:
         super().over(over)
@@ -214,24 +224,17 @@ class QueueEntry(Advised):
         self._fresh = dict.fromkeys(self._out)
         self._tell(whole=True)
 
-    def _tell_soon(self, wait_s: float = TELL_S) -> None:
-        at_s = self.world.elapsed() + wait_s
-        if self._telling is None or at_s < self._telling[0]:
-            if self._telling is not None:
-                self._telling[1].cancel()
-            self._telling = at_s, self.world.after(wait_s, self._tell)
-
-    def _tell(self, *, whole: bool = False) -> None:
-        """Pages of what is new; a sign of life if there is nothing."""
-        if self._telling is not None:
-            self._telling[1].cancel()
-        self._telling = None
+    def _tell(self, *, whole: bool = False, ready: bool = True) -> None:
+        """Pages of what is gone and, if it is time, `ready`; a sign of life if there is nothing."""
+        if ready and self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
         if self._queue is None or self._is_over:
             return
-        fresh = [task for task in self._fresh if self._engine.wanted(task)]
+        fresh = [task for task in self._fresh if ready and self._engine.wanted(task)]
         names = self._engine.graph.tasks
         gone = [names[task].name for task in self._gone]
-        self._fresh, self._gone = {}, {}
+        self._fresh, self._gone = {} if ready else self._fresh, {}
         for start in range(0, max(1, len(fresh), len(gone)), PAGE):
             tasks = tuple(self._listed(task) for task in fresh[start : start + PAGE])
             self._say(tasks, tuple(gone[start : start + PAGE]), whole=whole and not start)
@@ -258,7 +261,7 @@ class QueueEntry(Advised):
             site = self._targets[peer].site
             sites[site] = sites.get(site, 0) + size
         home = max(sorted(sites), key=lambda site: sites[site]) if sites else ""
-        holder = max(sorted(held), key=lambda peer: held[peer]) if held else NO_NAME
+        holders = sorted(held, key=lambda peer: (-held[peer], peer))[:HOLDERS_MAX]
         but = [*self._but.get(task, ()), *sorted(self._engine.unfit(task))]
         return ListedTask(
             self._engine.run,
@@ -271,7 +274,7 @@ class QueueEntry(Advised):
             self._takes_s[task],
             self._engine.urgency(task),
             home,
-            holder,
+            tuple(holders),
             self._waits_for_files(described.kind_name),
             tuple(dict.fromkeys(but[-2 * BUT_MAX :])),
             self._settings.architecture,
@@ -353,13 +356,16 @@ class QueueEntry(Advised):
         if now - self._looked_s >= wait_s:
             self._look_for_queue()
         if self._queue is not None and now - self._said_s > LIFE_S:
-            self._tell()
+            self._tell(ready=self._telling is None)
         for number, (said_s, said) in list(self._unanswered.items()):
-            if not said.tasks and not said.gone and not said.whole:
-                del self._unanswered[number]  # the next sign of life does as well
-            elif now - said_s > AGAIN_S and self._queue is not None:
+            if now - said_s <= AGAIN_S or self._queue is None:
+                continue
+            if said.tasks or said.gone or said.whole:
                 self._unanswered[number] = now, said
                 self.world.send(self._queue, said)
+            else:  # another sign of life does as well
+                del self._unanswered[number]
+                self._tell()
         self._by_itself(now, silent=silent_s > SILENT_S)
 
     def _by_itself(self, now: float, *, silent: bool) -> None:
@@ -369,9 +375,10 @@ class QueueEntry(Advised):
             self._engine.tell("no queue answers; tasks are placed without it")
         wait_s = SILENT_S if silent else STUCK_S
         late = [task for task, out in self._out.items() if now - out.since_s > wait_s]
+        roomy = self._roomy(now - wait_s) if late else []
         late.sort(key=lambda task: (-self._engine.urgency(task), task))
-        for task in late[:DEALT_MAX]:
-            target = self._roomy(task, now - wait_s) if self._engine.wanted(task) else None
+        for task in late[:DEALT_MAX] if roomy else ():
+            target = self._best_of(roomy, task) if self._engine.wanted(task) else None
             if target is not None:
                 attempt = self._engine.bind(task, target, self._claim(task))
                 if attempt:
@@ -385,17 +392,23 @@ class QueueEntry(Advised):
         if late:
             self._engine.wake()
 
-    def _roomy(self, task: int, since_s: float) -> PeerName | None:
-        """Of those that had room all the time since then and meet its requirement, one that holds
-        most of its inputs."""
+    def _roomy(self, since_s: float) -> list[PeerName]:
+        """Those that had room all the time since then."""
+        return [
+            name
+            for name, quiet_s in self._quiet_s.items()
+            if quiet_s <= since_s and (self._books.fits_on(name, NOTHING) or 0.0) < 1
+        ]
+
+    def _best_of(self, roomy: Sequence[PeerName], task: int) -> PeerName | None:
+        """Of these, one that meets the task's requirement and holds most of its inputs."""
         listed, held = self._listed(task), self._engine.held(task)
         best: tuple[int, float, PeerName] | None = None
-        for name in self._books.all_fitting(listed.needs):
+        for name in roomy:
             load = self._books.fits_on(name, listed.needs)
-            view = _view(self._targets[name], self.world.now())
-            if load is None or load >= 1 or self._quiet_s[name] > since_s:
+            if load is None or load >= 1:
                 continue
-            if rank_of(listed, view) is None:
+            if rank_of(listed, _view(self._targets[name], self.world.now())) is None:
                 continue
             order = (-held.get(name, 0), load, name)
             if best is None or order < best:

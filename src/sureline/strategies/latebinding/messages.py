@@ -1,8 +1,8 @@
 """What the queue, masters, pilots and runs say to each other.
 
 run     -> queue    Enqueue, and gets Enqueued once it is durable
-pilot   -> queue    Register, and gets Registered; Request, FileReport, Heartbeat where the
-                    queue matches
+pilot   -> pilot    Register, and gets Registered; the first of a site says it to the queue
+pilot   -> queue    Request, FileReport, JobReport, Heartbeat in the paper's architectures
 master  -> queue    AskTasks, and gets Handout: at once, and whenever there are more
 pilot   -> master   RoomWish: so much room
 master  -> pilots   a TaskList, by broadcast or directly; RankReply comes back, merged
@@ -41,8 +41,9 @@ class ListedTask(msgspec.Struct, frozen=True, array_like=True):
     """It will be done within this time, most probably; 0 if nothing is known."""
     urgency: float
     home: str
-    """The site that has most of its inputs, and the pilot; '' if none does."""
-    holder: PeerName
+    """The site that has most of its inputs; '' if none does."""
+    holders: tuple[PeerName, ...]
+    """The pilots that have most of them."""
     reads: bool
     """It is expected to wait for its files more than to calculate."""
     but: tuple[PeerName, ...]
@@ -96,7 +97,8 @@ class Enqueued(Message, frozen=True, tag="latebinding.enqueued"):
 
 
 class Register(Message, frozen=True, tag="latebinding.register"):
-    """A pilot is there. Answered by Registered."""
+    """A pilot is there, and asks whom to follow: a pilot of its site or, if none of them knows, the
+    queue. Answered by Registered."""
 
     needs_role: ClassVar[str] = "run"
 
@@ -121,7 +123,9 @@ class AskTasks(Message, frozen=True, tag="latebinding.ask_tasks", omit_defaults=
     wanted: int
     placed: tuple[TaskId, ...] = ()
     held: int = 0
-    """How many it has that are not placed."""
+    """How many it has that are not placed. If it was given more, all is given to it anew."""
+    near: int = 0
+    """So many more may come whose inputs lie at this site."""
 
 
 class Handout(Message, frozen=True, tag="latebinding.handout", omit_defaults=True):
@@ -163,8 +167,12 @@ class TaskList(Message, frozen=True, tag="latebinding.task_list", omit_defaults=
     """What is to be judged in this round: of the tasks that were told of since `since`, and of
     these, those whose numbers are `open`."""
 
+    needs_role: ClassVar[str] = "run"
+
     number: int
     master: AgentId
+    reign: int
+    """Differs when the master has begun anew: tasks have other numbers then."""
     since: int
     tasks: tuple[tuple[int, ListedTask], ...] = ()
     open: tuple[int, ...] = ()
@@ -201,6 +209,8 @@ class RankReply(Message, frozen=True, tag="latebinding.rank_reply"):
 
 class PromisedTasks(Message, frozen=True, tag="latebinding.promise"):
     """These were given to you: their runs will bind them soon."""
+
+    needs_role: ClassVar[str] = "run"
 
     tasks: tuple[tuple[str, str, Needs], ...]
 

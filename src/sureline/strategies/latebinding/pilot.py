@@ -3,9 +3,10 @@
 It says to its master how much room there is, and judges the tasks that the master tells of. The
 pilots of a site are a hash table of their own (`kademlia`), over which lists are broadcast.
 
-The queue makes the first pilot that registers the master of its site. When a master is gone, the
-one with the lowest id is master, as all can see by themselves, and says so to the queue with its
-first question. Two masters for a while do no harm: what they say is advice.
+The queue makes the first pilot that registers the master of its site; those that come later ask a
+pilot who is there already. When a master is gone, the one with the lowest id is master, as all can
+see by themselves, and says so to the queue with its first question. Two masters for a while do no
+harm: what they say is advice.
 
 Where the queue matches, a pilot asks it directly, each time that it has room.
 """
@@ -20,9 +21,10 @@ from sureline.overlay.kademlia import Kademlia, KademliaSettings, id_of
 from sureline.overlay.membership import Member
 from sureline.peer.messages import Bind
 from sureline.run.port import Host
+from sureline.strategies.latebinding.dealing import encoded, merged
 from sureline.strategies.latebinding.half import PilotHalf, PilotRoom
 from sureline.strategies.latebinding.judging import best_of, tags_of
-from sureline.strategies.latebinding.master import TOPIC, Master, encoded, merged
+from sureline.strategies.latebinding.master import TOPIC, Master
 from sureline.strategies.latebinding.messages import (
     AskQueue,
     FileReport,
@@ -43,22 +45,31 @@ from sureline.strategies.latebinding.messages import (
     TheQueue,
 )
 from sureline.strategies.latebinding.queue import PART as QUEUE
-from sureline.strategies.latebinding.settings import ASK_S, BEST, LISTED_MAX
+from sureline.strategies.latebinding.settings import BEST, LISTED_MAX, QUIET_WISH_S, WISH_S
 from sureline.world.address import AgentId, at, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import World
 
 PART = "latebinding"
 SITE = "latebinding.site"
-SITE_SETTINGS = KademliaSettings(hop_s=1.0, watch_s=0.5)
+SITE_SETTINGS = KademliaSettings(hop_s=1.0, watch_s=0.5, upkeep_s=90.0)
+"""Files are found by the table of the grid; this one is for broadcasts, and membership tells who is
+gone."""
 QUICK_S = 0.02
 CONTACTS = 3
 LOOK_S = 0.5
 """Members that come and go within this time are looked at together."""
 KNOWN_MAX = 4 * LISTED_MAX
-CENTRAL_S = 60.0
+CENTRAL_S = 600.0
 """For so long after it was told to, a pilot asks the queue itself."""
 AGAIN_S = 20.0
+POLL_S = 45.0
+"""So often an idle pilot asks a queue that matches; after AGAIN_S if it had no task that fits."""
+UNANSWERED_S = 900.0
+"""A queue that matches may be busy for so long; one that begins anew is asked again at once."""
+REGISTER_S = 3.0
+"""So long a pilot waits for a mate's word on who is master before it asks the queue."""
+NEWCOMERS_MAX = 64
 HEARTBEAT_S = 60.0
 HELD_TOLD_MAX = 2000
 
@@ -78,12 +89,17 @@ class PilotAgent(Agent):
         self.speaks: Master | None = None
         """For the site, if this node is its master."""
         self._known: dict[int, ListedTask] = {}
-        self._known_of: AgentId | None = None
+        self._known_of: tuple[AgentId, int] | None = None
+        """Whose tasks they are: the master, and its reign."""
+        self._told_s = -QUIET_WISH_S
+        """When a list was heard last."""
         self._said = PilotRoom(0, 0)
         self._saying = self._looking = False
         self._queue_order: tuple[bool, str, int] = NO_QUEUE
+        self._queue_life = 0
+        self._newcomers: list[AgentId] = []
+        """Who asked for the master before it was known."""
         self._registered = False
-        self._asked_s = 0.0
         self._joined = False
         self._queue: AgentId | None = None
         self._central: AgentId | None = None
@@ -114,6 +130,9 @@ class PilotAgent(Agent):
             known = self.world.random.sample(mates, min(CONTACTS, len(mates)))
             self._join([at(member.node, SITE) for member in known])
         self._look_for_queue()
+        if mates:
+            self.world.send(at(self.world.random.choice(mates).node, PART), Register(self._site))
+        self.world.after(REGISTER_S if mates else 0.0, self._register)
         self._renew()
         self.world.after(HEARTBEAT_S, self._beat)
 
@@ -126,9 +145,17 @@ class PilotAgent(Agent):
             self._meet(member)
         elif self._master is not None and node_of(self._master) == member.node:
             self._elect()
+        self._see_queue(member, gone=gone)
         if not self._looking and (gone or self._hosts_rather(member)):
             self._looking = True
             self.world.after(LOOK_S, self._look_for_queue)
+
+    def _see_queue(self, member: Member, *, gone: bool) -> None:
+        """A queue that began anew has forgotten what it was asked."""
+        mine = self._queue is not None and node_of(self._queue) == member.node
+        if mine and (gone or member.life != self._queue_life):
+            self._queue_life, self._asks = member.life, False
+            self._say_soon()
 
     def _hosts_rather(self, member: Member) -> bool:
         """Whether the queue may be there rather than where it is."""
@@ -172,25 +199,52 @@ class PilotAgent(Agent):
         self._said = PilotRoom(0, 0)
         self._say_soon()
 
+    def _register(self) -> None:
+        """With the queue: no mate has said who is master."""
+        queue = self._the_queue()
+        if not self._registered and queue is not None and self._site is not None:
+            self.world.send(queue, Register(self._site))
+
+    @handles(Register)
+    def _on_register(self, sender: AgentId, asked: Register) -> None:
+        """A mate that has just come; whoever does not know tells it later, or the queue does."""
+        if self._site is None or asked.site != self._site:
+            return
+        if self._registered and self._master is not None and self._lives(self._master):
+            self.world.send(sender, Registered(asked.site, self._master))
+        elif len(self._newcomers) < NEWCOMERS_MAX:
+            self._newcomers.append(sender)
+
     def _renew(self) -> None:
         """Say again what is still wished for; whoever has no master that lives looks for one."""
-        self.world.after(ASK_S * (0.8 + 0.4 * self.world.random.random()), self._renew)
-        queue = self._the_queue()
-        unheard = not self._registered and self.world.elapsed() - self._asked_s > ASK_S / 2
-        if unheard and queue is not None and self._site is not None:
-            self.world.send(queue, Register(self._site))
+        quiet = self.world.elapsed() - self._told_s > QUIET_WISH_S
+        wait_s = QUIET_WISH_S if quiet and self._registered else WISH_S
+        if self._central is not None:
+            wait_s = POLL_S
+        self.world.after(wait_s * (0.8 + 0.4 * self.world.random.random()), self._renew)
+        if self.world.elapsed() > REGISTER_S:
+            self._register()
         if self._master is None or not self._lives(self._master):
             self._elect()
-        self._said = PilotRoom(0, 0)
+        if quiet or self._said.places:
+            self._said = PilotRoom(0, 0)
         self._say()
+
+    def _is_mate(self, agent: AgentId) -> bool:
+        node = node_of(agent)
+        found = next((m for m in self._host.members() if m.node == node), None)
+        return found is not None and is_pilot(found) and found.offer.site == self._site
 
     def _lives(self, agent: AgentId) -> bool:
         return self._host.has(node_of(agent))
 
     @handles(Registered)
     def _on_registered(self, sender: AgentId, said: Registered) -> None:
-        if self._half is not None and said.site == self._site and self._lives(said.master):
+        if self._half is not None and said.site == self._site and self._is_mate(said.master):
             self._registered = True
+            for newcomer in self._newcomers:
+                self.world.send(newcomer, said)
+            self._newcomers.clear()
             if said.master != self._master:
                 self._follow(said.master)
 
@@ -216,11 +270,8 @@ class PilotAgent(Agent):
         if found == self._queue or found is None:
             return
         host = next(m for m in members if m.node == node_of(found))
-        self._queue_order = queue_order(host)
-        self._queue, self._registered = found, False
-        if self._site is not None:
-            self._asked_s = self.world.elapsed()
-            self.world.send(found, Register(self._site))
+        self._queue_order, self._queue_life = queue_order(host), host.life
+        self._queue, self._asks = found, False
         if self.speaks is not None:
             self.speaks.ask()
 
@@ -243,6 +294,8 @@ class PilotAgent(Agent):
         if self._half is None or self._master is None or self._site is None:
             return
         room, said = self._half.room(), self._said
+        if self.world.elapsed() - self._central_s > CENTRAL_S:
+            self._central = None
         if self._central is not None:
             if room.places:
                 self._ask_for_one()
@@ -264,7 +317,7 @@ class PilotAgent(Agent):
 
     @handles(PromisedTasks)
     def _on_promise(self, sender: AgentId, said: PromisedTasks) -> None:
-        if self._half is not None and sender == self._known_of:
+        if self._half is not None and self._known_of and sender == self._known_of[0]:
             for run, task, needs in said.tasks:
                 self._half.promise(run, task, needs)
 
@@ -324,10 +377,14 @@ class PilotAgent(Agent):
         )
 
     def _learn(self, told: TaskList) -> None:
-        if told.master != self._known_of:
-            self._known, self._known_of = {}, told.master
+        self._told_s = self.world.elapsed()
+        if (told.master, told.reign) != self._known_of:
+            self._known, self._known_of = {}, (told.master, told.reign)
             if told.master != self._master and self.speaks is None:
                 self._master = told.master
+            if self._master == told.master:  # it may not know what we have said before
+                self._said = PilotRoom(0, 0)
+                self._say_soon()
         self._known.update(told.tasks)
         if len(self._known) > KNOWN_MAX:
             still = set(told.open)
@@ -344,16 +401,13 @@ class PilotAgent(Agent):
         half, queue = self._half, self._central
         if half is None or queue is None or self._site is None or self._asks:
             return
-        if self.world.elapsed() - self._central_s > CENTRAL_S:
-            self._central = None
-            return
         self._asks = True
         view = half.view(self._site)
         held = () if self._tracked else tuple(list(half.held)[-HELD_TOLD_MAX:])
         tags = tags_of(view.capacity.tags)
         request = Request(self._site, view.features(0), tags, held, self._tracked)
         self.world.send(queue, request)
-        self.world.after(ASK_S, self._unanswered)
+        self.world.after(UNANSWERED_S, self._unanswered)
 
     def _unanswered(self) -> None:
         if self._asks:

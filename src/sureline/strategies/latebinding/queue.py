@@ -5,24 +5,22 @@ the lowest id. It stays light: a site asks for many tasks at once, and is told o
 are; runs tell of many at once. Where the paper's older architectures are asked for, it matches one
 pilot at a time, and looks at every task that waits for that.
 
-A task is *waiting*, *listed* (a site's master has it) or *placed* (a pilot was named to its run,
-which has not confirmed it). What is listed or placed for too long waits again. The run binds a task
-once, whatever the queue gives out twice.
+What is listed or placed for too long (`book`) waits again, and what one site keeps while pilots are
+idle elsewhere is called back. The run binds a task once, whatever the queue gives out twice.
 
-What runs enqueue is durable before it is acknowledged, in pages as it came; the queue that is
-started again goes on with it. Should it begin without memory, runs notice by the number in its
-answers, and tell it all again.
+What runs enqueue is durable before it is acknowledged; the queue that is started again goes on with
+it. Should it begin without memory, runs notice by the number in its answers, and tell it all again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 
 import msgspec
 
 from sureline.peer.capacity import Capacity, Ledger
-from sureline.strategies.latebinding.central import CentralTasks
+from sureline.strategies.latebinding.book import QueueBook
 from sureline.strategies.latebinding.judging import View, held_bytes, size_bytes
 from sureline.strategies.latebinding.messages import (
     Advice,
@@ -47,55 +45,33 @@ from sureline.strategies.latebinding.messages import (
     TheShares,
 )
 from sureline.strategies.latebinding.settings import (
-    CENTRAL,
     GONE_S,
     LEASE_S,
     LISTED_MAX,
     PAGE,
     PLACED_S,
-    TASKS_MAX,
 )
-from sureline.strategies.latebinding.shares import Shares
 from sureline.world.address import NO_NAME, PeerName, name_of, node_of, peer_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
 
 PART = "latebinding.queue"
-INDEX = "latebinding.queue"
 REQUEST_S = 0.0005
 """What a request costs the queue, and `EXAMINED_S` each task that a full match examines: by the
 paper's start of almost 10 minutes for 1,500 pilots and 10,000 tasks. Only the simulator charges."""
 EXAMINED_S = 0.00004
 TICK_S = 2.0
-PAGES_PER_RUN_MAX = 2000
+LOST_S = 3.0
+"""What a site was given so long ago has reached it, or never will."""
+ANEW_S = 5.0
+RECALL_S = 5.0
+"""So long a site may keep tasks that it does not place while pilots are idle elsewhere."""
 RUNS_MAX = 1000
 FILES_MAX = 50_000
 
 
-_IDLE, _AHEAD, _CHOICE = range(3)
+_IDLE, _AHEAD, _CHOICE, _NEAR = range(4)
 """What a task is given out for."""
-
-
-class _Queued(msgspec.Struct):
-    listed: ListedTask
-    number: int
-    state: str = "waiting"
-    site: str = ""
-    since_s: float = 0.0
-    page: int = 0
-
-
-class _Run(msgspec.Struct):
-    writer: AgentId
-    user: str
-    epoch: int
-    priority: int
-    heard_s: float
-    tasks: dict[str, _Queued] = {}
-    pages: dict[int, int] = {}
-    """How many tasks of each page still count."""
-    waiting: int = 0
-    """How many of them nobody has."""
 
 
 class _Site(msgspec.Struct):
@@ -104,23 +80,7 @@ class _Site(msgspec.Struct):
     idle: list[PeerName] = []
     ahead: list[PeerName] = []
     wanted: int = 0
-
-
-class _Kept(msgspec.Struct, array_like=True):
-    """What the index keeps of a run."""
-
-    run: str
-    writer: AgentId
-    user: str
-    epoch: int
-    priority: int
-    pages: list[int]
-
-
-class _Index(msgspec.Struct, array_like=True):
-    memory: int
-    runs: list[_Kept]
-    shares: dict[str, float]
+    near: int = 0
 
 
 class TaskQueue(Agent):
@@ -129,56 +89,20 @@ class TaskQueue(Agent):
     def __init__(self, me: AgentId, world: World, is_there: Callable[[AgentId], bool]) -> None:
         super().__init__(me, world)
         self._is_there = is_there
-        self._runs: dict[str, _Run] = {}
+        self._book = QueueBook(world)
         self._sites: dict[str, _Site] = {}
-        self._shares = Shares(self._is_waiting)
-        self._memory = 0
-        self._numbers = 0
-        self._central = CentralTasks()
-        self._tracked = False
-        """Whether pilots are to tell this queue of their files."""
         self._files: dict[PeerName, dict[str, None]] = {}
-        self._ticking = False
         self._matching = 0
+        self._dealt_s = -ANEW_S
+        """When all was dealt out anew."""
         self.counts: Counter[str] = Counter()
         """Requests by the name of their message."""
 
-    # -- memory --------------------------------------------------------------------------------
-
     def _wake(self) -> None:
-        """Somebody believes that the queue is here: take up what an earlier process left."""
-        if self._memory:
-            return
-        kept = self.world.get(INDEX)
-        index = _Index(0, [], {}) if not kept else _decoded(kept)
-        self._memory = index.memory or self.world.random.getrandbits(48) + 1
-        self._shares.shares = dict(index.shares)
-        for one in index.runs:
-            self._open(one.run, one.writer, one.user, one.epoch, one.priority)
-            for page in one.pages:
-                self._take_page(one.run, page)
-        self.world.after(TICK_S, self._tick)
-
-    def _take_page(self, run: str, page: int) -> None:
-        body = self.world.get(_page_key(run, page))
-        if body:
-            tasks = msgspec.msgpack.decode(body, type=tuple[ListedTask, ...])
-            self._runs[run].pages[page] = 0
-            for listed in tasks:
-                self._add(listed, page)
-
-    def _keep_index(self) -> None:
-        runs = [
-            _Kept(run, one.writer, one.user, one.epoch, one.priority, list(one.pages))
-            for run, one in self._runs.items()
-        ]
-        index = _Index(self._memory, runs, self._shares.shares)
-        self.world.put(INDEX, msgspec.msgpack.encode(index))
-
-    def _open(self, run: str, writer: AgentId, user: str, epoch: int, priority: int) -> _Run:
-        self._shares.open(run, user, priority)
-        made = self._runs[run] = _Run(writer, user, epoch, priority, self.world.elapsed())
-        return made
+        """Somebody believes that the queue is here."""
+        if not self._book.memory:
+            self._book.open()
+            self.world.after(TICK_S, self._tick)
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -186,103 +110,54 @@ class TaskQueue(Agent):
     def on_enqueue(self, sender: AgentId, asked: Enqueue) -> None:
         self._wake()
         self._count("Enqueue")
-        user, run = peer_of(sender), self._runs.get(asked.run)
+        book, user = self._book, peer_of(sender)
+        run = book.runs.get(asked.run)
         if run is not None and (
             asked.epoch < run.epoch or (run.user != user and asked.epoch == run.epoch)
         ):
             return
         if run is None or run.epoch < asked.epoch:
-            if asked.over or (run is None and len(self._runs) >= RUNS_MAX):
+            if asked.over or (run is None and len(book.runs) >= RUNS_MAX):
                 return
             priority = asked.priority if run is None else run.priority
             if run is not None:
-                self._close(asked.run)
-            run = self._open(asked.run, sender, user, asked.epoch, priority)
+                self._tell_gone(book.close_run(asked.run))
+            run = book.open_run(asked.run, sender, user, asked.epoch, priority)
         run.writer, run.heard_s = sender, self.world.elapsed()
         if asked.whole:
-            self._forget(asked.run, list(run.tasks))
-        self._forget(asked.run, asked.gone)
-        self._take(asked.run, run, asked.tasks[:PAGE])
-        if asked.over:
-            self._close(asked.run)
+            self._tell_gone(book.forget(asked.run, list(run.tasks)))
+        self._tell_gone(book.forget(asked.run, asked.gone))
+        nobody_matched, had_none = not len(book.central), not run.tasks
+        book.take(asked.run, asked.tasks[:PAGE])
+        if nobody_matched and len(book.central):
+            self._tell_central()
         waiting = 0 if asked.over else len(run.tasks)
-        answer = Enqueued(asked.run, asked.number, self._memory, waiting)
+        if asked.over:
+            self._tell_gone(book.close_run(asked.run))
+        answer = Enqueued(asked.run, asked.number, book.memory, waiting)
         if asked.tasks or asked.over or asked.whole:
-            self._keep_index()
+            book.keep_index()
             self.world.sync(lambda: self.world.send(sender, answer))
         else:
             self.world.send(sender, answer)
-        if asked.tasks:
+        if asked.tasks and had_none and self._overtakes(asked.run):
+            self._deal_anew()
+        elif asked.tasks:
             self._serve()
 
-    def _take(self, name: str, run: _Run, tasks: Iterable[ListedTask]) -> None:
-        fresh = [t for t in tasks if t.run == name and t.writer == run.writer]
-        held = sum(len(one.tasks) for one in self._runs.values())
-        fresh = fresh[: max(0, TASKS_MAX - held)]
-        if not fresh or len(run.pages) >= PAGES_PER_RUN_MAX:
-            return
-        page = max(run.pages, default=0) + 1
-        run.pages[page] = 0
-        self.world.put(_page_key(name, page), msgspec.msgpack.encode(fresh))
-        for listed in fresh:
-            self._add(listed, page)
+    def _overtakes(self, run: str) -> bool:
+        """Whether a run that had nothing to do comes before others whose tasks are listed; not
+        again and again, for all sites begin anew."""
+        others = {one.listed.run for site in self._sites for one in self._book.listed_at(site)}
+        turn, now = self._book.shares.turn, self.world.elapsed()
+        before = any(turn(run) < turn(other) for other in others if other != run)
+        return before and now - self._dealt_s > ANEW_S
 
-    def _add(self, listed: ListedTask, page: int) -> None:
-        run = self._runs[listed.run]
-        old = run.tasks.get(listed.task)
-        if old is not None:
-            self._forget(listed.run, [listed.task])
-        self._numbers += 1
-        queued = run.tasks[listed.task] = _Queued(listed, self._numbers, "new", page=page)
-        run.pages[page] += 1
-        self._wait(queued)
-
-    def _wait(self, queued: _Queued) -> None:
-        listed = queued.listed
-        self._numbers += 1
-        if queued.state != "waiting":
-            self._runs[listed.run].waiting += 1
-        queued.number, queued.state = self._numbers, "waiting"
-        queued.since_s = self.world.elapsed()
-        if listed.architecture in CENTRAL:
-            if not len(self._central):
-                self.world.after(0.0, self._tell_central)
-            self._central.add(queued.number, listed)
-            self._tracked = listed.architecture == "pre-dht"
-        else:
-            self._shares.push(listed, queued.number, queued.since_s)
-
-    def _is_waiting(self, run: str, task: str, number: int) -> bool:
-        found = self._runs.get(run)
-        queued = None if found is None else found.tasks.get(task)
-        return queued is not None and queued.number == number and queued.state == "waiting"
-
-    def _forget(self, name: str, tasks: Iterable[str]) -> None:
-        """These wait no longer: bound, done, or not wanted any more."""
-        run = self._runs[name]
-        listed: dict[str, list[TaskId]] = {}
-        for task in tasks:
-            queued = run.tasks.pop(task, None)
-            if queued is None:
-                continue
-            self._central.remove(queued.listed.id)
-            run.waiting -= queued.state == "waiting"
-            if queued.state == "listed":
-                listed.setdefault(queued.site, []).append((name, task))
-            left = run.pages.get(queued.page, 0) - 1
-            if left > 0:
-                run.pages[queued.page] = left
-            else:
-                run.pages.pop(queued.page, None)
-                self.world.put(_page_key(name, queued.page), b"")
+    def _tell_gone(self, listed: dict[str, list[TaskId]]) -> None:
+        """Masters have these no longer to place."""
         for site, gone in listed.items():
             if site in self._sites:
                 self.world.send(self._sites[site].master, Handout(gone=tuple(gone)))
-
-    def _close(self, name: str) -> None:
-        self._forget(name, list(self._runs[name].tasks))
-        del self._runs[name]
-        self._shares.close(name)
 
     # -- sites ---------------------------------------------------------------------------------
 
@@ -298,7 +173,7 @@ class TaskQueue(Agent):
     def _speaks(self, name: str, master: AgentId) -> _Site:
         """Somebody else speaks for this site now; what the one before had waits again."""
         site = self._sites[name] = _Site(master, self.world.elapsed())
-        self._take_back(name)
+        self._book.take_back(name)
         return site
 
     @handles(AskTasks)
@@ -315,60 +190,57 @@ class TaskQueue(Agent):
             self.world.send(sender, NotMaster(asked.site, site.master))
             return
         site.asked_s = now
-        for name, task in asked.placed:
-            run = self._runs.get(name)
-            queued = None if run is None else run.tasks.get(task)
-            if queued is not None and queued.state == "listed" and queued.site == asked.site:
-                queued.state, queued.since_s = "placed", now
-        if not asked.held:
-            self._take_back(asked.site)
+        for task in asked.placed:
+            self._book.was_placed(task, asked.site)
         site.wanted = min(max(0, asked.wanted), LISTED_MAX)
+        site.near = min(max(0, asked.near), LISTED_MAX)
         site.idle, site.ahead = list(asked.idle[:LISTED_MAX]), list(asked.ahead[:LISTED_MAX])
-        self._serve(answer=asked.site)
+        # More than it says it has: a message to it was lost, or it began anew.
+        lost = len(self._book.listed_at(asked.site, now - LOST_S)) > asked.held
+        if lost:
+            site.wanted += self._book.take_back(asked.site)
+        self._serve(answer=asked.site, whole=(asked.site,) if lost else ())
 
-    def _take_back(self, site: str) -> None:
-        for run in self._runs.values():
-            for queued in run.tasks.values():
-                if queued.state == "listed" and queued.site == site:
-                    self._wait(queued)
-
-    def _serve(self, answer: str | None = None, *, whole: bool = False) -> None:
+    def _serve(self, answer: str | None = None, whole: Container[str] = ()) -> None:
         """Give out what waits: first what could begin at once, to the sites in turns, then what
-        is to be fetched ahead, then what they want to choose from."""
+        is to be fetched ahead, then what they want to choose from, and what lies near them. Those
+        that are told the `whole` forget what they had."""
         chosen: dict[str, list[ListedTask]] = {name: [] for name in self._sites}
-        for kind in (_IDLE, _AHEAD, _CHOICE):
+        for kind in (_IDLE, _AHEAD, _CHOICE, _NEAR):
             asking = list(self._sites)
             while asking:
                 asking = [name for name in asking if self._give(name, chosen[name], kind)]
         for name, tasks in chosen.items():
-            if tasks or whole or name == answer:
-                self._hand_out(self._sites[name].master, tasks, whole=whole)
+            if tasks or name in whole or name == answer:
+                self._hand_out(self._sites[name].master, tasks, whole=name in whole)
 
     def _give(self, name: str, chosen: list[ListedTask], kind: int) -> bool:
         """One task for this site; False if it wants no more of this kind, or there is none."""
-        site, now = self._sites[name], self.world.elapsed()
-        pilots = (site.idle, site.ahead, [NO_NAME])[kind]
-        if not pilots or site.wanted <= 0:
+        site, shares, now = self._sites[name], self._book.shares, self.world.elapsed()
+        pilots = (site.idle, site.ahead, [NO_NAME], [NO_NAME])[kind]
+        if not pilots or (site.near if kind == _NEAR else site.wanted) <= 0:
             return False
-        at_once = kind == _IDLE
-        found = self._shares.next(name, pilots[-1], self._asks, now, at_once=at_once)
+        if kind == _NEAR:
+            found = shares.next_near(name, self._book.is_first)
+        else:
+            found = shares.next(name, pilots[-1], self._asks, now, at_once=kind == _IDLE)
         if found is None:
             return False
         pilots.pop()
-        queued = self._runs[found[0]].tasks[found[1]]
-        self._runs[found[0]].waiting -= 1
-        queued.state, queued.site, queued.since_s = "listed", name, now
-        self._shares.charge(queued.listed)
-        chosen.append(queued.listed)
-        site.wanted -= 1
+        chosen.append(self._book.list_at(found, name))
+        if kind == _NEAR:
+            site.near -= 1
+        else:
+            site.wanted -= 1
         return True
 
     def _hand_out(self, master: AgentId, tasks: list[ListedTask], *, whole: bool) -> None:
-        waiting = sum(run.waiting for run in self._runs.values()) // max(1, len(self._sites))
+        book = self._book
+        waiting = book.waiting // max(1, len(self._sites))
         for start in range(0, max(1, len(tasks)), PAGE):
             part, first = tuple(tasks[start : start + PAGE]), whole and start == 0
-            central = len(self._central) > 0
-            said = Handout(part, (), first, central, self._tracked, waiting)
+            central = len(book.central) > 0
+            said = Handout(part, (), first, central, book.tracked, waiting)
             self.world.send(master, said)
 
     def _asks(self, site: str) -> bool:
@@ -376,23 +248,39 @@ class TaskQueue(Agent):
 
     def _tick(self) -> None:
         self.world.after(TICK_S, self._tick)
-        now = self.world.elapsed()
-        self._shares.age(now)
-        silent = {
-            name
-            for name, site in self._sites.items()
-            if now - site.asked_s > LEASE_S or not self._is_there(site.master)
-        }
-        for name, run in list(self._runs.items()):
+        now, book = self.world.elapsed(), self._book
+        book.shares.age(now)
+        for name, site in self._sites.items():
+            if now - site.asked_s > LEASE_S or not self._is_there(site.master):
+                book.take_back(name)
+        for name, run in list(book.runs.items()):
             if now - run.heard_s > GONE_S:
-                self._close(name)
-                self._keep_index()
-                continue
-            for queued in run.tasks.values():
-                lost = queued.state == "placed" and now - queued.since_s > PLACED_S
-                if lost or (queued.state == "listed" and queued.site in silent):
-                    self._wait(queued)
+                self._tell_gone(book.close_run(name))
+                book.keep_index()
+        for queued in book.all():
+            if queued.state == "placed" and now - queued.since_s > PLACED_S:
+                book.wait(queued)
+        self._recall(now)
         self._serve()
+
+    def _recall(self, now: float) -> None:
+        """Have tasks back that one site keeps while pilots of another are idle."""
+        idle = {name: len(site.idle) for name, site in self._sites.items() if site.idle}
+        room = sum(idle.values())
+        if not room or self._book.waiting:
+            return
+        kept = [
+            queued
+            for name in self._sites
+            if name not in idle
+            for queued in self._book.listed_at(name, now - RECALL_S)
+            if queued.listed.architecture == "event"
+        ]
+        gone: dict[str, list[TaskId]] = {}
+        for queued in kept[-room:]:
+            gone.setdefault(queued.site, []).append(queued.listed.id)
+            self._book.wait(queued, queued.since_s)
+        self._tell_gone(gone)
 
     def _tell_central(self) -> None:
         for site in self._sites.values():
@@ -406,26 +294,24 @@ class TaskQueue(Agent):
         one."""
         self._wake()
         self._count("Request")
-        self.world.busy(EXAMINED_S * len(self._central))
+        central = self._book.central
+        self.world.busy(EXAMINED_S * len(central))
         pilot = name_of(sender)
         held = self._files.get(pilot, {}) if asked.tracked else dict.fromkeys(asked.held)
-        found = self._central.best(_view(pilot, asked, held), held, self._asks)
+        found = central.best(_view(pilot, asked, held), held, self._asks)
         if found is None:
-            self.world.send(sender, RequestAnswer(found=False, more=len(self._central) > 0))
+            self.world.send(sender, RequestAnswer(found=False, more=len(central) > 0))
             return
         (rank, _, _), listed = found
-        queued = self._runs[listed.run].tasks[listed.task]
-        self._central.remove(listed.id)
-        self._runs[listed.run].waiting -= 1
-        queued.state, queued.since_s = "placed", self.world.elapsed()
-        self._shares.charge(listed)
+        central.remove(listed.id)
+        self._book.place(listed.id)
         self._matching += 1
         held_now, size = held_bytes(listed, held), size_bytes(listed)
         placed = PlacedTask(
             listed.task, listed.generation, pilot, rank, NO_NAME, 0.0, False, held_now, size
         )
         self.world.send(listed.writer, Advice(listed.run, "", self._matching, 1, (placed,)))
-        self.world.send(sender, RequestAnswer(found=True, more=len(self._central) > 0))
+        self.world.send(sender, RequestAnswer(found=True, more=len(central) > 0))
 
     @handles(FileReport)
     def on_file_report(self, sender: AgentId, said: FileReport) -> None:
@@ -462,37 +348,30 @@ class TaskQueue(Agent):
         self._wake()
         refused = ""
         if asked.run:
-            run = self._runs.get(asked.run)
+            run = self._book.runs.get(asked.run)
             if run is None:
                 refused = f"no run {asked.run} has tasks in the queue"
             elif run.user != peer_of(sender):
                 refused = f"{asked.run} is a run of {run.user}, who alone may change its priority"
             else:
-                run.priority = self._shares.runs[asked.run].priority = asked.priority
+                run.priority = self._book.shares.runs[asked.run].priority = asked.priority
         elif asked.user:
-            self._shares.shares[asked.user] = min(max(asked.share, 0.001), 1000.0)
+            self._book.shares.shares[asked.user] = min(max(asked.share, 0.001), 1000.0)
         if not refused:
-            self._keep_index()
+            self._book.keep_index()
             self._deal_anew()
         self.world.sync(lambda: self._tell_shares(sender, asked.number, refused))
 
     def _deal_anew(self) -> None:
         """Other tasks come first now: sites give back what they have not placed."""
+        self._dealt_s = self.world.elapsed()
         for name, site in self._sites.items():
-            mine = [
-                queued
-                for run in self._runs.values()
-                for queued in run.tasks.values()
-                if queued.state == "listed" and queued.site == name
-            ]
-            for queued in mine:
-                self._wait(queued)
-            site.wanted += len(mine)
-        self._serve(whole=True)
+            site.wanted += self._book.take_back(name)
+        self._serve(whole=self._sites)
 
     def _tell_shares(self, to: AgentId, number: int, refused: str = "") -> None:
-        runs = []
-        for name, run in self._runs.items():
+        runs, all_shares = [], self._book.shares
+        for name, run in self._book.runs.items():
             states = Counter(queued.state for queued in run.tasks.values())
             runs.append(
                 RunStanding(
@@ -502,11 +381,11 @@ class TaskQueue(Agent):
                     states["waiting"],
                     states["listed"],
                     states["placed"],
-                    round(self._shares.runs[name].used_s, 1),
+                    round(all_shares.runs[name].used_s, 1),
                 )
             )
         sites = {name: str(name_of(node_of(s.master))) for name, s in self._sites.items()}
-        shares = dict(self._shares.shares)
+        shares = dict(all_shares.shares)
         said = TheShares(number, tuple(runs[:PAGE]), shares, sites, self.counts.total(), refused)
         self.world.send(to, said)
 
@@ -520,14 +399,3 @@ def _view(pilot: PeerName, asked: Request, held: dict[str, None]) -> View:
     free = Ledger(whole)
     free.millicores, free.memory_bytes = round(cores * 1000), int(memory)
     return View(pilot, asked.site, free, whole, lifetime_s, held)
-
-
-def _page_key(run: str, page: int) -> str:
-    return f"{INDEX}.{run}.{page}"
-
-
-def _decoded(kept: bytes) -> _Index:
-    try:
-        return msgspec.msgpack.decode(kept, type=_Index)
-    except msgspec.DecodeError:  # of another version: runs tell it all again
-        return _Index(0, [], {})

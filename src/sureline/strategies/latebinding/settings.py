@@ -37,6 +37,15 @@ class LateSettings(msgspec.Struct, frozen=True):
             "time by 'sureline queue priority'",
         ),
     ] = 0
+    bulk_s: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0.0,
+            le=600.0,
+            description="what becomes ready within so many seconds is told to the queue together: "
+            "fewer requests, and tasks that wait for others begin later",
+        ),
+    ] = 0.25
 
 
 class PilotHalfSettings(msgspec.Struct, frozen=True):
@@ -58,16 +67,22 @@ LISTED_PER_IDLE = 2
 LISTED_MAX = 3000
 BEST = 10
 """So many of its best ranks a pilot answers with."""
-TOLD_DIRECTLY_MAX = 8
-"""A round with no more askers than this is told to them alone; a broadcast has as many children."""
+TOLD_DIRECTLY_MAX = 200
+"""A round with no more askers than this is told to them alone. They have just spoken to the master;
+a broadcast reaches everybody, with three messages for each."""
+TREE_MAX = 8
+"""In the paper's architecture: as many as a broadcast goes to first."""
 PLACES_MAX = 16
 """Free places of one pilot that count in one round."""
 
 # Silence.
 HOLD_S = 10.0
 """What a pilot was promised is held free for so long."""
-ASK_S = 10.0
-"""A master renews its question to the queue, and a pilot its wish to its master."""
+ASK_S = 20.0
+"""A master renews its question to the queue if it had nothing to ask for so long."""
+WISH_S = 12.0
+QUIET_WISH_S = 60.0
+"""And a pilot its wish to its master, less often if it has not heard of any task for that long."""
 LEASE_S = 40.0
 """What a site was given, and did not place, goes to others after so long."""
 PLACED_S = 20.0

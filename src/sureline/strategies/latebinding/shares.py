@@ -67,8 +67,8 @@ class Shares:
         run = self.runs[listed.run]
         entry = (-listed.urgency, number, now_s, listed.task)
         heappush(run.heaps.setdefault(listed.home, []), entry)
-        if listed.holder:
-            heappush(run.of_pilot.setdefault(listed.holder, []), entry)
+        for holder in listed.holders:
+            heappush(run.of_pilot.setdefault(holder, []), entry)
         run.stays = listed.architecture == "distributed"
 
     def charge(self, listed: ListedTask) -> None:
@@ -99,22 +99,37 @@ class Shares:
         taken out. `is_there` tells of a site whether anybody there asks for tasks: then its own
         wait for it, though not for ever if they could begin here `at_once`."""
         for near in (True, False):
-            found: tuple[tuple[float, int, float, str], WaitingRun, list[Entry]] | None = None
+            heaps = {}
             for run, waiting in self.runs.items():
                 if near:
                     heap = self._near(run, waiting, site, pilot)
                 else:
                     heap = self._far(run, waiting, is_there, now_s, at_once=at_once)
-                if heap is None:
-                    continue
-                share = max(1e-6, self.shares.get(waiting.user, 1.0))
-                used_s = self.used_s.get(waiting.user, 0.0)
-                order = (used_s / share, -waiting.priority, waiting.used_s, run)
-                if found is None or order < found[0]:
-                    found = order, waiting, heap
-            if found is not None:
-                return found[0][3], heappop(found[2])[3]
+                if heap is not None:
+                    heaps[run] = heap
+            if heaps:
+                return self._taken(heaps)
         return None
+
+    def next_near(self, site: str, is_first: Callable[[str], bool]) -> tuple[str, str] | None:
+        """(run, task) that goes to this site because its inputs lie there, of a run before which
+        no other comes."""
+        heaps = {run: waiting.heaps.get(site) for run, waiting in self.runs.items()} if site else {}
+        able = {run: heap for run, heap in heaps.items() if heap and self._clean(run, heap)}
+        able = {run: heap for run, heap in able.items() if is_first(run)}
+        return self._taken(able) if able else None
+
+    def _taken(self, heaps: dict[str, list[Entry]]) -> tuple[str, str]:
+        """The first task of the run whose turn it is."""
+        run = min(heaps, key=self.turn)
+        return run, heappop(heaps[run])[3]
+
+    def turn(self, run: str) -> tuple[float, int, float, str]:
+        """The lowest goes next."""
+        waiting = self.runs[run]
+        share = max(1e-6, self.shares.get(waiting.user, 1.0))
+        used_s = self.used_s.get(waiting.user, 0.0)
+        return (used_s / share, -waiting.priority, waiting.used_s, run)
 
     def _near(
         self, run: str, waiting: WaitingRun, site: str, pilot: PeerName

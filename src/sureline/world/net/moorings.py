@@ -74,6 +74,8 @@ class Moorings:
         self._number = 0
         self._answers: dict[Node, str | None] = {}
         """Of those who were asked; None while they have not said."""
+        self._dialled_by: set[Node] = set()
+        """Who could dial this node when they were asked last."""
 
     def sweep(self, now: float) -> None:
         if self.dialled == "never":
@@ -89,14 +91,27 @@ class Moorings:
         if self._answers:
             if now - self._asked_at > ANSWER_S:
                 self._weigh(now)
-        elif now >= self._ask_at:
-            others = self._owner.directory.can_be_dialled()
+        elif now >= self._ask_at or (now >= self._asked_at + 5 * AGAIN_S and self._are_few()):
             self._number += 1
             self._asked_at = now
             self._ask_at = now + AGAIN_S
-            self._answers = dict.fromkeys(sample(list(others), min(ASKED, len(others))))
+            self._answers = dict.fromkeys(self._chosen())
             for node in self._answers:
                 self._owner.say_to(node, DialBack(self._number))
+
+    def _are_few(self) -> bool:
+        """Whether all is well by the word of few only, and others are there now: those few may be
+        neighbours, behind the same firewall, when nobody else was there."""
+        if not 0 < len(self._dialled_by) < ASKED:
+            return False
+        others = self._owner.directory.can_be_dialled()
+        return any(node not in self._dialled_by for node in others)
+
+    def _chosen(self) -> list[Node]:
+        """Whom to ask: those who were not asked last time, first."""
+        others = list(self._owner.directory.can_be_dialled())
+        chosen = sample(others, len(others))
+        return sorted(chosen, key=self._dialled_by.__contains__)[:ASKED]
 
     def dialled_back(self, link: NetLink, message: DialledBack) -> None:
         if message.number == self._number and message.untried:
@@ -125,11 +140,13 @@ class Moorings:
     def _weigh(self, now: float) -> None:
         self.looked = True
         said = [why for why in self._answers.values() if why is not None]
+        answered = {node for node, why in self._answers.items() if why == ""}
         self._answers = {}
         if not said:
             return  # nobody answered: ask others
         in_vain = [why for why in said if why]
         self._outbound = bool(in_vain)
+        self._dialled_by = set() if in_vain else answered
         every_s = self._owner.limits.dial_back_s * uniform(0.75, 1.25)  # not all at once
         self._ask_at = now + (every_s / 5 if in_vain else every_s)
         self._why_not = in_vain[0] if in_vain else ""
@@ -144,6 +161,7 @@ class Moorings:
         for node, kept in list(self._kept.items()):
             if now - kept.heard_at > limits.moored_s:
                 self._leave(node, now)
+        self._leave_those_behind_others(now)
         for node in [node for node, until in self._avoided.items() if until <= now]:
             del self._avoided[node]
         if len(self._kept) < RELAYS:
@@ -159,6 +177,15 @@ class Moorings:
                 kept.asked_at = now
                 self._owner.say_to(node, Moor())
         self._publish()
+
+    def _leave_those_behind_others(self, now: float) -> None:
+        """A relay that is itself reached through others is of use to few: it was taken before it
+        knew that, by one of its own site. It stays only as long as there is no better one."""
+        behind = [node for node in self._kept if self._owner.directory.relays_of(node)]
+        if any(kept.confirmed for node, kept in self._kept.items() if node not in behind):
+            for node in behind:
+                self._owner.say_to(node, Unmoor())
+                self._leave(node, now)
 
     def moored(self, link: NetLink, message: Moored) -> None:
         """A relay's answer."""

@@ -114,7 +114,7 @@ class Reaching:
         if hello.ticket:
             ours = self.ways.answered(opening, hello.ticket)
             if not (ours or self.relay.answered(opening, hello.ticket)):
-                opening.stream.close("nobody called it")
+                opening.stream.abort("nobody called it")  # it may be past TLS with us
         elif opening.stream.closing:
             pass
         elif hello.reach == self._owner.node:

@@ -135,7 +135,7 @@ class Relay:
             opening.stream.abort("somebody else was called")
             return
         if waiting.over.done() or waiting.opening.stream.closing:
-            opening.stream.close("nobody waits any more")
+            opening.stream.abort("nobody waits any more")  # it is past TLS with us: no farewell
             return
         waiting.opening.welcome(waiting.bulk)
         caller_tcp, too_early = waiting.opening.stream.detach()

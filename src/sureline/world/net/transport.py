@@ -263,6 +263,8 @@ class NetTransport:
 
     def _failed(self, opening: Opening, why: str, may_help: bool) -> None:
         self._door.leave(opening)
+        if opening.through and opening.identity is None and not why.startswith("TLS:"):
+            return  # somebody called us through others, and has found another way meanwhile
         self._refused += 1
         who = opening.identity.name if opening.identity else "somebody"
         address = opening.stream.address

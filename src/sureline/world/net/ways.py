@@ -6,7 +6,9 @@
     through a third anybody who can be dialled and may know a way, when nothing else is left
 
 The ways are tried in this order, each with a short head start before the next, and the first that
-opens is used. What was in vain a moment ago is not tried first again.
+opens is used. What was in vain a moment ago is not tried first again. Where connections are slow to
+open, because of the network or because the machines have too much to do, the head starts are as
+long: else every call would go by all ways at once, which is what makes such machines slower still.
 
 Through somebody else means: that one is dialled and greeted as ever, and asked to connect us. When
 it greets back, both connections are plain ones, and what it carries from then on is the TLS of the
@@ -38,6 +40,8 @@ DIRECTLY = "directly"
 THIRDS = 3
 REMEMBERED_MAX = 4096
 THIRD_AGAIN_S_MAX = 900.0
+HEAD_START_S_MAX = 10.0
+"""Nobody waits longer for a way before another is tried beside it."""
 
 
 class WaysOwner(Protocol):
@@ -77,6 +81,25 @@ class _Memory:
         """What the node itself has said."""
 
 
+class _Usual:
+    """How long it takes lately until a connection of one sort is open: the mean and how far off
+    that is, as TCP has it for round trips."""
+
+    def __init__(self) -> None:
+        self.mean_s = self._off_s = 0.0
+
+    def took(self, seconds: float) -> None:
+        if self.mean_s:
+            self._off_s += (abs(seconds - self.mean_s) - self._off_s) / 4
+            self.mean_s += (seconds - self.mean_s) / 8
+        else:
+            self.mean_s, self._off_s = seconds, seconds / 2
+
+    def head_start_s(self, least_s: float) -> float:
+        """Within this time it is nearly always open, if it opens at all."""
+        return max(least_s, min(HEAD_START_S_MAX, self.mean_s + 4 * self._off_s))
+
+
 class Ways:
     """Opens connections by any way, and remembers which was good."""
 
@@ -90,6 +113,8 @@ class Ways:
         """Direct ways that were overtaken and may still open."""
         self._tickets: dict[str, Callable[[Opening], None]] = {}
         """Calls of ours that wait for an answer."""
+        self._usual_directly = _Usual()
+        self._usual_by_relay = _Usual()
 
     async def open(
         self, node: Node, on_open: OnOpen, *, bulk: bool, wanted: Callable[[], bool]
@@ -124,6 +149,7 @@ class Ways:
     async def directly(self, node: Node, on_open: OnOpen, wish: Wish) -> None:
         """The direct way alone, a few times. Raises DialError."""
         memory = self._memory(node)
+        began_at = self._owner.loop.time()
         try:
             await self._dialler.open(node, on_open, wish, wanted=lambda: True)
         except DialError as error:
@@ -132,6 +158,7 @@ class Ways:
             raise
         memory.direct_at = float("-inf")
         memory.refusals = 0
+        self._usual_directly.took(self._owner.loop.time() - began_at)
 
     def told(self, node: Node, relays: Sequence[Node]) -> None:
         """A node says through whom it is reached."""
@@ -171,9 +198,11 @@ class Ways:
             and now - memory.called_at > limits.direct_again_s
         ):
             go = partial(self._by_call, node, bulk)
-            others.append(Way("by a call", go, limits.relay_head_start_s))
+            others.append(Way("by a call", go, self._relay_head_start_s()))
         others += self._through(node, bulk, self.relays_of(node))
-        head_start_s = limits.head_start_s if others else float("inf")
+        head_start_s = float("inf")
+        if others:
+            head_start_s = max(limits.head_start_s, self._usual_directly.mean_s)
         go = partial(self.directly, node, wish=Wish(bulk))
         direct = Way(DIRECTLY, go, head_start_s)
         if others and now - memory.direct_at < limits.direct_again_s:
@@ -181,11 +210,17 @@ class Ways:
         return [direct, *others]
 
     def _through(self, node: Node, bulk: bool, relays: Sequence[Node]) -> list[Way]:
-        pause_s = self._owner.limits.relay_head_start_s
+        pause_s = self._relay_head_start_s()
         return [
             Way(f"through {name_of(relay)}", partial(self._by_relay, relay, node, bulk), pause_s)
             for relay in relays
         ]
+
+    def _relay_head_start_s(self) -> float:
+        least_s = self._owner.limits.relay_head_start_s
+        if not self._usual_by_relay.mean_s:  # three connections, one after the other
+            least_s = max(least_s, min(HEAD_START_S_MAX, 4 * self._usual_directly.mean_s))
+        return self._usual_by_relay.head_start_s(least_s)
 
     def _asks_thirds(self, node: Node, race: _Race) -> bool:
         """Whether others may know a way: not to somebody who is known to be gone, nor at the first
@@ -236,6 +271,7 @@ class Ways:
 
     async def _by_relay(self, relay: Node, node: Node, bulk: bool, on_open: OnOpen) -> None:
         inner, outcome = self._dialler.begin(node, on_open, Wish(bulk), through=relay)
+        began_at = self._owner.loop.time()
         carried = False
 
         def connected(outer: Opening, hello: Hello) -> None:
@@ -247,6 +283,7 @@ class Ways:
             await self._dialler.once(relay, connected, Wish(bulk, node))
             async with asyncio.timeout(self._owner.limits.circuit_open_s):
                 await outcome
+            self._usual_by_relay.took(self._owner.loop.time() - began_at)
         except (DialError, TimeoutError) as error:
             if carried:
                 self.failed(relay)  # it says that we are connected, and we are not
@@ -316,10 +353,16 @@ class _Race:
         for way in ways:
             if not self.open:
                 return
-            self._under_way[self._loop.create_task(way.go(self._opened))] = way.name
-            await self._wait(way.head_start_s)
+            task = self._loop.create_task(way.go(self._opened))
+            self._under_way[task] = way.name
+            await self._give_head_start(task, self._loop.time() + way.head_start_s)
         while self._under_way and self.open:
             await self._wait(float("inf"))
+
+    async def _give_head_start(self, task: asyncio.Task[None], until: float) -> None:
+        """Until this one is over, or has had its time: others that fail take nothing of it."""
+        while task in self._under_way and self.open and self._loop.time() < until:
+            await self._wait(until - self._loop.time())
 
     async def _alone(self, way: Way) -> None:
         """Most have one way, and no need of a race."""

@@ -1,0 +1,142 @@
+"""From what the pilots of a site think to who gets what: answers on their way up, and a round's
+matrix dealt out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+import numpy as np
+
+from sureline.strategies.latebinding.assignment import NONE, Matrix, Pairs, exact, greedy
+from sureline.strategies.latebinding.judging import size_bytes, tier_of
+from sureline.strategies.latebinding.messages import ListedTask, PlacedTask, Ranked
+from sureline.world.address import NO_NAME, PeerName
+
+
+class Dealt(msgspec.Struct, frozen=True):
+    listed: ListedTask
+    placement: PlacedTask
+
+
+def deal(
+    tasks: dict[int, ListedTask],
+    ranked: Sequence[Ranked],
+    first: set[int],
+    left: dict[PeerName, list[int]],
+    kept: int = 0,
+) -> list[Dealt]:
+    """Which task goes to which pilot: what begins at once before what is fetched ahead, what has
+    waited long (`first`) before the rest, and what much depends on before what little does. `left`
+    has the places of each pilot, at once and ahead, and is lessened. So many as are `kept` are not
+    fetched ahead: others could begin them at once."""
+    rivals = _rivals(tasks, ranked)
+    open_ = dict(tasks)
+    room = {one.pilot: [one.cores, float(one.memory_bytes)] for one in ranked}
+    dealt: list[Dealt] = []
+    tiers = sorted({(n not in first, -tier_of(task)) for n, task in tasks.items()})
+    for ahead in (False, True):
+        for tier in tiers:
+            chosen = {n: t for n, t in open_.items() if (n not in first, -tier_of(t)) == tier}
+            if ahead:
+                most = max(0, len(open_) - kept)
+                able = (n for n, t in chosen.items() if t.architecture == "event")
+                chosen = {n: chosen[n] for n in islice(able, most)}
+            for number, pilot, rank in _assigned(chosen, ranked, left, int(ahead)):
+                listed, free = open_[number], room[pilot]
+                needs = listed.needs
+                if not ahead and (needs.cores > free[0] + 1e-6 or needs.memory_bytes > free[1]):
+                    continue
+                free[0] -= needs.cores
+                free[1] -= needs.memory_bytes
+                left[pilot][int(ahead)] -= 1
+                del open_[number]
+                rival = next(((p, r) for p, r in rivals[number] if p != pilot), (NO_NAME, 0.0))
+                dealt.append(Dealt(listed, _placement(listed, pilot, rank, rival, ahead=ahead)))
+    return dealt
+
+
+def _placement(
+    listed: ListedTask, pilot: PeerName, rank: float, rival: tuple[PeerName, float], *, ahead: bool
+) -> PlacedTask:
+    size = size_bytes(listed)
+    held = -1 if listed.rank else min(size, int(rank))
+    return PlacedTask(listed.task, listed.generation, pilot, rank, *rival, ahead, held, size)
+
+
+def _assigned(
+    tasks: dict[int, ListedTask],
+    ranked: Sequence[Ranked],
+    left: dict[PeerName, list[int]],
+    which: int,
+) -> list[tuple[int, PeerName, float]]:
+    """(task, pilot, rank) by the way that the tasks ask for: exactly, unless one wants greedily."""
+    rows = {number: row for row, number in enumerate(tasks)}
+    columns: list[PeerName] = []
+    entries: list[tuple[int, int, float]] = []
+    for one in ranked:
+        known = [(rows[number], rank) for number, rank in one.ranks if number in rows]
+        for _ in range(min(left[one.pilot][which], len(known))):
+            entries += [(row, len(columns), rank) for row, rank in known]
+            columns.append(one.pilot)
+    if not entries:
+        return []
+    used = sorted({row for row, _, _ in entries})
+    packed = {row: place for place, row in enumerate(used)}
+    matrix: Matrix = np.full((len(used), len(columns)), NONE)
+    for row, column, rank in entries:
+        matrix[packed[row], column] = rank
+    numbers = list(tasks)
+    way = exact if all(tasks[numbers[row]].exact for row in used) else greedy
+    pairs: Pairs = way(matrix)
+    return [
+        (numbers[used[row]], columns[column], float(matrix[row, column])) for row, column in pairs
+    ]
+
+
+def _rivals(
+    tasks: dict[int, ListedTask], ranked: Sequence[Ranked]
+) -> dict[int, list[tuple[PeerName, float]]]:
+    """The two pilots that ranked each task highest."""
+    found: dict[int, list[tuple[PeerName, float]]] = {number: [] for number in tasks}
+    for one in ranked:
+        for number, rank in one.ranks:
+            if number in found:
+                best = found[number]
+                best.append((one.pilot, rank))
+                best.sort(key=lambda pair: (-pair[1], pair[0]))
+                del best[2:]
+    return found
+
+
+# -- replies on their way up -----------------------------------------------------------------------
+
+REPLY_BYTES_MAX = 200_000
+
+_decoder = msgspec.msgpack.Decoder(list[Ranked])
+
+
+def encoded(ranked: Sequence[Ranked]) -> bytes:
+    """As many of the best ranks of each pilot as a reply may hold."""
+    body = msgspec.msgpack.encode(ranked)
+    most = max((len(one.ranks) for one in ranked), default=0)
+    while len(body) > REPLY_BYTES_MAX and most > 1:
+        most //= 2
+        ranked = [msgspec.structs.replace(one, ranks=one.ranks[:most]) for one in ranked]
+        body = msgspec.msgpack.encode(ranked)
+    return body
+
+
+def decoded(body: bytes | None) -> list[Ranked]:
+    if not body:
+        return []
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError:
+        return []
+
+
+def merged(replies: Sequence[bytes]) -> bytes:
+    return encoded([ranked for reply in replies for ranked in decoded(reply)])
