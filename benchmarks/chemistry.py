@@ -8,7 +8,7 @@ what did not react before. Both run the same programs from the same text to iner
 to the same solution; figures are CPU seconds of this process.
 
 `max` is the naive matcher's best case: any two molecules react, so there is nothing to find. It is
-ahead with some hundred numbers, level with a thousand, and behind from there on.
+ahead with some hundred numbers, and behind from there on.
 """
 
 from __future__ import annotations
