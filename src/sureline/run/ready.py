@@ -75,6 +75,11 @@ class ReadyQueue:
             self._overtaken = self._overtaken + 1 if passed else 0
         return found
 
+    def head_of(self, needs: Needs) -> int | None:
+        """The most urgent of the tasks that need exactly this; it stays."""
+        heap = self._classes.get(needs)
+        return heap[0][1] if heap else None
+
     def pop_equal(self, needs: Needs) -> int | None:
         """Remove the most urgent of the tasks that need exactly this."""
         heap = self._classes.get(needs)

@@ -3,7 +3,7 @@
 The load of a target is the share of its cores that is in use: by this run, which is known exactly,
 and by others, as the target last told. Among equally loaded ones the target that holds most of the
 task's inputs is taken, and else one by a hash of this run and the target, so that several runs do
-not all choose the same one.
+not all choose the same one. Short tasks are also bound ahead (`ahead`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,22 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.run.ready import ReadyQueue
+from sureline.strategies.ahead import BindingAhead
 from sureline.strategies.books import Books
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName
+from sureline.world.protocol import World
 
 EQUAL_LOADS = 1e-6
 
 
 class Spread(Deciding):
-    """`salt` tells runs apart, such as by their names."""
+    """`salt` tells runs apart, such as by their names. With a `world`, short tasks are bound
+    ahead."""
 
-    def __init__(self, salt: str) -> None:
+    def __init__(self, salt: str, world: World | None = None) -> None:
+        self._ground = world
+        self._ahead: BindingAhead | None = None
         self._queue = ReadyQueue(patience=None)
         self._books = Books(salt)
         self._best: tuple[PeerName, float] | None = None
@@ -42,6 +47,8 @@ class Spread(Deciding):
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
+        if self._ground is not None:
+            self._ahead = BindingAhead(engine, self._ground, self._books)
         go()
 
     def target(self, target: Target) -> None:
@@ -60,10 +67,14 @@ class Spread(Deciding):
     def bound(self, bound: Bound) -> None:
         needs = self._engine.graph.tasks[bound.task].needs
         self._books.take(bound.target, needs)
+        if self._ahead is not None:
+            self._ahead.bound(bound, needs)
 
     def over(self, over: Over) -> None:
         needs = self._engine.graph.tasks[over.bound.task].needs
         self._books.give_back(over.bound.target, needs)
+        if self._ahead is not None:
+            self._ahead.over(over, needs)
 
     def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
         return self._books.best_but(needs, but)
@@ -87,6 +98,8 @@ class Spread(Deciding):
                 self._aside.append(task)
             elif self._engine.bind(task, self._nearest(task, needs, *best)):
                 self._books.placed(needs)
+        if self._ahead is not None:
+            self._ahead.bind(self._queue)
 
     def _nearest(self, task: int, needs: Needs, best: PeerName, load: float) -> PeerName:
         """Of the least loaded targets, the one that holds most of the task's inputs."""
@@ -101,7 +114,7 @@ class Spread(Deciding):
 
 
 def _deciding(seat: Seat) -> Spread:
-    return Spread(seat.run)
+    return Spread(seat.run, seat.world)
 
 
 spread = Strategy(
