@@ -86,7 +86,7 @@ class TimerRunner:
         self._loop = loop
         self._store = BlobStore(root)
         (root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._timers: dict[JobHandle, tuple[asyncio.TimerHandle, Callable[[JobEvent], None]]] = {}
+        self._timers: dict[JobHandle, tuple[asyncio.Handle, Callable[[JobEvent], None]]] = {}
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
@@ -97,7 +97,12 @@ class TimerRunner:
         seconds, size = float(found[1]), int(found[2] or 0)
         handle: JobHandle = object()
         begun_at = self._loop.time()
-        self._loop.call_soon(on_event, JobStarted())
+
+        def begin() -> None:
+            # Not before: a loop that was held up runs timers first, and a job would end unbegun.
+            if handle in self._timers:
+                self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+                on_event(JobStarted())
 
         def end() -> None:
             del self._timers[handle]
@@ -108,7 +113,7 @@ class TimerRunner:
             elapsed_s = self._loop.time() - begun_at
             on_event(JobEnded("succeeded", 0, elapsed_s=elapsed_s, outputs=outputs))
 
-        self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+        self._timers[handle] = (self._loop.call_soon(begin), on_event)
         return handle
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
@@ -142,6 +147,14 @@ class Swarm:
         self._sites = sites
 
     def __enter__(self) -> Swarm:
+        try:
+            self._start()
+        except BaseException:  # nobody would end those that have started
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         self.serve(0, 1)
         contact = self.node("p0")
         contacts = encode_contacts((contact,))
@@ -149,7 +162,6 @@ class Swarm:
             disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
         for first in range(1, self.count, self._per_process):
             self.serve(first, min(self._per_process, self.count - first))
-        return self
 
     def serve(self, first: int, count: int) -> None:
         """Returns when they can be reached."""
