@@ -42,6 +42,8 @@ from sureline.world.protocol import Job, JobEvent, JobHandle
 GRID = "lab"
 AT_ONCE = 20
 """Peers of one process that start at the same time."""
+CONTACTS = 5
+"""Whom a peer knows when it starts: not all come by way of one."""
 PAUSE = re.compile(r"pause ([0-9.]+)(?: ([0-9]+))?$")
 
 
@@ -139,14 +141,23 @@ class Swarm:
         self._sites = sites
 
     def __enter__(self) -> Swarm:
-        self.serve(0, 1)
-        contact = self.node("p0")
-        contacts = encode_contacts((contact,))
-        for number in range(1, self.count):
-            disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
-        for first in range(1, self.count, self._per_process):
-            self.serve(first, min(self._per_process, self.count - first))
+        try:
+            self._begin()
+        except BaseException:  # nobody would end them
+            self.__exit__()
+            raise
         return self
+
+    def _begin(self) -> None:
+        self.serve(0, 1)
+        known = [self.node("p0")]
+        for first in range(1, self.count, self._per_process):
+            count = min(self._per_process, self.count - first)
+            contacts = encode_contacts(tuple(known[-CONTACTS:]))
+            for number in range(first, first + count):
+                disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
+            self.serve(first, count)
+            known.append(self.node(f"p{first}"))
 
     def serve(self, first: int, count: int) -> None:
         """Returns when they can be reached."""
