@@ -52,9 +52,8 @@ def at_east(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
 def accounted(clusters: Clusters, spool: Path, site: SlurmSite, job: JobId, tag: str) -> JobStatus:
     """What is known of a job of which neither slurmctld nor its own file says anything."""
     ended(site, [job])
-    number = job.partition("_")[0]
-    known = ("squeue", "-h", "-t", "all", "-o", "%F")
-    assert_soon(lambda: number not in clusters.east.run(*known).split())
+    known = ("squeue", "-h", "-r", "-t", "all", "-o", "%F_%K")
+    assert_soon(lambda: job not in clusters.east.run(*known).split())
     (spool / tag / f"state.{job.partition('_')[2]}").unlink(missing_ok=True)
     return ended(SlurmSite(spool), [job])[job]
 

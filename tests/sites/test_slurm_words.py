@@ -146,8 +146,9 @@ def test_sacct(tmp_path: Path, said: str):
 def test_sacct_names_those_that_were_ended_together_once(tmp_path: Path):
     """Recorded of 22.05: an array whose deadline could not be met."""
     said = "7_[0-1]|DEADLINE|1:0|1794965056|None|1794965068|None assigned\n"
-    site = submitted(tmp_path, RecordedSlurm(UNKNOWN, said))
-    found = site.look([JobId("7_0"), JobId("7_1")])
+    slurm = RecordedSlurm(UNKNOWN, said)
+    found = submitted(tmp_path, slurm).look([JobId("7_0"), JobId("7_1")])
+    assert slurm.asked[-1][-1] == "7", "asked for 7_0, sacct says nothing"
     assert [one.word for one in found.values()] == ["deadline"] * 2
     assert {one.started_at for one in found.values()} == {None}
 

@@ -11,7 +11,9 @@ import random
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from slurm_lab import SlurmLab, unavailable
@@ -20,11 +22,12 @@ from sureline.compose.pilots import planning
 from sureline.compose.terms import Before
 from sureline.forecast.result import Forecast
 from sureline.sites.order import PilotOrder, PilotShape, SiteChoice
-from sureline.sites.port import JobId, SiteWork
+from sureline.sites.port import JobId, SiteError, SiteWork
 from sureline.sites.slurm import SlurmSite
 from sureline.sites.waits import WaitBook, WaitFor, WaitSeen
 from sureline.workflow.yaml_reader import read_yaml
 
+T = TypeVar("T")
 SUBMISSIONS = int(os.environ.get("SURELINE_SUBMISSIONS", "60"))
 LEARNING = int(os.environ.get("SURELINE_LEARNING", "20"))
 EVERY_S = 8.0
@@ -75,12 +78,13 @@ def measured(lab: SlurmLab, directory: Path, rng: random.Random) -> dict[str, ob
     waits: dict[JobId, float] = {}
     total: dict[JobId, float] = {}
     for number in range(LEARNING + SUBMISSIONS):
-        promises, ahead = None, site.ahead()
+        promises, ahead = None, patiently(site.ahead)
         if number >= LEARNING:
             promises = promised(forecast, book, ahead)
         work_s = rng.triangular(2, 6, 4)
         tag = f"ours-{number}"
-        (job,) = site.submit(SiteWork(tag=tag, argv=("sleep", f"{work_s:.2f}"), limit_s=LIMIT_S))
+        work = SiteWork(tag=tag, argv=("sleep", f"{work_s:.2f}"), limit_s=LIMIT_S)
+        (job,) = site.submit(work)
         asked[job] = (time.time(), promises, ahead)
         next_at = time.monotonic() + EVERY_S
         while time.monotonic() < next_at:
@@ -90,6 +94,16 @@ def measured(lab: SlurmLab, directory: Path, rng: random.Random) -> dict[str, ob
         time.sleep(1.0)
         look(lab, site, asked, estimates, waits, total, book)
     return summary(asked, estimates, waits, total)
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """A machine that is busy with other things lets Slurm's commands wait for too long."""
+    while True:
+        try:
+            return ask()
+        except SiteError as error:
+            if not error.again:
+                raise
 
 
 def promised(forecast: Forecast, book: WaitBook, ahead: int | None) -> dict[float, float]:
@@ -102,7 +116,7 @@ def promised(forecast: Forecast, book: WaitBook, ahead: int | None) -> dict[floa
 
 def look(lab, site, asked, estimates, waits, total, book) -> None:
     open_jobs = [job for job in asked if job not in total]
-    for job, status in site.look(open_jobs).items():
+    for job, status in patiently(lambda: site.look(open_jobs)).items():
         if status.is_waiting and job not in estimates:
             said = lab.run(
                 "env",

@@ -112,7 +112,8 @@ class SlurmSite:
         wanted = list(dict.fromkeys(jobs))
         rows = _expanded(wanted, self._queue(wanted))
         missing = [job for job in wanted if job not in rows]
-        rows |= _expanded(missing, self._accounted(missing))
+        accounted = _expanded(missing, self._accounted(missing))
+        rows |= {job: accounted[job] for job in missing if job in accounted}
         found: dict[JobId, JobStatus] = {}
         tags = self._tags(missing)
         for job in wanted:
@@ -215,7 +216,8 @@ class SlurmSite:
         if not jobs or time.monotonic() < self._accounting_again_at:
             return
         for cluster, numbers in _by_cluster(jobs).items():
-            for some in _chunks(numbers):
+            # by arrays: those that were ended together, before any began, are found only so
+            for some in _chunks(dict.fromkeys(number.partition("_")[0] for number in numbers)):
                 argv = ["sacct", "-n", "-P", "-X", "-o", _ACCOUNTED, "-j", ",".join(some)]
                 try:
                     said = self._run([*argv, *self._on(cluster)])
