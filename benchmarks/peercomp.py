@@ -1,9 +1,11 @@
 """Finding time for workflows: the tree against an oracle, random probing and the least loaded; what
-a message costs from a thousand nodes to a million; and what rarer updates save and cost.
+a message costs from a thousand nodes to a million; what rarer updates save and cost; and what it
+brings that neighbours in the tree are near each other.
 
     python benchmarks/peercomp.py rivals [--nodes 10000] [--loads 0.7,0.9,1.0] [--minutes 3]
     python benchmarks/peercomp.py scale [--nodes 1000,10000,100000,1000000] [--minutes 2]
     python benchmarks/peercomp.py updates [--nodes 10000] [--every 1,2,5,10,30,60] [--minutes 3]
+    python benchmarks/peercomp.py locality [--nodes 10000] [--minutes 3]
 
 All ways of one load start from the same loaded state and get the same workflows. Prints JSON.
 """
@@ -16,6 +18,7 @@ import math
 import resource
 import sys
 import time
+from random import Random
 from statistics import median
 
 import msgspec
@@ -24,6 +27,9 @@ from sureline.experiments.peercomp_grid import Grid
 from sureline.experiments.peercomp_rivals import WAYS, rivalry
 from sureline.experiments.peercomp_sweeps import SweepSettings
 from sureline.experiments.peercomp_warm import drawn, settled, state_of
+
+SITE = 100
+"""Peers that are near each other."""
 
 
 def rivals(nodes: int, loads: list[float], minutes: float, seed: int) -> dict[str, object]:
@@ -100,9 +106,34 @@ def updates(
     return {"load": load, "updates": rows}
 
 
+def locality(nodes: int, minutes: float, seed: int) -> dict[str, object]:
+    """Sites of SITE peers: as neighbours in the tree, and shuffled."""
+    donors, rows = state_of(settled(1.0, seed)), []
+    places = list(range(nodes))
+    for order in ("by address", "shuffled"):
+        if order == "shuffled":
+            Random(seed).shuffle(places)
+        sites = [f"s{place // SITE}" for place in places]
+        warm = drawn(donors, nodes, seed)
+        grid = Grid(nodes, seed + 2, state=warm.queues, epoch_s=warm.time_s, sites=sites)
+        grid.begin(1.0, minutes * 60)
+        grid.run(minutes * 60 + 60.0)
+        placed = [one.booked for one in grid.finished if not one.booked.reason]
+        took_s = sorted(booked.took_s for booked in placed)
+        row = {
+            "leaves": order, "workflows": len(grid.finished),
+            "accepted": len(placed) / max(1, len(grid.finished)), "missed": grid.missed(),
+            "allocation_median_s": median(took_s), "allocation_90_s": took_s[len(took_s) * 9 // 10],
+            "hops_per_request": sum(b.hops for b in placed) / sum(b.requests for b in placed),
+        }  # fmt: skip
+        print(row, file=sys.stderr, flush=True)
+        rows.append(row)
+    return {"site": SITE, "locality": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["rivals", "scale", "updates"])
+    parser.add_argument("what", choices=["rivals", "scale", "updates", "locality"])
     parser.add_argument("--nodes", default="")
     parser.add_argument("--loads", default="0.7,0.9,1.0")
     parser.add_argument("--every", default="1,2,5,10,30,60")
@@ -114,6 +145,8 @@ def main() -> None:
         every_s = [float(period_s) for period_s in given.every.split(",")]
         count, minutes = int(given.nodes or 10_000), given.minutes or 3.0
         made = updates(count, every_s, loads[-1], minutes, given.seed)
+    elif given.what == "locality":
+        made = locality(int(given.nodes or 10_000), given.minutes or 3.0, given.seed)
     elif given.what == "rivals":
         made = rivals(int(given.nodes or 10_000), loads, given.minutes or 3.0, given.seed)
     else:

@@ -155,7 +155,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     stays, *leave = found["churn"]
     assert stays["machines_left"] == stays["tasks_lost"] == 0 and stays["accepted"] > 0
     assert leave[-1]["machines_left"] > 0 and leave[-1]["tasks_lost"] > 0
-    assert "<svg" in page.read_text() and "Table II" in page.read_text()
+    drawn = page.read_text()
+    assert drawn.count("<svg") == 3 and drawn.count("<table") == 4
+    assert drawn.count("<td>the same</td>") == 3, "Table I"
+    assert all(f"<td>{one['what']}</td>" in drawn for one in found["traffic"]["numbers"])
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,18 @@ def test_eight_peers_two_killed():
     assert sum('"outcome":"lost"' in "".join(o.journals[0]) for o in outcomes) >= 3
 
 
+def test_processes_that_stand_still_blame_nobody():
+    for outcome in sweep("starved", range(1, 6)):
+        assert outcome.faults["freeze"] >= 18
+        assert [run.epochs for run in outcome.runs] == [1]
+        assert '"outcome":"lost"' not in "".join(outcome.journals[0])
+
+
+@pytest.mark.soak
+def test_very_many_that_stand_still():
+    sweep("starved", range(1000, 1300))
+
+
 @pytest.mark.soak
 def test_a_storm():
     (outcome,) = sweep("storm", [3])
@@ -79,7 +91,7 @@ def test_shipped_protocol_scenarios(name):
     sweep(name, range(1000, 1003))
 
 
-@pytest.mark.parametrize("name", [name for name in shipped() if name != KILLED])
+@pytest.mark.parametrize("name", [name for name in shipped() if name not in (KILLED, "starved")])
 def test_shipped_scenarios_hold(name):
     """One seed of each; that of KILLED is a test of its own."""
     sweep(name, [find_scenario(name).seed])

@@ -20,7 +20,7 @@ from blake3 import blake3
 from grid_lab import events_of
 from swarm import GRID, Swarm, content
 
-from sureline.journal.events import COMMITS, Noted, TaskBound, TaskEnded
+from sureline.journal.events import COMMITS, Noted, PeerJoined, TaskBound, TaskEnded
 from sureline.testing import laws
 from sureline.testing.live import COMMAND
 
@@ -29,12 +29,15 @@ WORKFLOWS = int(os.environ.get("CHEMICAL_WORKFLOWS", "40"))
 PER_PROCESS = max(1, PEERS // 12)
 """Peers that share an interpreter, and die together."""
 STARTING_MAX = 2
-"""Drivers that start at a time: forty interpreters on two cores are too slow to be heard."""
+"""Drivers that have yet to meet the peers: forty interpreters at once on two cores, each with its
+handshakes, are too slow to be heard."""
 KILLED = (1, 1 + 3 * PER_PROCESS)
 """The first peer of each process that is killed; none has the home of a driver."""
 PART_S = float(os.environ.get("CHEMICAL_PART_S", "75"))
 """Long enough for all runs to begin before the first has ended."""
 PATIENCE_S = 2400.0
+LOOK_S = 5.0
+"""From one reading of all journals to the next."""
 PARTS = (1, 2, 3)
 TASKS = 7
 FLOW = """
@@ -66,11 +69,14 @@ def test_many_workflows_finish_while_holders_and_resources_are_killed(
         try:
             for number, place in enumerate(places):
                 drivers.append(drive(swarm, number, place, barriers))
-                begun = places[: max(1, number - STARTING_MAX)]
-                wait(lambda begun=begun: all(map(events_of, begun)), "runs to begin")
+                if number >= STARTING_MAX:
+                    one = places[number - STARTING_MAX]
+                    wait(lambda one=one: has_met(one), "a run to meet the peers")
+            last = places[-STARTING_MAX:]
+            wait(lambda: all(map(has_met, last)), "the last runs to meet the peers")
             assert not any(driver.poll() == 0 for driver in drivers), "not all at once"
             for tasks, first in zip((WORKFLOWS, 4 * WORKFLOWS), KILLED, strict=True):
-                wait(lambda tasks=tasks: done(places) >= tasks, "some tasks")
+                wait(lambda tasks=tasks: done(places) >= tasks, "some tasks", LOOK_S)
                 swarm.kill(first)
             wait(lambda: all(one.poll() is not None for one in drivers), "the end")
         finally:
@@ -106,6 +112,10 @@ def drive(swarm: Swarm, number: int, place: Path, barriers: str) -> subprocess.P
         )
 
 
+def has_met(place: Path) -> bool:
+    return any(isinstance(event, PeerJoined) for event in events_of(place))
+
+
 def right(number: int) -> bytes:
     """What a workflow's last file must be, worked out here."""
     parts = {i: content(f"part.{i}", {}, 100 + number) for i in PARTS}
@@ -116,12 +126,12 @@ def right(number: int) -> bytes:
     return content("sum", {path: blake3(data).hexdigest() for path, data in squares.items()}, 100)
 
 
-def wait_for(condition, what: str, places: list[Path], drivers) -> None:
+def wait_for(condition, what: str, every_s=0.5, *, places: list[Path], drivers) -> None:
     give_up = time.monotonic() + PATIENCE_S
     while not condition():
         in_vain = time.monotonic() >= give_up or any(driver.poll() for driver in drivers)
         assert not in_vain, f"waited in vain for {what}: {what_hinders(places)}"
-        time.sleep(0.5)
+        time.sleep(every_s)
 
 
 def what_hinders(places: list[Path]) -> str:

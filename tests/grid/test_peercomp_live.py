@@ -1,11 +1,14 @@
 """Many workflows with deadlines over very many real peers; a tenth of the peers is killed.
 
-PEERCOMP_PEERS and PEERCOMP_WORKFLOWS make it smaller. What a task does is a timer (`swarm`).
+PEERCOMP_PEERS and PEERCOMP_WORKFLOWS make it smaller. What a task does is a timer (`swarm`): some
+seconds, and it may take twice as long as it likely does. Every workflow has its driver, a command
+of its own, as users' would be; all share two cores with the peers, so they come one by one.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -23,22 +26,23 @@ from sureline.testing.live import COMMAND
 
 PEERS = int(os.environ.get("PEERCOMP_PEERS", "200"))
 WORKFLOWS = int(os.environ.get("PEERCOMP_WORKFLOWS", "200"))
-EVERY_S = float(os.environ.get("PEERCOMP_EVERY_S", "2"))
-PROCESSES = 10
-DRIVERS_MAX = 12
-PATIENCE_S = 600.0
+EVERY_S = float(os.environ.get("PEERCOMP_EVERY_S", "3"))
+PER_PROCESS = max(1, PEERS // 20)
+"""Two processes are a tenth of the peers."""
+DRIVERS_MAX = 16
+PATIENCE_S = 300.0
 WITHIN_S = 120
 FLOW = """
 name: deadline
 tasks:
-  begin: {run: pause 4 100, outputs: [b], takes: {takes}}
+  begin: {run: pause 2 100, outputs: [b], takes: 1s .. 2s .. 4s}
   part:
-    for: {i: [1, 2, 3]}
-    run: pause {{i}}4 1000
+    for: {i: [2, 4, 6]}
+    run: pause {{i}} 1000
     inputs: [b]
     outputs: ["part.{{i}}"]
-    takes: {part_takes}
-  end: {run: pause 4 10, inputs: ["part.*"], outputs: [end], takes: {takes}}
+    takes: 2s .. 6s .. 12s
+  end: {run: pause 2 10, inputs: ["part.*"], outputs: [end], takes: 1s .. 2s .. 4s}
 """
 TASKS = 5
 
@@ -46,8 +50,7 @@ TASKS = 5
 @pytest.mark.soak
 @pytest.mark.limit_s(7200)
 def test_no_deadline_is_missed_but_where_a_peer_died(tmp_path: Path) -> None:
-    per_process = max(1, (PEERS - 1) // PROCESSES)
-    with Swarm(tmp_path, PEERS, per_process, ()) as swarm:
+    with Swarm(tmp_path, PEERS, PER_PROCESS, ()) as swarm:
         _wait(lambda: _alive(swarm) == PEERS, "all know each other")
         places = [tmp_path / "runs" / f"w{number}" for number in range(WORKFLOWS)]
         killed: set[str] = set()
@@ -58,18 +61,21 @@ def test_no_deadline_is_missed_but_where_a_peer_died(tmp_path: Path) -> None:
                 _reap(drivers, codes, DRIVERS_MAX - 1)
                 drivers[number] = _submit(swarm, place, number)
                 time.sleep(EVERY_S)
-                if number == WORKFLOWS // 2:
-                    swarm.kill(1)
-                    killed = {f"p{n}" for n in range(1, 1 + per_process)}
+                if number in (WORKFLOWS // 3, 2 * WORKFLOWS // 3):
+                    first = 1 + len(killed)
+                    swarm.kill(first)
+                    killed |= {f"p{n}" for n in range(first, first + PER_PROCESS)}
             _reap(drivers, codes, 0)
         finally:
             for driver in drivers.values():
                 driver.kill()
         _wait(lambda: not swarm.promised(), f"nothing is promised any more: {swarm.promised()}")
         told = Counter(_verdict(place, codes[n], killed) for n, place in enumerate(places))
-        print(dict(told), swarm.usage(), file=sys.__stderr__)
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        drivers_s = (spent.ru_utime + spent.ru_stime) / WORKFLOWS
+        print(dict(told), swarm.usage(), f"{drivers_s:.2f} s a driver", file=sys.__stderr__)
         assert not {one for one in told if one.startswith("bad")}, told
-        assert told["in time"] + told["in time, though a peer died"] > WORKFLOWS // 2, told
+        assert told["in time"] + told["in time, though a peer died"] > 0.9 * WORKFLOWS, told
 
 
 def _alive(swarm: Swarm) -> int:
@@ -87,8 +93,7 @@ def _wait(holds: Callable[[], bool], what: str) -> None:
 
 def _submit(swarm: Swarm, place: Path, number: int) -> subprocess.Popen[bytes]:
     place.mkdir(parents=True)
-    flow = FLOW.replace("{takes}", "3s .. 4s .. 6s").replace("{part_takes}", "10s .. 24s .. 36s")
-    (place / "flow.yaml").write_text(flow)
+    (place / "flow.yaml").write_text(FLOW)
     terms = ("--strategy", "peercomp", "--within", f"{WITHIN_S}s", "--takeover-after", "never")
     with open(place / "driver.err", "wb") as log:
         return subprocess.Popen(

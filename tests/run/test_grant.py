@@ -14,7 +14,7 @@ from sureline.run.grant import OWN, Candidacy, Epoch, Holding, Quorum
 
 
 def test_every_state_of_three_keepers_and_three_writers():
-    assert Explorer("abc", "xyz", numbers=2).walk(100_000) > 1000
+    assert Explorer("abc", "xyz", numbers=2).walk(100_000) > 500
 
 
 class Whole(Explorer):
@@ -45,7 +45,7 @@ def test_one_of_two_voters_that_died_is_made_up_for_by_a_third():
 
 def test_every_state_while_a_voter_comes():
     explorer = Explorer("abc", "xy", numbers=2, sets=("ab", "abc"), changed_up_to=3)
-    assert explorer.walk(100_000) > 1000
+    assert explorer.walk(100_000) > 500
 
 
 @pytest.mark.soak
@@ -58,7 +58,7 @@ def test_every_state_of_more_numbers_and_of_voters_that_come_and_go(people, numb
     keepers = "".join(sorted({*"".join(sets), *"abc"}))
     found = Explorer(keepers, people, numbers=numbers, sets=sets).walk(10_000_000)
     print(f"{found} states")
-    assert found > 10_000
+    assert found > 5_000
 
 
 def broken(**keywords):

@@ -141,13 +141,14 @@ def test_a_submitter_killed_twice_at_random_over_all(with_ssh, tmp_path, seed):
     write(work, "pipes.yaml", PIPES % {"n": n, "log": log, "trouble": ":"})
     draw = random.Random(seed)
     words = ["run", "pipes.yaml", "--sites", "all"]
-    for share in sorted(draw.random() for _ in range(2)):
+    for share in sorted(0.8 * draw.random() for _ in range(2)):
         with started(work, *words, cold=True) as run:
             until(
                 lambda run=run, share=share: run.over() or _lines(log) >= share * 3 * n,
                 timeout_s=LONG_S,
             )
-            time.sleep(draw.random())
+            time.sleep(0.5 * draw.random())
+            assert not run.over(), "it is killed while there is something left to do"
             run.kill()
         words = ["resume", "last"]
     said = sureline(work, *words, timeout_s=LONG_S)

@@ -251,6 +251,7 @@ def test_what_no_strategy_looks_at_is_told(work):
         (("--sites", "nowhere"), "there is no site nowhere"),
         (("--sites", "one", "--grid", "g"), "two places"),
         (("--sites", "one", "--strategy", "embedded"), "cannot place tasks at sites"),
+        (("--sites", "one", "--strategy", "peercomp"), "cannot place tasks at sites"),
         (("--sites", "one", "--selector", "bset"), "there is no selector 'bset'"),
         (("--sites", "one", "--selector", "./mine"), "no program that can be run"),
     ],
@@ -259,6 +260,17 @@ def test_what_cannot_be_is_told_in_a_sentence(work, arguments, said):
     lab("one")
     answer = sureline(work, "run", "flow.yaml", *arguments)
     assert answer.code == 2 and said in answer.err
+
+
+@pytest.mark.parametrize("engine", ["dask", pytest.param("ray", marks=pytest.mark.soak)])
+def test_a_cluster_of_the_runs_own(work, tmp_path, engine):
+    pytest.importorskip(engine, reason="an extra")
+    site_catalog().add(SiteEntry("own", engine, 2.0))
+    with started(work, "run", "flow.yaml", "--sites", "own", cold=True) as run:
+        said = run.end()
+    assert said.code == 0 and "Traceback" not in said.err, said
+    assert sites(work)["own"]["ended"] == 13
+    assert os.listdir(tmp_path / "home" / "sites" / "own") == ["at_site.py"]
 
 
 @pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("ray", "ray")])
@@ -406,3 +418,28 @@ def test_a_task_that_is_stopped_goes_in_order(tmp_path):
     status = site.look([job])[job]
     assert (status.word, status.exit_code) == ("cancelled", 0)
     assert msgspec.json.decode((tmp_path / "t" / "report.0").read_bytes())["signal"] == 15
+
+
+PREEMPTED = """\
+tasks:
+  t:
+    run: |
+      echo began >> {log}
+      [ $(wc -l < {log}) -gt 1 ] || sleep 600
+      echo done > o
+    outputs: o
+"""
+
+
+@pytest.mark.soak
+def test_a_job_that_gives_way_to_others_uses_up_no_retries(work, tmp_path, slurm):
+    """Slurm ends it for a job of a partition that is more important; it has no retries at all."""
+    site_catalog().add(SiteEntry("spare", "slurm", 1.0, settings={"partition": "doomed"}))
+    log = tmp_path / "began.log"
+    write(work, "p.yaml", PREEMPTED.format(log=log))
+    with started(work, "run", "p.yaml", "--sites", "spare") as run:
+        until(lambda: _ran(log) == 1)
+        slurm.submit("sleep 1", "--nodes=2", "--exclusive")
+        said = run.end()
+    assert said.code == 0 and (work / "o").read_text() == "done\n", said
+    assert _ran(log) == 2 and "preempted" in said.err

@@ -7,10 +7,12 @@ from surely import sureline, write
 
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.scenario_reader import read_scenario
-from sureline.journal.events import Noted, TaskEnded
+from sureline.journal.events import Noted, Opened, PeerLeft, TaskEnded, TaskReady
 from sureline.journal.export import exported_events
+from sureline.strategies.peercomp import peercomp
 from sureline.strategies.peercomp.nearest import aheads_of, early_tries
 from sureline.strategies.peercomp.notes import reservations_of
+from sureline.workflow.terms import Terms
 
 CHAIN = """
 tasks:
@@ -109,6 +111,33 @@ def test_what_a_dead_machine_had_promised_is_reserved_again_and_the_deadline_kep
     lost = [task for task, peer in first.items() if peer == "m2"]
     assert lost and any(last[task] != "m2" for task in lost)
     assert len(noted) > 16
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({}, ["t ended 5.0 s after the promised deadline"]),
+        ({"at": 100.5}, []),
+        ({"elapsed_s": 41.0}, []),
+        ({"outcome": "lost"}, []),
+        ({"window": (70.0, 110.0)}, []),
+        ({"besides": PeerLeft(50.0, "p")}, []),
+        ({"besides": Opened(50.0, 1, "host", 1)}, []),
+    ],
+)
+def test_a_promised_deadline_that_is_missed_though_nothing_failed_is_found(other, told):
+    events = [
+        Opened(0.0, 1, "host", 1),
+        Noted(1.0, "peercomp", "reserved", task="t", window=other.get("window", (60.0, 100.0))),
+        other.get("besides", TaskReady(2.0, "t")),
+        TaskEnded(
+            other.get("at", 105.0), "t", other.get("outcome", "succeeded"), 1,
+            elapsed_s=other.get("elapsed_s", 39.0),
+        ),
+    ]  # fmt: skip
+    audit = peercomp.audits["promised deadline kept"]
+    assert list(audit(events, Terms(deadline_at=100.0))) == told
+    assert not list(audit(events, Terms()))
 
 
 def test_many_runs_share_the_machines_and_all_is_given_back():

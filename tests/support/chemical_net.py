@@ -100,7 +100,7 @@ class ChemicalNet(Net):
 
         place = self.sim.place
         ring = Ring(at(node, RING), place(at(node, RING)), FEATURES, self.settings)
-        holder = MoleculeHolder(at(node, PART), place(at(node, PART)), ring)
+        holder = MoleculeHolder(at(node, PART), place(at(node, PART)), ring, lambda: None)
         owner = Owner(
             at(node, RESOURCE), place(at(node, RESOURCE)), Bench(at(node, "peer"), self.cores)
         )

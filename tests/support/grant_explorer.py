@@ -48,7 +48,8 @@ class Process(NamedTuple):
 class State(NamedTuple):
     keepers: tuple[Keeper, ...]
     processes: tuple[Process, ...]
-    asked: frozenset[tuple[int, str]]
+    asked: frozenset[tuple[tuple[int, str], str]]
+    """(epoch, the voter that is asked for it)."""
     promises: frozenset[tuple[tuple[int, str], str, int]]
     """(epoch, keeper, its position)."""
     sent: frozenset[tuple[tuple[int, str], Log]]
@@ -143,9 +144,16 @@ class Explorer:
                 continue
             number = 1 + max(process.number, promised, last(log) // POSITIONS_PER_EPOCH)
             if number <= self.numbers:
-                asked = state.asked | {(number, person)}
-                after = self._with(state, at, Process("asking", number, log))
-                yield f"{person} reads {name} and asks for {number}", after._replace(asked=asked)
+                yield (
+                    f"{person} reads {name} and asks for {number}",
+                    self._asks(state, at, Process("asking", number, log)),
+                )
+
+    def _asks(self, state: State, at: int, process: Process) -> State:
+        """All voters that it knows of."""
+        epoch = (process.number, self.people[at])
+        asked = state.asked | {(epoch, voter) for voter in voters(process.log)}
+        return self._with(state, at, process)._replace(asked=asked)
 
     def _asking(self, state: State, at: int, person: str) -> Iterator[tuple[str, State]]:
         """It hears some of the promises that were made."""
@@ -161,7 +169,7 @@ class Explorer:
                 log = state.keepers[self.names.index(ahead)].log
                 if last(log) > last(process.log):
                     read = process._replace(log=log)
-                    yield f"{person} reads {ahead}", self._with(state, at, read)
+                    yield f"{person} reads {ahead}", self._asks(state, at, read)
             if candidacy.is_granted:
                 granted = state.granted | {epoch}
                 yield (
@@ -194,7 +202,7 @@ class Explorer:
 
     def _of_keeper(self, state: State, at: int, name: str) -> Iterator[tuple[str, State]]:
         keeper = state.keepers[at]
-        for epoch in state.asked:
+        for epoch in (epoch for epoch, whom in state.asked if whom == name):
             promised = grant.asked(keeper.holding, Epoch(*epoch))
             answer = (epoch, name, promised.position)
             if promised.promised == Epoch(*epoch) and answer not in state.promises:
@@ -216,15 +224,16 @@ class Explorer:
             yield f"{name} hears {epoch}", promises
             return
         base = last_common(line(keeper.log), line(log))
+        takes = None
         for after in {0, *(position for position, _ in keeper.log)}:
             held = grant.followed(keeper.holding, Epoch(*epoch), base, after, last(log))
-            if held is None:
-                continue
             kept = tuple(entry for entry in keeper.log if entry[0] <= after)
-            if log[: len(kept)] != kept:
+            if held is not None and log[: len(kept)] != kept:
                 raise BrokenError(f"{name} has {kept}, which is not the beginning of {log}")
-            acked = state.acked | {(epoch, name, held.position)}
-            holds = self._with_keeper(state, at, Keeper(epoch, held.in_line, log))
+            takes = takes or held
+        if takes is not None:
+            acked = state.acked | {(epoch, name, takes.position)}
+            holds = self._with_keeper(state, at, Keeper(epoch, takes.in_line, log))
             yield f"{name} takes of {epoch}", self._committed(holds._replace(acked=acked), epoch)
 
     def _reached(self, state: State, epoch: tuple[int, str], log: Log) -> int:
@@ -263,18 +272,31 @@ class Explorer:
     # -- states that are the same for all that follows ---------------------------------------------
 
     def alive(self, state: State) -> State:
-        """Without what can have no effect any more: promises that nobody waits for, questions that
-        no keeper would hear, and journals that every keeper has, or is past."""
+        """Without what can have no effect any more: questions that cannot be granted, promises that
+        nobody waits for, questions that no keeper would hear, and journals that every keeper has,
+        or is past."""
+        state = state._replace(
+            processes=tuple(
+                process
+                if self._has_hope(state, process, person)
+                else Process("idle", process.number, ())
+                for person, process in zip(self.people, state.processes, strict=True)
+            )
+        )
         waiting = {
             (process.number, person)
             for person, process in zip(self.people, state.processes, strict=True)
             if process.phase == "asking"
         }
-        lowest = min(keeper.promised[0] for keeper in state.keepers)
-        promised = {keeper.promised for keeper in state.keepers}
-        asked = frozenset(
-            one for one in state.asked if one[0] > lowest or (one in waiting and one in promised)
-        )
+        holdings = {
+            name: keeper.holding for name, keeper in zip(self.names, state.keepers, strict=True)
+        }
+
+        def is_heard(epoch: tuple[int, str], holding: Holding) -> bool:
+            promised = grant.asked(holding, Epoch(*epoch))
+            return promised != holding or (epoch in waiting and promised.promised == Epoch(*epoch))
+
+        asked = frozenset(one for one in state.asked if is_heard(one[0], holdings[one[1]]))
         sent = frozenset(
             one for one in state.sent if any(_may_take(keeper, *one) for keeper in state.keepers)
         )
@@ -292,20 +314,55 @@ class Explorer:
             promises=frozenset(one for one in state.promises if one[0] in waiting),
             sent=sent,
             acked=frozenset((epoch, name, position) for (epoch, name), position in acked.items()),
+            granted=frozenset(one for one in state.granted if self._may_be_granted(state, one)),
+            committed=self._in_doubt(state, sent),
+        )
+
+    def _has_hope(self, state: State, process: Process, person: str) -> bool:
+        """Whether what it asks for may still be granted; and what it has, if it has given up or
+        crashed, be of use to itself."""
+        if process.phase == "writing":
+            return True
+        if process.phase == "idle":
+            return process.number < self.numbers
+        epoch = (process.number, person)
+        may = {
+            name
+            for name, keeper in zip(self.names, state.keepers, strict=True)
+            if grant.asked(keeper.holding, Epoch(*epoch)).promised == Epoch(*epoch)
+        }
+        may |= {name for of, name, _ in state.promises if of == epoch}
+        known = {voters(keeper.log) for keeper in state.keepers} | {voters(process.log)}
+        known |= {voters(log) for _, log in state.sent}
+        return any(len(may & set(some)) >= grant.majority(some) for some in known if some)
+
+    def _may_be_granted(self, state: State, epoch: tuple[int, str]) -> bool:
+        """Whether somebody else could still be granted this number."""
+        return any(
+            process.number < epoch[0] or (process.number == epoch[0] and process.phase == "asking")
+            for person, process in zip(self.people, state.processes, strict=True)
+            if person != epoch[1]
+        )
+
+    def _in_doubt(self, state: State, sent: frozenset[tuple[tuple[int, str], Log]]) -> Any:
+        """What is committed and not in every journal that somebody could build on."""
+        logs = {log for _, log in sent} | {one.log for one in state.processes}
+        logs |= {keeper.log for keeper in state.keepers}
+        return frozenset(
+            one for one in state.committed if not all(one[0] in log for log in logs if log)
         )
 
     def canonical(self, state: State) -> State:
         """One for all that differ only in the names of processes and keepers. Where two look alike
         it may still be several: that costs time, and is no mistake."""
         state = self.alive(state)
-        state = self._renamed_people(state)
-        return state if self.sets else self._renamed_keepers(state)
+        return self._renamed_keepers(self._renamed_people(state))
 
     def _renamed_people(self, state: State) -> State:
         def looks(person: str) -> Any:
             return (
                 state.processes[self.people.index(person)],
-                sorted(number for number, who in state.asked if who == person),
+                sorted(epoch[0] for epoch, _ in state.asked if epoch[1] == person),
                 sorted(number for number, who in state.granted if who == person),
                 sorted(log for (_, who), log in state.sent if who == person),
                 sorted((e[0], at) for e, _, at in state.promises if e[1] == person),
@@ -322,7 +379,7 @@ class Explorer:
                 for keeper in state.keepers
             ),
             tuple(state.processes[self.people.index(old)] for old in order),
-            frozenset((number, to[who]) for number, who in state.asked),
+            frozenset(((number, to[who]), name) for (number, who), name in state.asked),
             frozenset(((n, to[who]), name, at) for (n, who), name, at in state.promises),
             frozenset(((n, to[who]), log) for (n, who), log in state.sent),
             frozenset(((n, to[who]), name, at) for (n, who), name, at in state.acked),
@@ -331,9 +388,13 @@ class Explorer:
         )
 
     def _renamed_keepers(self, state: State) -> State:
+        """Those that are in the same of the sets are alike; in journals, they stay together."""
+
         def looks(name: str) -> Any:
             return (
+                [name not in some for some in self.sets],
                 state.keepers[self.names.index(name)],
+                sorted(epoch for epoch, who in state.asked if who == name),
                 sorted((epoch, at) for epoch, who, at in state.promises if who == name),
                 sorted((epoch, at) for epoch, who, at in state.acked if who == name),
             )
@@ -344,6 +405,7 @@ class Explorer:
         to = {old: new for new, old in zip(self.names, order, strict=True)}
         return state._replace(
             keepers=tuple(state.keepers[self.names.index(old)] for old in order),
+            asked=frozenset((epoch, to[name]) for epoch, name in state.asked),
             promises=frozenset((epoch, to[name], at) for epoch, name, at in state.promises),
             acked=frozenset((epoch, to[name], at) for epoch, name, at in state.acked),
         )

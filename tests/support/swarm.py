@@ -12,6 +12,7 @@ has.
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import gc
 import hashlib
 import os
@@ -21,7 +22,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,6 +44,7 @@ from sureline.world.protocol import Job, JobEvent, JobHandle
 GRID = "lab"
 AT_ONCE = 20
 """Peers of one process that start at the same time."""
+_profiles: list[cProfile.Profile] = []
 PAUSE = re.compile(r"pause ([0-9.]+)(?: ([0-9]+))?$")
 
 
@@ -83,7 +86,7 @@ class TimerRunner:
         self._loop = loop
         self._store = BlobStore(root)
         (root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._timers: dict[JobHandle, tuple[asyncio.TimerHandle, Callable[[JobEvent], None]]] = {}
+        self._timers: dict[JobHandle, tuple[asyncio.Handle, Callable[[JobEvent], None]]] = {}
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
@@ -94,7 +97,12 @@ class TimerRunner:
         seconds, size = float(found[1]), int(found[2] or 0)
         handle: JobHandle = object()
         begun_at = self._loop.time()
-        self._loop.call_soon(on_event, JobStarted())
+
+        def begin() -> None:
+            # Not before: a loop that was held up runs timers first, and a job would end unbegun.
+            if handle in self._timers:
+                self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+                on_event(JobStarted())
 
         def end() -> None:
             del self._timers[handle]
@@ -105,7 +113,7 @@ class TimerRunner:
             elapsed_s = self._loop.time() - begun_at
             on_event(JobEnded("succeeded", 0, elapsed_s=elapsed_s, outputs=outputs))
 
-        self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+        self._timers[handle] = (self._loop.call_soon(begin), on_event)
         return handle
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
@@ -139,6 +147,14 @@ class Swarm:
         self._sites = sites
 
     def __enter__(self) -> Swarm:
+        try:
+            self._start()
+        except BaseException:  # nobody would end those that have started
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         self.serve(0, 1)
         contact = self.node("p0")
         contacts = encode_contacts((contact,))
@@ -146,7 +162,6 @@ class Swarm:
             disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
         for first in range(1, self.count, self._per_process):
             self.serve(first, min(self._per_process, self.count - first))
-        return self
 
     def serve(self, first: int, count: int) -> None:
         """Returns when they can be reached."""
@@ -195,15 +210,28 @@ class Swarm:
     def promised(self) -> dict[str, int]:
         """Peers that have promised time, or run something by a promise, and in how many lanes."""
         found: dict[str, int] = {}
+        for told in self._ask(signal.SIGUSR1, "promised"):
+            found |= msgspec.json.decode(told, type=dict[str, int])
+        return found
+
+    def traffic(self) -> Counter[str]:
+        """What all of them have sent so far, by the messages' tags; and, under names without a dot,
+        bytes, connections that were opened and those that are open. With SWARM_PROFILE in the
+        environment, the first question begins profiles and the second writes them there."""
+        found: Counter[str] = Counter()
+        for told in self._ask(signal.SIGUSR2, "traffic"):
+            found.update(msgspec.json.decode(told, type=dict[str, int]))
+        return found
+
+    def _ask(self, by: signal.Signals, what: str) -> Iterator[bytes]:
         for first, process in self._processes.items():
-            told = self.where / f"promised-{first}"
+            told = self.where / f"{what}-{first}"
             told.unlink(missing_ok=True)
-            process.send_signal(signal.SIGUSR1)
+            process.send_signal(by)
             while not told.exists():
                 assert process.poll() is None, f"the peers from p{first} on are gone"
                 time.sleep(0.1)
-            found |= msgspec.json.decode(told.read_bytes(), type=dict[str, int])
-        return found
+            yield told.read_bytes()
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
@@ -218,6 +246,7 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
     (where / "nodes").mkdir(exist_ok=True)
     tasks: list[asyncio.Task[None]] = []
     peers: list[ServingPeer] = []
+    nodes: list[LiveNode] = []
     starting = asyncio.Semaphore(AT_ONCE)
     ready: list[asyncio.Future[None]] = []
 
@@ -225,6 +254,7 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
         home = GridHome.open(GRID, where / "homes" / f"p{number}")
 
         def is_ready(node: LiveNode) -> None:
+            nodes.append(node)
             (where / "nodes" / f"p{number}.new").write_text(str(node.id))
             (where / "nodes" / f"p{number}.new").replace(where / "nodes" / f"p{number}")
             started.set_result(None)
@@ -252,6 +282,7 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
     await asyncio.gather(*ready)
     (where / f"ready-{first}").write_text("")
     loop.add_signal_handler(signal.SIGUSR1, lambda: _tell_promises(where / f"promised-{first}"))
+    loop.add_signal_handler(signal.SIGUSR2, lambda: _tell_traffic(where, first, nodes))
     loop.add_signal_handler(signal.SIGTERM, lambda: [p.go(Going("told to")) for p in peers])
     await asyncio.gather(*tasks)
 
@@ -265,6 +296,26 @@ def _tell_promises(to: Path) -> None:
             if half.lanes.promised:
                 busy = half.lanes.count - half.lanes.idle()
                 found[name_of(half._machine.me)] = busy
+    _tell(to, found)
+
+
+def _tell_traffic(where: Path, first: int, nodes: Sequence[LiveNode]) -> None:
+    found: Counter[str] = Counter()
+    for node in nodes:
+        stats = node.transport.stats()
+        found.update(stats.sent)
+        found.update(bytes=stats.bytes_out, opened=stats.opened, open=stats.links)
+    _tell(where / f"traffic-{first}", found)
+    if "SWARM_PROFILE" in os.environ:
+        if _profiles:
+            _profiles[0].disable()
+            _profiles[0].dump_stats(f"{os.environ['SWARM_PROFILE']}.{first}")
+        else:
+            _profiles.append(cProfile.Profile())
+            _profiles[0].enable()
+
+
+def _tell(to: Path, found: Mapping[str, int]) -> None:
     to.with_suffix(".new").write_bytes(msgspec.json.encode(found))
     to.with_suffix(".new").replace(to)
 

@@ -244,6 +244,9 @@ class ToyPlace:
     def elapsed(self) -> float:
         return self.grid.time
 
+    def awake(self) -> float:
+        return self.grid.time
+
     def send(self, to: str, message: object) -> None:
         if self._alive():
             self.grid.deliver(self.me, to, message)

@@ -99,6 +99,9 @@ class ToyWorld:
     def elapsed(self) -> float:
         return self._home.time
 
+    def awake(self) -> float:
+        return self._home.time
+
     def after(self, seconds: float, action: Callable[[], None]) -> ToyTimer:
         home = self._home
         home._steps += 1

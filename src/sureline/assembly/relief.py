@@ -95,6 +95,7 @@ class Relief:
             self._jitter_s.pop(run, None)
             again_s = self._again_s.get(run, AGAIN_S)
             self._again_s[run] = min(AGAIN_S_MAX, 2 * again_s)
-            self._not_before_s[run] = self._world.elapsed() + again_s
+            apart = 0.5 + self._world.random.random()  # others who asked with it wait as long
+            self._not_before_s[run] = self._world.elapsed() + apart * again_s
 
         self._take_over(run, in_s, over)

@@ -232,7 +232,7 @@ class GridSession(Session):
         restore = self._listen_to_signals(loop)
         try:
             self._watch_requests(loop)
-            await node.meet()
+            await node.meet(self._watcher.told)
             self._world.guard(driver.begin)
             await self._over
             if self._error is None:

@@ -18,6 +18,9 @@ from sureline.journal.store import Journal
 from sureline.workflow.mistakes import UserError
 from sureline.world.identity.home import GridHome
 
+LOCK_S = 10.0
+"""The peer of this home may just be fetching it, too."""
+
 
 class FetchedRun(msgspec.Struct, frozen=True):
     """What came of it; `fetch --json` prints this."""
@@ -58,7 +61,7 @@ def _fetch(directory: Path, selector: str, grid: str | None) -> FetchedRun:
     run, grid = _named(directory, selector, grid)
     with RunElsewhere.found(grid, run) as found, Journal.open(directory / HOME) as journal:
         known = {one.run for one in journal.runs()}
-        lock = lock_run(journal, found.run) if found.run in known else None
+        lock = lock_run(journal, found.run, LOCK_S) if found.run in known else None
         try:
             with place_explained(journal), telling_replaced(journal.directory, None):
                 _learn(found, journal, known)

@@ -45,6 +45,8 @@ AGAIN_S = 5.0
 """Between two tries of a driver that has lost its majority."""
 MISSES_MAX = 5
 """So often in a row nobody drives a run that is followed before it is asked for."""
+BRINGS_MAX = 4
+"""How often results are asked for that nobody seems to have: a peer may be away for a moment."""
 NOBODY_S = 90.0
 """Who looks on waits so long for somebody to take the run over."""
 HELPERS = 3
@@ -305,11 +307,18 @@ class GridRun:
         return self._journal.summary(self._run).ended is not None
 
     def _over(self) -> Outcome:
-        """The run was driven elsewhere to its end: have its results here."""
-        brought = bring_home(self._journal, self._run, self._directory, self._home)
-        for sentence in brought.missing[:5]:
-            self._watcher.told(sentence)
-        return self._outcome()
+        """The run was driven elsewhere to its end: have its results here. Raises SurelineError if
+        some cannot be had."""
+        for tries in range(BRINGS_MAX):
+            time.sleep(AGAIN_S if tries else 0.0)
+            missing = bring_home(self._journal, self._run, self._directory, self._home).missing
+            if not missing:
+                return self._outcome()
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise SurelineError(
+            f"run {self._run} has ended, but its results are not all here: {missing[0]}{more}; try "
+            f"again when the peers are back: sureline fetch {self._run}"
+        )
 
     def _outcome(self) -> Outcome:
         view = RunView.of(entry.event for entry in self._journal.events(self._run))

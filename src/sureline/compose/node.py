@@ -56,7 +56,13 @@ from sureline.world.protocol import (
 )
 
 JOIN_S = 15.0
-"""A command that looks around gives up if nobody has answered by then."""
+"""A command that looks around gives up if nobody has said anything for so long, in which it could
+have heard it..."""
+JOIN_S_MAX = 180.0
+"""...and after so long in any case."""
+JOIN_TOLD_S = 5.0
+"""By then its user hears what it waits for."""
+LOOK_S = 0.5
 LOOPBACK = "127.0.0.1"
 
 
@@ -275,21 +281,34 @@ class LiveNode:
         if not self._met.done():
             self._met.set_result(others)
 
-    async def meet(self, timeout_s: float = JOIN_S) -> None:
+    async def meet(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
         """Join, for a command: it knows all members then, and finds its way in the hash table.
-        Raises NobodyAnswersError."""
+        As long as somebody says something it goes on; `tell` is given a sentence if that takes
+        long. Raises NobodyAnswersError."""
         contacts = self.contacts()
         self.begin_joining()
-        try:
-            members = await asyncio.wait_for(self._met, timeout_s)
-        except TimeoutError:
-            members = 0
-        if not members:
+        if not await self._has_met_in_time(contacts, tell) or not self._met.result():
             tried = f" (tried {', '.join(contacts[:3])})" if contacts else ""
             raise NobodyAnswersError(
                 f"no peer of grid {self.home.grid} answers{tried}; start one with: "
                 f"sureline peer --grid {self.home.grid}"
             )
+
+    async def _has_met_in_time(self, contacts: Sequence[Node], tell: Callable[[str], None]) -> bool:
+        loop, awake = self.world.loop, self.transport.awake
+        began_s, quiet_since_s, heard_at = loop.time(), awake(), 0.0
+        told = False
+        while not self._met.done():
+            await asyncio.wait([self._met], timeout=LOOK_S)
+            if self.transport.heard_at() > heard_at:
+                heard_at, quiet_since_s = self.transport.heard_at(), awake()
+            waited_s = loop.time() - began_s
+            if awake() - quiet_since_s > JOIN_S or waited_s > JOIN_S_MAX:
+                return self._met.done()
+            if waited_s > JOIN_TOLD_S and not told and not self._met.done():
+                told = True
+                tell(_waits_for(self.home.grid, contacts, connected=heard_at > 0))
+        return True
 
     def present(self) -> list[Member]:
         """The members that are not known to be gone."""
@@ -310,6 +329,11 @@ class LiveNode:
     def contacts_are_old(self) -> bool:
         """Whether some of what was kept has gone, perhaps to another address, or some who have come
         might be kept beside it."""
+        records = self.membership.knowledge.table.records
+        kept = [records.get(name_of(node)) for node in self._contacts]
+        good = [r for r in kept if r is not None and r.present and not r.relays]
+        if len(good) == CONTACTS_MAX and all(r.node in self._contacts for r in good):
+            return False  # the usual case, without a look at everybody
         there = self._others()
         return len(self._contacts & there) < min(CONTACTS_MAX, len(there))
 
@@ -400,6 +424,13 @@ def guest_suffix() -> str:
     """A suffix that no other guest of this home has, of this process or another, here or elsewhere:
     two with one would answer for each other."""
     return f"{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _waits_for(grid: str, contacts: Sequence[Node], *, connected: bool) -> str:
+    names = ", ".join(name_of(node) for node in contacts[:3])
+    if connected:
+        return f"connected with grid {grid}, whose peers are slow to answer; goes on asking {names}"
+    return f"waits for a peer of grid {grid} to answer: asks {names}"
 
 
 def grid_loop() -> asyncio.Runner:

@@ -1,8 +1,9 @@
 """Runs of this home that others have gone on with: their results come home unasked.
 
 Who submits a run to a grid leaves a note in the home: which run, in which directory. The peer that
-serves from the home looks at the notes now and then. A run that has not ended here, that no process
-here drives or follows, and that has ended on the grid is fetched, as by `sureline fetch`.
+serves from the home looks at the notes now and then. A run that has not ended here, or whose
+results are not all here, that no process here drives or follows, and that has ended on the grid is
+fetched, as by `sureline fetch`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sureline.journal.errors import JournalError
 from sureline.journal.locks import RunLock
 from sureline.journal.store import Journal
 from sureline.run.copies import PART, CopyReader
+from sureline.workflow.files import result_path
 from sureline.world.address import at
 from sureline.world.identity.home import GridHome
 from sureline.world.identity.questions import ask
@@ -31,8 +33,8 @@ NOTES = "submitted"
 LOOK_S = 20.0
 YOUNG_S = 30.0
 """A run of which something was noted lately may be about to be driven here."""
-AGAIN_S, AGAIN_S_MAX = 60.0, 3600.0
-"""After a fetch that did not bring the run's end; doubles each time."""
+AGAIN_S, AGAIN_S_MAX = 20.0, 3600.0
+"""After a fetch that did not bring all of it, since a peer was away; doubles each time."""
 KEPT_S = 30 * 86_400.0
 AT_ONCE_MAX = 20
 """Notes that are looked at in one turn."""
@@ -51,8 +53,8 @@ def note_run(home: GridHome, run: str, directory: Path) -> None:
 
 
 def left(home: GridHome, now: float) -> list[tuple[str, Path]]:
-    """Runs that were submitted from here and have no end here, with their directories. Notes of
-    others are removed."""
+    """Runs that were submitted from here and have no end here, or not all of their results, with
+    their directories. Notes of others are removed."""
     found = []
     place = _notes(home)
     for note in sorted(place.iterdir()) if place.is_dir() else ():
@@ -70,10 +72,22 @@ def left(home: GridHome, now: float) -> list[tuple[str, Path]]:
 def _is_over(directory: Path, run: str) -> bool:
     try:
         with Journal.open(directory / HOME, create=False, read_only=True) as journal:
-            here = [one for one in journal.runs() if one.run == run]
-            return not here or journal.summary(run).ended is not None
+            if all(one.run != run for one in journal.runs()):
+                return True
+            return journal.summary(run).ended is not None and _is_here(directory, journal, run)
     except (JournalError, OSError):
         return True
+
+
+def _is_here(directory: Path, journal: Journal, run: str) -> bool:
+    """Whether the results that came home are all there: the journal may have learned of the end
+    while a peer that had some of them was away."""
+    return all(
+        os.path.lexists(directory / record.path)
+        for ended in journal.commits(run)
+        for record in ended.outputs
+        if record.path != result_path(ended.task)
+    )
 
 
 class Returning:

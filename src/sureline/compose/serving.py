@@ -71,7 +71,7 @@ SLOTS_PER_CORE = 10
 SLOTS_MAX = 1024
 EVERYWHERE = "0.0.0.0"
 LOOK_EVERY_S = 1.0
-CONTACTS_EVERY_S = 30.0
+CONTACTS_EVERY_S = 5.0
 BUSY_POLL_S = 0.05
 READY_S = 3.0
 """So long before its time a process is started that is to take a run over: it loads its programs
@@ -466,9 +466,10 @@ class ServingPeer:
                 return self._going.result()
             node.publish_revocations()
             self._tell_berth(node.transport.berth)
-            if loop.time() >= next_contacts_at or node.contacts_are_old():
-                node.remember_contacts()
+            if loop.time() >= next_contacts_at:
                 next_contacts_at = loop.time() + CONTACTS_EVERY_S
+                if node.contacts_are_old():
+                    node.remember_contacts()
 
     async def _leave(self, node: LiveNode, agent: GridPeerAgent | None, going: Going) -> None:
         """Give back or finish the tasks, let others fetch what only this peer has, say goodbye."""

@@ -119,12 +119,13 @@ def place_explained(journal: Journal) -> Iterator[None]:
         raise explained(journal.path, error) from error
 
 
-def lock_run(journal: Journal, run: str) -> RunLock:
-    lock = RunLock.acquire(journal.work_directory(run))
-    if lock is None:
-        raise UserError(
-            f"run {run} is still running in another process; stop it with: sureline cancel {run}"
-        )
+def lock_run(journal: Journal, run: str, wait_s: float = 0.0) -> RunLock:
+    give_up_s = time.monotonic() + wait_s
+    while (lock := RunLock.acquire(journal.work_directory(run))) is None:
+        if time.monotonic() >= give_up_s:
+            told = f"run {run} is still running in another process"
+            raise UserError(f"{told}; stop it with: sureline cancel {run}")
+        time.sleep(REQUEST_POLL_S)
     return lock
 
 

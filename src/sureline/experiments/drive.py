@@ -155,6 +155,8 @@ def _check_run(scenario: Scenario, grid: SimulatedGrid, driver: Driver) -> Itera
     yield _checked("copies true", invariants.copies_true(journals, copies))
     yield _checked("can be resumed", invariants.resumable(graph, driver.run, journals, copies))
     yield _checked("one writer at a time", driver.problems)
+    away = [f"{node}: {one}" for node, found in driver.missing.items() for one in found]
+    yield _checked("results come home", away)
     for what, audit in strategy(scenario.workload.strategy).audits.items():
         yield _checked(what, list(audit(events, driver.options.terms)))
     if scenario.checks.finish:

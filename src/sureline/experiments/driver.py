@@ -117,6 +117,8 @@ class Driver:
         self.ended_on = node
         self.problems: list[str] = []
         """What must not happen to a driver."""
+        self.missing: dict[Node, list[str]] = {}
+        """Of results that are still to come to a machine, what could not be had there last."""
 
     def look_after(self, standbys: Sequence[Node], look_s: Distribution) -> None:
         """Have people at these machines, too, see to it that the run is driven."""
@@ -214,16 +216,20 @@ class Driver:
             self.machines.append(node)
         self._sit_down(node, claimed.epoch, claimed.voters, graph, met)
 
-    def came_home(self, node: Node, found: LineFound, world: World, where: Where) -> None:
+    def came_home(
+        self, node: Node, found: LineFound, world: World, where: Where, again: Action
+    ) -> None:
         """The run has ended elsewhere: its results come to this machine, unless they went to
-        somebody's own."""
+        somebody's own. Who has them may be away: `again` is called to try it later."""
 
         def done(missing: list[str]) -> None:
+            self.missing.pop(node, None)
             if not missing:
                 self._adopt(node, found)
                 self._end(node)
             elif not set(writers) & set(self._persons):
-                self.problems += [f"{node}: {sentence}" for sentence in missing]
+                self.missing[node] = missing
+                again()
 
         events = [entry.event for entry in found.entries]
         past = past_of(events)
@@ -261,7 +267,7 @@ class Driver:
 
     @property
     def over(self) -> bool:
-        if self.ended_s is None:
+        if self.ended_s is None or self.missing:
             return False
         return len(self.machines) == 1 or self.sim.time >= self.ended_s + LINGER_S
 
@@ -354,6 +360,7 @@ class _Attendant:
                 self._driver.granted(self._node, claim, self._met)
             case Driven(here=None, found=found) if found.graph and self._driver.events(self._node):
                 where = partial(node_called, self._met)
-                self._driver.came_home(self._node, found, self._reader.world, where)
+                world = self._reader.world
+                self._driver.came_home(self._node, found, world, where, self._later)
             case _:
                 self._later()

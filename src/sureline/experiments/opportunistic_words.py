@@ -42,7 +42,9 @@ def lines(made: OpportunisticReproduced) -> Iterable[str]:
     yield from _fig7(made)
     yield "What the paper says:"
     for claim in made.claims:
-        yield f"    {claim.what}: paper {claim.paper}; ours {claim.ours}: {claim.verdict}"
+        yield f"    {claim.what}: {claim.verdict}"
+        yield f"        paper: {claim.paper}"
+        yield f"        ours:  {claim.ours}"
     for question, rows in groupby(made.beyond, lambda row: row.question):
         yield from _question(QUESTIONS[question], list(rows))
 

@@ -37,9 +37,16 @@ from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.nearest import NearestDeadline, OnDone
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
 from sureline.workflow.shapes import longest_s
-from sureline.world.address import NO_AGENT
+from sureline.world.address import NO_AGENT, node_of
 from sureline.world.protocol import AgentId, Message, World
-from sureline.world.simulated import Empirical, Link, Network, Simulation
+from sureline.world.simulated import (
+    Empirical,
+    Exponential,
+    Link,
+    MachineSpec,
+    Network,
+    Simulation,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,6 +57,8 @@ on a usual machine."""
 DEPTH = 16
 """Tasks that one lane may have promised at a time."""
 DELAY_MEAN_S, DELAY_LEAST_S, DELAY_MOST_S = 0.050, 0.020, 0.300
+NEAR = Link(Exponential(0.002, least_s=0.001))
+"""Between the peers of one site."""
 EPOCH_S = 8 * 3600.0
 """When an experiment begins, by all clocks."""
 
@@ -161,7 +170,8 @@ class Counted:
 
 
 class Grid:
-    """`state`, if given, is what the lanes have promised already: a warm start."""
+    """`state`, if given, is what the lanes have promised already: a warm start. `sites`, if given,
+    says where each peer is: those of one site are near each other."""
 
     def __init__(
         self,
@@ -176,10 +186,13 @@ class Grid:
         settings: TreeSettings | None = None,
         logged: int = 0,
         aims: Sequence[float] = AIMS,
+        sites: Sequence[str] = (),
     ) -> None:
         self._aims = aims
         hasten()
         network = Network(Link(delays()))
+        for site in sorted(set(sites)):
+            network.set_site_link(site, site, NEAR)
         self.sim = Simulation(seed, network, detail="light", epoch_s=epoch_s)
         self.peers = peers
         self.load = WorkflowLoad(seed)
@@ -196,6 +209,8 @@ class Grid:
         self.under_way = 0
         self._owner_settings = OwnerSettings()
         self._desks: dict[int, Desk] = {}
+        for row, site in enumerate(sites):
+            self.sim.machine(node_of(_name(row)), MachineSpec(site=site))
         self.agents = [self._agent(row, shortfall) for row in range(peers)]
 
     def _agent(self, row: int, shortfall: float) -> Tree:

@@ -116,6 +116,9 @@ class _Place:
     def elapsed(self) -> float:
         return self._world.time
 
+    def awake(self) -> float:
+        return self._world.time
+
     def send(self, to: AgentId, message: Message) -> None:
         self._world.post(self._me, to, message)
 

@@ -305,7 +305,7 @@ class Claimant(Agent):
         assert self._asking is not None
         self._next_number = self._asking.next_number()
         self._asking = None
-        if self._tries >= TRIES_MAX or self._relief:
+        if self._tries >= TRIES_MAX:
             self._give_up(f"another process writes run {self._run}, or takes it over just now")
         else:
             pause_s = PAUSE_S * self._tries * (0.5 + self.world.random.random())

@@ -57,6 +57,9 @@ class Fence:
     def elapsed(self) -> float:
         return self._world.elapsed()
 
+    def awake(self) -> float:
+        return self._world.awake()
+
     def send(self, to: AgentId, message: Message) -> None:
         if not self._gate.is_shut:
             self._world.send(to, message)

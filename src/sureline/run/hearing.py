@@ -31,21 +31,21 @@ class Hearing:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._began_s = world.elapsed()
+        self._began_s = world.awake()
         self._heard: dict[str, _Word] = {}
         self._promised: dict[str, _Word] = {}
 
     def heard(self, run: str, epoch: Epoch) -> None:
         """Of the writer that has this epoch."""
-        self._heard[run] = _Word(epoch, self._world.elapsed())
+        self._heard[run] = _Word(epoch, self._world.awake())
 
     def promised(self, run: str, epoch: Epoch) -> None:
-        self._promised[run] = _Word(epoch, self._world.elapsed())
+        self._promised[run] = _Word(epoch, self._world.awake())
 
     def silent_s(self, run: str) -> float:
         """For how long nothing was heard of the run's writer, as far as this process can tell."""
         word = self._heard.get(run)
-        return self._world.elapsed() - (self._began_s if word is None else word.at_s)
+        return self._world.awake() - (self._began_s if word is None else word.at_s)
 
     def is_written(self, run: str, asker: str, gone: int, quiet_s: float = QUIET_S) -> bool:
         """Whether another one than the asker seems to write the run, or to be about to, with an
@@ -54,7 +54,7 @@ class Hearing:
             word is not None
             and word.epoch.writer != asker
             and word.epoch.number > gone
-            and self._world.elapsed() - word.at_s < for_s
+            and self._world.awake() - word.at_s < for_s
             for word, for_s in (
                 (self._heard.get(run), quiet_s),
                 (self._promised.get(run), BEGIN_S),

@@ -172,7 +172,7 @@ class Mirror(Agent):
 
     def _choose(self) -> None:
         """Whoever votes keeps a copy; of others, as many as are missing, and none on this peer."""
-        now = self.world.elapsed()
+        now = self.world.awake()
         willing = [
             name
             for name in self._members
@@ -195,7 +195,7 @@ class Mirror(Agent):
     def _tick(self) -> None:
         if self._ended:
             return
-        now = self.world.elapsed()
+        now = self.world.awake()
         for name, keeper in list(self._keepers.items()):
             if keeper.sent_at is not None and now - keeper.sent_at >= ANSWER_S:
                 keeper.tries += 1
@@ -213,7 +213,7 @@ class Mirror(Agent):
 
     def _able(self) -> list[str]:
         """Who can vote: those that answer, and keep up or do so already."""
-        now = self.world.elapsed()
+        now = self.world.awake()
         return [
             name
             for name, keeper in self._keepers.items()
@@ -227,7 +227,7 @@ class Mirror(Agent):
     def _replace(self, name: str) -> None:
         del self._keepers[name]
         unwilling = self._unwilling.setdefault(name, _Unwilling())
-        unwilling.until_s = self.world.elapsed() + unwilling.wait_s
+        unwilling.until_s = self.world.awake() + unwilling.wait_s
         unwilling.wait_s = min(AGAIN_S_MAX, 2 * unwilling.wait_s)
 
     def _push_all(self) -> None:
@@ -271,11 +271,11 @@ class Mirror(Agent):
         told = keeper.position if told is None else told
         whole = told is not None and told >= self._recorded.last()
         keeper.all_up_to = told if whole else None
-        keeper.sent_at = self.world.elapsed()
+        keeper.sent_at = self.world.awake()
         self.world.send(at(keeper.node, "keeper"), message)
 
     def _is_due(self, keeper: _Keeper) -> bool:
-        return self.world.elapsed() - keeper.heard_at >= BEAT_S
+        return self.world.awake() - keeper.heard_at >= BEAT_S
 
     @handles(Kept)
     def on_kept(self, sender: AgentId, message: Kept) -> None:
@@ -290,10 +290,10 @@ class Mirror(Agent):
             return
         before = (-1, -1) if keeper.position is None else (keeper.graph_bytes, keeper.position)
         keeper.graph_bytes, keeper.position = message.graph_bytes, message.position
-        keeper.heard_at = self.world.elapsed()
+        keeper.heard_at = self.world.awake()
         if keeper.graph_bytes >= len(self._graph):
             if keeper.all_up_to is not None and keeper.position >= keeper.all_up_to:
-                keeper.whole_at = self.world.elapsed()
+                keeper.whole_at = self.world.awake()
             self._office.has(name_of(sender), keeper.position)
         if (keeper.graph_bytes, keeper.position) <= before and not keeper.beats:
             return  # it took nothing, or speaks of earlier: as good as no answer

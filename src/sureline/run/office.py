@@ -54,7 +54,7 @@ class Office:
         self._is_ended = is_ended
         self._own = own
         self._quorum = Quorum(epoch, voters or (own,), own)
-        self._began_s = world.elapsed()
+        self._began_s = world.awake()
         self._heard_s: dict[Voter, float] = {}
         self._waiting: list[tuple[Position, Action]] = []
         self._able: list[Voter] = []
@@ -85,7 +85,7 @@ class Office:
     # -- what is heard of keepers ----------------------------------------------------------------
 
     def has(self, voter: Voter, position: Position) -> None:
-        self._heard_s[voter] = self._world.elapsed()
+        self._heard_s[voter] = self._world.awake()
         self._quorum.has(voter, position)
         self._look()
 
@@ -102,7 +102,7 @@ class Office:
     def able(self, keepers: Sequence[Voter], expected: int) -> None:
         """These are there and have everything, the best first; so many may come to be."""
         self._able = list(keepers)
-        settling = self._world.elapsed() - self._began_s < SETTLE_S
+        settling = self._world.awake() - self._began_s < SETTLE_S
         if not (self._is_over or self._is_ended() or (settling and len(keepers) < expected)):
             self._change_voters()
 
@@ -139,7 +139,7 @@ class Office:
         """Call it once a second."""
         if self._is_over:
             return
-        now_s = self._world.elapsed()
+        now_s = self._world.awake()
         silent = [
             voter
             for voter in self._quorum.voters
@@ -161,10 +161,10 @@ class Office:
         now = self._quorum.voters
         wanted = grant.wanted(now, self._able, self._own)
         if self._wanted != frozenset(wanted):
-            self._wanted, self._wanted_s = frozenset(wanted), self._world.elapsed()
+            self._wanted, self._wanted_s = frozenset(wanted), self._world.awake()
         named = grant.changed(now, wanted)
         rests = len(now) % 2 == 1 and now != (self._own,)
-        if named == now or (rests and self._world.elapsed() - self._wanted_s < STEADY_S):
+        if named == now or (rests and self._world.awake() - self._wanted_s < STEADY_S):
             return
         self._world.record(Voters(self._world.now(), named))
         self._world.flush()

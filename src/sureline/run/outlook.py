@@ -182,6 +182,7 @@ class Overheard:
         self.random = world.random
         self.now = world.now
         self.elapsed = world.elapsed
+        self.awake = world.awake
         self.send = world.send
         self.after = world.after
         self.start = world.start

@@ -7,7 +7,6 @@ Needs `pip install sureline[dask]` here, and nothing on workers but that they se
 
 from __future__ import annotations
 
-import atexit
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,17 +43,21 @@ class DaskSite(SpooledSite):
         self._address = address
         self._slots_own = slots
         self._connected: Any = None
+        self._cluster: Any = None
 
     def _client(self) -> Any:
         if self._connected is not None and self._connected.status == "running":
             return self._connected
         try:
             if not self._address:
-                cluster = self._distributed.LocalCluster(
-                    n_workers=1, threads_per_worker=self._slots_own, dashboard_address=None
+                # In this process: a worker only waits for processes that it has started.
+                self._cluster = self._distributed.LocalCluster(
+                    n_workers=1,
+                    threads_per_worker=self._slots_own,
+                    processes=False,
+                    dashboard_address=None,
                 )
-                atexit.register(cluster.close)
-                self._address = cluster.scheduler_address
+                self._address = self._cluster.scheduler_address
             self._connected = self._distributed.Client(
                 self._address, timeout=CONNECT_S, set_as_default=False
             )
@@ -66,6 +69,9 @@ class DaskSite(SpooledSite):
         if self._connected is not None:
             self._connected.close()
             self._connected = None
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster, self._address = None, ""
 
     def _asked(self, call: str, *args: Any, **named: Any) -> Any:
         """A call of the client's; whatever goes wrong with the scheduler is its own."""

@@ -50,6 +50,7 @@ class Books:
         self._passed: dict[Needs, int] = {}
         self._impossible: set[Needs] = set()
         self._unbooked: dict[PeerName, dict[Needs, int]] = {}
+        self._unbooked_in_all = 0
 
     def __contains__(self, target: PeerName) -> bool:
         return target in self._place
@@ -71,7 +72,7 @@ class Books:
         self._ledgers[place] = None
         self._load[place] = np.inf
         self._free[place] = -1
-        self._unbooked.pop(target, None)
+        self._unbooked_in_all -= sum(self._unbooked.pop(target, {}).values())
         for needs in [n for n, reserved in self._reserved.items() if reserved == place]:
             self._unreserve(needs)
         self._free_places.append(place)
@@ -88,9 +89,10 @@ class Books:
         assert ledger is not None
         if ledger.fits(needs):
             ledger.take(needs)
-        else:  # an attempt of an earlier writer, which saw the target differently
+        else:  # it waits there, or an earlier writer saw the target differently
             unbooked = self._unbooked.setdefault(target, {})
             unbooked[needs] = unbooked.get(needs, 0) + 1
+            self._unbooked_in_all += 1
         self._note(self._place[target])
 
     def give_back(self, target: PeerName, needs: Needs) -> None:
@@ -100,11 +102,24 @@ class Books:
         unbooked = self._unbooked.get(target, {})
         if unbooked.get(needs):
             unbooked[needs] -= 1
+            self._unbooked_in_all -= 1
             return
         ledger = self._ledgers[place]
         assert ledger is not None
         ledger.give_back(needs)
         self._note(place)
+
+    def unbooked(self, target: PeerName, needs: Needs) -> int:
+        """How many with these needs are there beyond what there was room for."""
+        return self._unbooked.get(target, {}).get(needs, 0)
+
+    @property
+    def unbooked_in_all(self) -> int:
+        return self._unbooked_in_all
+
+    def rooms(self) -> int:
+        """How many targets have cores that are free."""
+        return int(np.count_nonzero(self._free[:, 0] > 0))
 
     def best(self, needs: Needs, unfit: Collection[PeerName] = ()) -> tuple[PeerName, float] | None:
         """The least loaded target on which the needs fit, none of the `unfit`, and its load."""

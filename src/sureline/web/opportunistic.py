@@ -17,6 +17,7 @@ STATISTICS = ("least", "median", "average", "most")
 def opportunistic_page(made: OpportunisticReproduced) -> str:
     papers = as_in_paper(made.selectors)
     monitored = [one for one in made.selectors if one.monitor and _is_usual(one)]
+    without = [one for one in made.selectors if not one.monitor]
     newer = ("printed", *(name for name in MODERN if name != "random"))
     parts = [
         "<h2>Fig. 7: jobs done, by minutes</h2>",
@@ -31,6 +32,7 @@ def opportunistic_page(made: OpportunisticReproduced) -> str:
         bar_chart("minutes, with the monitor", [_spread(one) for one in monitored], STATISTICS),
         bar_chart("speed-up, as in the paper", [_speed_up(one) for one in papers]),
         bar_chart("speed-up, with the monitor", [_speed_up(one) for one in monitored]),
+        bar_chart("speed-up, without the monitor", [_speed_up(one) for one in without]),
         "</div>",
     ]
     return page(f"{made.paper}: {made.jobs} jobs, {made.runs} runs", parts, lines(made))

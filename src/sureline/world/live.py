@@ -33,6 +33,7 @@ from typing import Protocol
 
 from sureline.world.address import NO_NODE, Node, node_of
 from sureline.world.agent import Agent
+from sureline.world.awake import AwakeTime
 from sureline.world.net.complaints import Complaints
 from sureline.world.protocol import (
     Action,
@@ -126,6 +127,7 @@ class LiveWorld:
         self.transport = transport
         self._holding = False
         self.dropped = 0
+        self.awake = AwakeTime(loop.time)
         self._complaints = Complaints(loop.time, log)
         if transport is not None:
             transport.attach(self._hear, self._miss)
@@ -152,6 +154,11 @@ class LiveWorld:
             action(*args)
         except Exception as error:
             self.crash(error)
+
+    def fire(self, due_s: float, action: Action) -> None:
+        """Run what was due then."""
+        self.awake.fired(due_s)
+        self.guard(action)
 
     def crash(self, error: BaseException) -> None:
         if not self._crashed:
@@ -258,11 +265,16 @@ class _Place:
     def elapsed(self) -> float:
         return self._live.loop.time()
 
+    def awake(self) -> float:
+        return self._live.awake()
+
     def send(self, to: AgentId, message: Message) -> None:
         self._live.post(self._me, to, message)
 
     def after(self, seconds: float, action: Action) -> Timer:
-        return self._live.loop.call_later(max(0.0, seconds), self._live.guard, action)
+        loop = self._live.loop
+        due_s = loop.time() + max(0.0, seconds)
+        return loop.call_at(due_s, self._live.fire, due_s, action)
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None

@@ -26,6 +26,8 @@ Contract, for every world:
 - `now` is for what people and other machines read; it may be set back or forward at any moment.
   `elapsed` is for intervals: it only moves on, as fast as `after` counts. Its zero means nothing
   and is another one in the next process: it is neither put on disk nor told to another node.
+- `awake` is for silence: like `elapsed`, but it stands still while this process does, stopped or
+  without a turn on its machine. What others said meanwhile may still be unread.
 - The same inputs, times and random draws give the same behaviour: agents read no clock but
   `now()` and `elapsed()` and draw from no source but `random`.
 """
@@ -98,6 +100,9 @@ class World(Protocol):
 
     def elapsed(self) -> float:
         """Seconds since some moment before this agent began; they never jump."""
+
+    def awake(self) -> float:
+        """Seconds in which this process could hear others: elapsed, without its own delays."""
 
     def send(self, to: AgentId, message: Message) -> None: ...
 

@@ -87,6 +87,11 @@ class Publishing:
 
     # Upkeep.
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything here to see to."""
+        return bool(self._published) or len(self._base.storage) > 0
+
     def upkeep(self) -> None:
         """Renew and replicate what is due: so many at a time that all get their turn."""
         base, settings = self._base, self._base.settings

@@ -1,7 +1,8 @@
 """Questions on their way: whom they went to, when each is slow, and when it has failed.
 
 One timer serves all questions of a node: it is set for the earliest moment at which one of them
-could be slow or fail, and an answer that comes in time costs nothing but its entry.
+could be slow or fail, and an answer that comes in time costs nothing but its entry. Time is that in
+which this process was awake: an answer that it had no turn to read is not missing.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Requests:
     def open(self, to: AgentId, asker: Asker) -> int:
         """Expect an answer from there; the number is for the question about to be sent."""
         self._next += 1
-        request = _Request(to, asker, self._world.elapsed(), self.trips)
+        request = _Request(to, asker, self._world.awake(), self.trips)
         self._pending[self._next] = request
         self._wake_by(request.due_at)
         return self._next
@@ -99,7 +100,7 @@ class Requests:
         if request is None or request.to != by:
             return False
         del self._pending[number]
-        self.trips.took(self._world.elapsed() - request.sent_at)
+        self.trips.took(self._world.awake() - request.sent_at)
         request.asker.answered(number, by, answer)
         return True
 
@@ -132,11 +133,11 @@ class Requests:
                 return
             self._timer.cancel()
         self._due_at = due_at
-        self._timer = self._world.after(max(GRAIN_S, due_at - self._world.elapsed()), self._fire)
+        self._timer = self._world.after(max(GRAIN_S, due_at - self._world.awake()), self._fire)
 
     def _fire(self) -> None:
         self._timer = None
-        now = self._world.elapsed() + GRAIN_S
+        now = self._world.awake() + GRAIN_S
         for number, request in list(self._pending.items()):
             if request.failed_at <= now:
                 self._fail(number)

@@ -46,7 +46,9 @@ class KademliaSettings(msgspec.Struct, frozen=True):
 
     # Upkeep: one jittered timer per node.
     upkeep_s: float = 30.0
-    """Each time one neighbour is asked for its view, and one lost contact whether it is back."""
+    """Each time one neighbour is asked for its view, and one lost contact whether it is back..."""
+    upkeep_quiet_s: float = 120.0
+    """...and ever more rarely, up to this, while that brings nothing new."""
     refresh_s: float = 3600.0
     """A bucket in whose range nothing was looked up for this long is searched once."""
     gone_s: float = 30.0

@@ -31,7 +31,16 @@ NEWS_MAX = 3
 
 
 class TableUpkeep:
-    __slots__ = ("_base", "_publishing", "_searches", "_seeds", "_timer", "alone")
+    __slots__ = (
+        "_base",
+        "_known",
+        "_pause_s",
+        "_publishing",
+        "_searches",
+        "_seeds",
+        "_timer",
+        "alone",
+    )
 
     def __init__(self, base: KademliaBase, searches: Searches, publishing: Publishing) -> None:
         self._base = base
@@ -39,6 +48,9 @@ class TableUpkeep:
         self._publishing = publishing
         self._seeds: tuple[AgentId, ...] = ()
         self._timer: Timer | None = None
+        self._pause_s = base.settings.upkeep_s
+        self._known: tuple[list[AgentId], set[AgentId]] = ([], set())
+        """The neighbours, and who was lost, at the last look."""
         self.alone = True
         """Whether nobody has been found yet; the first answer then starts the joining anew."""
 
@@ -114,10 +126,16 @@ class TableUpkeep:
         self._timer = world.after(seconds * world.random.uniform(0.75, 1.25), self._fire)
 
     def _fire(self) -> None:
-        base = self._base
-        self._set_timer(base.settings.upkeep_s)
+        base, settings = self._base, self._base.settings
         self._publishing.upkeep()
-        neighbours = base.table.closest(base.my_id, base.settings.k)
+        neighbours = base.table.closest(base.my_id, settings.k)
+        known = (neighbours, set(base.table.lost))
+        busy = known != self._known or self._publishing.busy
+        self._known = known
+        self._pause_s = (
+            settings.upkeep_s if busy else min(2 * self._pause_s, settings.upkeep_quiet_s)
+        )
+        self._set_timer(self._pause_s)
         if neighbours:
             self._ask(base.world.random.choice(neighbours))
         lost = base.table.lost

@@ -207,6 +207,9 @@ class Membership(Agent):
 
     def _probe(self) -> None:
         if self._beats % 2:
+            quiet = not (self.knowledge.rumours or self.knowledge.loads)
+            if quiet and self._beats % (2 * self.settings.quiet_visits) != 1:
+                return
             name = self._rota.next()
             if name is not None and not self.inquiries.is_open(name):
                 self.inquiries.begin(name)
@@ -235,8 +238,11 @@ class Membership(Agent):
             self.knowledge.hearsay[name] = now + self.settings.suspicion_s
 
     def _sync(self, now: float) -> None:
+        settings = self.settings
+        if self.knowledge.rumours:
+            self._sync_at = min(self._sync_at, now + settings.sync_s)
         if now >= self._sync_at:
-            self._sync_at = now + self.settings.sync_s
+            self._sync_at = now + settings.sync_quiet_s
             for name in self._near(1):
                 self.exchange.compare_with(self._agent_of(name))
 

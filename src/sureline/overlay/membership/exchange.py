@@ -57,6 +57,8 @@ class Exchange:
         self._contacts: list[AgentId] = []
         self._tries = 0
         self._asked_of = NO_AGENT
+        self._asked: set[AgentId] = set()
+        """All that were asked for a first page."""
         self._after = 0
         self._timer: Timer | None = None
         self._loads_from = 0
@@ -81,12 +83,13 @@ class Exchange:
 
     def absent_contacts(self) -> list[AgentId]:
         """Contacts that are no members as far as this node knows. Nodes that came up together and
-        joined through each other may be a grid of their own without knowing it."""
+        joined through each other may be a grid of their own without knowing it. One who is there
+        under another address has moved."""
         records = self.knowledge.table.records
         return [
             contact
             for contact in self._contacts
-            if (record := records.get(name_of(contact))) is None or record.node != node_of(contact)
+            if (record := records.get(name_of(contact))) is None or not record.present
         ]
 
     def stop(self) -> None:
@@ -100,6 +103,7 @@ class Exchange:
 
     def _ask_next(self) -> None:
         self._asked_of = self._contacts[self._tries % len(self._contacts)]
+        self._asked.add(self._asked_of)
         self._tries += 1
         self._ask_page(0)
 
@@ -134,8 +138,12 @@ class Exchange:
         self.world.send(sender, answer)
 
     def page_arrived(self, sender: AgentId, page: JoinPage) -> None:
-        if sender != self._asked_of or page.after != self._after or self._timer is None:
+        if self._timer is None:
             return
+        if sender != self._asked_of or page.after != self._after:
+            if page.after or self._after or sender not in self._asked:
+                return
+            self._asked_of = sender  # the first that answers will do, however late
         self._cancel()
         self.knowledge.hear(page.records, fresh=False)
         if page.next is not None and page.next > page.after:

@@ -34,7 +34,12 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     fanout: int = 3
     """...and to so many."""
     sync_s: float = 10.0
-    """How often the whole table is compared with somebody's."""
+    """How often the whole table is compared with somebody's..."""
+    sync_quiet_s: float = 40.0
+    """...and while nothing has changed for a while."""
+    quiet_visits: int = 4
+    """While there is no news, only every so many turns of the partners is taken: the next on the
+    ring is probed all the same."""
     retry_gone_s: float = 10.0
     """How often one of the dead is tried again: that is how two halves find each other."""
     forget_s: float = 3600.0

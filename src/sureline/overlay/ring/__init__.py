@@ -2,7 +2,8 @@
 
 `Ring` (agent) is what others use. `places` (keys and positions), `table` (who is known) and
 `register` (one molecule, changed by majority) are its pure parts; `lookup`, `captures`, `metas` and
-`ranges` drive them with messages. Bounds and intervals are in `settings`.
+`ranges` drive them with messages; `following` keeps it in step with the membership. Bounds and
+intervals are in `settings`.
 """
 
 from sureline.overlay.ring.agent import Ring

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from sureline.overlay.kademlia.ids import ID_BITS, is_guest
-from sureline.overlay.ring.base import RingBase
+from sureline.overlay.ring.base import Failed, RingBase
 from sureline.overlay.ring.captures import Captured, Captures
 from sureline.overlay.ring.lookup import OwnerLookup, Owners, answer_here
 from sureline.overlay.ring.messages import (
@@ -33,7 +33,7 @@ from sureline.overlay.ring.metas import MetaPublishing, Metas
 from sureline.overlay.ring.places import SPACE, Feature
 from sureline.overlay.ring.ranges import MetasFound, Query, Ranging, scan
 from sureline.overlay.ring.settings import RingSettings
-from sureline.world.address import at, part_of
+from sureline.world.address import at, node_of, part_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Message, Unreachable, World
 
@@ -61,12 +61,14 @@ class Ring(Agent):
         self.features = {feature.name: feature for feature in features}
         self.captures = Captures(self.base)
         self.metas = Metas()
-        self.publishing = MetaPublishing(self.base, self.metas, self.features)
+        self.publishing = MetaPublishing(self.base, self.metas, self.features, lambda: self.asleep)
         self._seeds: tuple[AgentId, ...] = ()
         self._on_joined: Callable[[int], None] | None = None
         self._link = 0
         self._turn = 0
+        self._beats = 0
         self._used_at = -math.inf
+        self._awake_until = -math.inf
         self._greeting: set[AgentId] = set()
         self.on_molecule: Callable[[bytes, bytes], None] = lambda key, value: None
         """Told (key, value) of a molecule that nobody has taken and whose first living holder this
@@ -85,13 +87,41 @@ class Ring(Agent):
                 self.base.table.remember(seed)
         else:
             self.base.after(0.0, self._joined)
-        self.base.after(self.base.jittered(self.base.settings.tick_s), self._tick)
+        self._beat(self.base.settings.tick_s)
 
     def meet(self, other: AgentId) -> None:
         """Somebody else may be a node of the ring: find out."""
         if self.base.table.wants(other) and self._may_be_contact(other):
-            self.base.table.remember(other)
-            self._greet(other)
+            self._greet(other, self.base.table.remember)
+
+    def went(self, other: AgentId) -> None:
+        """Somebody is known to be gone."""
+        self.base.requests.unreachable(node_of(other))
+        self.base.table.forget(other)
+        self.base.table.lost.pop(other, None)
+
+    # Sleep.
+
+    @property
+    def awake_s(self) -> float:
+        """For how long it is still awake."""
+        if not self.base.settings.awake_s:
+            return math.inf
+        return max(0.0, self._awake_until - self.world.elapsed())
+
+    @property
+    def asleep(self) -> bool:
+        """Nobody uses it, as far as this node knows."""
+        return self.awake_s <= 0
+
+    def wake(self, for_s: float = math.inf) -> None:
+        """Somebody uses the ring, or did: stay awake for so long, at most for what is set."""
+        slept = self.asleep
+        for_s = min(for_s, self.base.settings.awake_s)
+        self._awake_until = max(self._awake_until, self.world.elapsed() + for_s)
+        if slept and not self.asleep:
+            self.publishing.wake()
+            self._beat(self.base.settings.tick_s)
 
     def _seek(self, through: Sequence[AgentId]) -> None:
         """Find one's neighbours, as others see them."""
@@ -163,15 +193,26 @@ class Ring(Agent):
 
     # The beat.
 
+    def _beat(self, pause_s: float) -> None:
+        """Begin to beat, after this pause; if it does already, no more in the old measure."""
+        self._beats += 1
+        this = self._beats
+        pause_s = self.base.jittered(pause_s)
+        self.base.after(pause_s, lambda: self._tick() if this == self._beats else None)
+
     def _tick(self) -> None:
         base, used_s = self.base, self.world.elapsed() - self._used_at
-        idle = used_s > USED_S and base.settings.idle_tick_s
-        base.after(base.jittered(idle or base.settings.tick_s), self._tick)
+        pause_s = base.settings.tick_s
+        if self.asleep:
+            pause_s = base.settings.asleep_tick_s
+        elif used_s > USED_S:
+            pause_s = base.settings.idle_tick_s or pause_s
+        self._beat(pause_s)
         after, before = base.table.after(), base.table.before()
         self._turn += 1
         near = after[:1] + before[:1]
         others = [contact for contact in {*after, *before} if contact not in near]
-        if others:
+        if others and not self.asleep:
             near.append(sorted(others)[self._turn % len(others)])
         for contact in dict.fromkeys(near):
             self._greet(contact.agent)
@@ -182,7 +223,7 @@ class Ring(Agent):
             self._greet(lost)
         if not after and self._seeds:
             self._seek(self._seeds)
-        if self._turn % LINK_TURNS == 0:
+        if self._turn % LINK_TURNS == 0 and not self.asleep:
             self._refresh_link()
         now = self.world.elapsed()
         self.captures.tick(now)
@@ -207,19 +248,26 @@ class Ring(Agent):
             if self.base.table.wants(owner.agent):
                 self._greet(owner.agent)
 
-    def _greet(self, agent: AgentId) -> None:
+    def _greet(self, agent: AgentId, silent: Failed = lambda by: None) -> None:
         """Unless it has yet to answer the last time; it must hear of a departure, though."""
         base = self.base
-        if agent not in self._greeting or base.leaving:
-            self._greeting.add(agent)
-            unheard = self._greeting.discard
-            base.ask(agent, lambda number: Greet(number, base.life), self._greeted, unheard)
+        if agent in self._greeting and not base.leaving:
+            return
+
+        def unheard(by: AgentId) -> None:
+            self._greeting.discard(by)
+            silent(by)
+
+        self._greeting.add(agent)
+        base.ask(agent, lambda number: Greet(number, base.life), self._greeted, unheard)
 
     def _greeted(self, by: AgentId, answer: Message) -> None:
         """Greet those nearby that we did not know."""
         self._greeting.discard(by)
         if not isinstance(answer, Greeted):
             return
+        if answer.awake_s > 0:
+            self.wake(answer.awake_s)
         table = self.base.table
         named = [contact.agent for contact in (*answer.after, *answer.before)]
         news = [
@@ -227,8 +275,9 @@ class Ring(Agent):
             for agent in dict.fromkeys(named)
             if agent not in table and self._may_be_contact(agent) and table.is_near(agent)
         ]
-        for agent in [agent for agent in news if agent not in table.lost][:NEWS_MAX]:
-            self._greet(agent)
+        if not self.asleep:
+            for agent in [agent for agent in news if agent not in table.lost][:NEWS_MAX]:
+                self._greet(agent)
         if self._on_joined is not None:
             self._joined()
 
@@ -256,7 +305,10 @@ class Ring(Agent):
     @handles(Greet)
     def _on_greet(self, sender: AgentId, asked: Greet) -> None:
         table = self.base.table
-        said = Greeted(asked.number, self.base.life, tuple(table.after()), tuple(table.before()))
+        awake_s = self.awake_s if self.base.settings.awake_s else 0.0
+        said = Greeted(
+            asked.number, self.base.life, tuple(table.after()), tuple(table.before()), awake_s
+        )
         self.world.send(sender, said)
 
     @handles(Ask)

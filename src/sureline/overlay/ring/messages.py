@@ -49,6 +49,8 @@ class Greet(RingMessage, frozen=True, tag="ring.greet"):
 class Greeted(RingAnswer, frozen=True, tag="ring.greeted"):
     after: Contacts
     before: Contacts
+    awake_s: float = 0.0
+    """For how long the ring is awake, as far as is known there."""
 
 
 class Ask(RingMessage, frozen=True, tag="ring.ask"):

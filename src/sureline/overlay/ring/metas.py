@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sureline.overlay.kademlia.ids import ID_BYTES
 from sureline.overlay.ring.base import RingBase
@@ -80,8 +80,15 @@ class MetaPublishing:
     """What this node publishes, and what it passes on. Of each feature one message is on its way at
     a time: what changes meanwhile is told by the next, as it is then."""
 
-    def __init__(self, base: RingBase, metas: Metas, features: Mapping[str, Feature]) -> None:
+    def __init__(
+        self,
+        base: RingBase,
+        metas: Metas,
+        features: Mapping[str, Feature],
+        asleep: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._base, self._metas, self._features = base, metas, features
+        self._asleep = asleep
         self._mine: dict[str, float] = {}
         self._sequence = 0
         self._due_at = base.world.elapsed() + base.jittered(base.settings.republish_s)
@@ -104,18 +111,28 @@ class MetaPublishing:
                 raise ValueError(f"{name} = {value} cannot be published: it is not finite")
         self._mine = dict(values)
         self._sequence += 1
-        for name in self._features:
-            self._tell(name)
+        if not self._asleep():  # else what was published has run out, or will
+            for name in self._features:
+                self._tell(name)
+
+    def wake(self) -> None:
+        """From now on somebody looks for it."""
+        if self._mine:
+            self._tell_all_again()
 
     def tick(self, now: float) -> None:
         """Everything again once in a while, to whoever should have it by then."""
         self._metas.expire(now)
-        if now >= self._due_at and self._mine:
-            self._due_at = now + self._base.jittered(self._base.settings.republish_s)
-            self._told.clear()
-            self._looked_up.clear()
-            for name in self._features:
-                self._tell(name)
+        if now >= self._due_at and self._mine and not self._asleep():
+            self._tell_all_again()
+
+    def _tell_all_again(self) -> None:
+        base = self._base
+        self._due_at = base.world.elapsed() + base.jittered(base.settings.republish_s)
+        self._told.clear()
+        self._looked_up.clear()
+        for name in self._features:
+            self._tell(name)
 
     def _tell(self, name: str) -> None:
         if name in self._telling or self._told.get(name) == self._sequence:

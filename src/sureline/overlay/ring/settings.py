@@ -20,6 +20,11 @@ class RingSettings(msgspec.Struct, frozen=True):
     """The beat of all upkeep, jittered."""
     idle_tick_s: float = 0.0
     """The beat of a node whose molecules nobody has changed for a while; 0 for the same."""
+    awake_s: float = 0.0
+    """A ring that nobody has woken for so long sleeps: nothing is published, and there is little
+    upkeep; 0 for one that never sleeps."""
+    asleep_tick_s: float = 60.0
+    """The beat of one that does."""
     questions_max: int = 64
     """Per search."""
     asking_max: int = 128

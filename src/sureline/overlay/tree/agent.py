@@ -19,6 +19,7 @@ import msgspec
 from sureline.compiled import hasten
 from sureline.overlay.tree.leaf import HoleSought, Leaf, PromisedTime
 from sureline.overlay.tree.messages import (
+    TASKS_MAX,
     TRAIL_MAX,
     Commit,
     Committed,
@@ -59,8 +60,6 @@ class TreeSettings(msgspec.Struct, frozen=True):
 
     # Search.
     hops_max: int = 128
-    asks_max: int = 256
-    """Tasks in one request."""
 
 
 DEFAULT = TreeSettings()
@@ -170,10 +169,7 @@ class Tree(Agent):
             request = msgspec.structs.replace(request, trail=(*request.trail, step))
         if request.leaf:
             self._reserve(request)
-        elif (
-            request.hops >= self.settings.hops_max
-            or len(request.ask.works) > self.settings.asks_max
-        ):
+        elif request.hops >= self.settings.hops_max or len(request.ask.works) > TASKS_MAX:
             self._nowhere(request)
         else:
             self._route(request, self._side_of(sender))
@@ -200,11 +196,10 @@ class Tree(Agent):
     def _pass_on(
         self, to: AgentId, request: TimeRequest, ask: HoleSought, *, leaf: bool = False, up: int = 0
     ) -> None:
-        on = TimeRequest(
-            ask, request.owner, leaf, request.hops + 1, request.hope, request.trail,
-            request.height + up,
-        )  # fmt: skip
-        self.world.send(to, on)
+        hops, height = request.hops + 1, request.height + up
+        self.world.send(
+            to, msgspec.structs.replace(request, ask=ask, leaf=leaf, hops=hops, height=height)
+        )
 
     def _side_of(self, sender: AgentId) -> int:
         kids = self.kids

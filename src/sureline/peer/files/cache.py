@@ -281,6 +281,11 @@ class FileCache:
         with self._locked():
             self._claims.mark_only_copy(record, run, f"only copy for run {run}")
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether there is something to `sync`."""
+        return self._claims.unsynced
+
     def sync(self) -> None:
         """Make the marks of only copies survive a power cut. Takes a moment."""
         self._claims.sync()

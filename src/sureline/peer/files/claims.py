@@ -104,6 +104,11 @@ class Claims:
             _write(path, why)
             self._unsynced = True
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether there are marks that a power cut would take."""
+        return self._unsynced
+
     def sync(self) -> None:
         """Make the marks durable. For a worker thread; needs no lock."""
         if self._unsynced:

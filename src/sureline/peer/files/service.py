@@ -111,7 +111,8 @@ class FileService:
     async def _keep_announcing(self, announcer: Announcer) -> None:
         while True:
             announcer.turn()
-            await self._in_thread(self.cache.sync)
+            if self.cache.unsynced:
+                await self._in_thread(self.cache.sync)
             await asyncio.sleep(FRESH_S)
 
     async def close(self) -> None:

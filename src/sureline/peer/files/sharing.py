@@ -7,6 +7,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
+
+SETTLED_NS = 2_000_000_000
+"""File systems tell times in steps; none has longer ones."""
 
 
 class Sharing:
@@ -15,6 +19,8 @@ class Sharing:
         for name in ("announced", "fresh"):
             os.makedirs(f"{root}/{name}", mode=0o700, exist_ok=True)
         self._serving: int | None = None
+        self._fresh_ns = 0
+        """When nothing was fresh: the time of its directory."""
 
     def close(self) -> None:
         if self._serving is not None:
@@ -64,10 +70,17 @@ class Sharing:
 
     def take_fresh(self, limit: int) -> list[str]:
         """What other processes put here and want announced, at most `limit` of them."""
-        found = sorted(os.listdir(f"{self._root}/fresh"))[:limit]
-        for digest in found:
-            os.unlink(f"{self._root}/fresh/{digest}")
-        return found
+        place = f"{self._root}/fresh"
+        changed_ns = os.stat(place).st_mtime_ns
+        if changed_ns == self._fresh_ns:
+            return []  # as it was when it was found empty
+        there = sorted(os.listdir(place))
+        for digest in there[:limit]:
+            os.unlink(f"{place}/{digest}")
+        # One that comes in the instant of the look may not show in the time: look again then.
+        old = time.time_ns() - changed_ns > SETTLED_NS
+        self._fresh_ns = changed_ns if not there and old else 0
+        return there[:limit]
 
     def announced(self) -> list[str]:
         """All that is to be found through the DHT; some may have gone meanwhile."""

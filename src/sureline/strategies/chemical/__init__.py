@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sureline.overlay.membership import Member
 from sureline.overlay.ring import MESSAGES as RING_MESSAGES
 from sureline.overlay.ring import Ring, RingSettings
+from sureline.overlay.ring.following import follow
 from sureline.run.port import Host, Machine, NoSettings, Place, Seat, Strategy
 from sureline.strategies.chemical.entry import WorkflowEntry
 from sureline.strategies.chemical.holder import PART, MoleculeHolder
@@ -27,11 +27,14 @@ from sureline.strategies.chemical.owner import Owner
 from sureline.strategies.chemical.settings import ChemicalSettings
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
+from sureline.world.protocol import AgentId
 
 RING = "ring"
 RING_SETTINGS = RingSettings(
-    idle_tick_s=10.0, value_bytes_max=65_000, republish_s=30.0, meta_ttl_s=75.0
+    idle_tick_s=10.0, awake_s=300.0, value_bytes_max=65_000, republish_s=30.0, meta_ttl_s=75.0
 )
+WAKE = "chemical.wake"
+"""The topic of broadcasts that say: there are molecules in the ring."""
 
 
 def _entry(seat: Seat) -> WorkflowEntry:
@@ -39,17 +42,22 @@ def _entry(seat: Seat) -> WorkflowEntry:
 
 
 def _engine(host: Host) -> Sequence[Agent]:
-    """The ring and a chemical engine on it; a guest has neither, and enters through others."""
+    """The ring and a chemical engine on it; a guest has neither, and enters through others. While
+    there are no molecules in it, the ring sleeps; the first one wakes all nodes."""
     if not host.attending():
         return ()
     ring = Ring(at(host.node, RING), host.place(RING), FEATURES, RING_SETTINGS)
-    holder = MoleculeHolder(at(host.node, PART), host.place(PART), ring)
 
-    def hear(member: Member) -> None:
-        if member.state == "alive" and member.node != host.node:
-            ring.meet(at(member.node, RING))
+    def woken(origin: AgentId, payload: bytes) -> None:
+        ring.wake()
 
-    host.watch(hear)
+    def waken() -> None:
+        ring.wake()
+        host.kademlia.broadcast(WAKE, b"")
+
+    holder = MoleculeHolder(at(host.node, PART), host.place(PART), ring, waken)
+    host.kademlia.on_broadcast(WAKE, woken, lambda replies: b"")
+    follow(ring, host.watch)
     ring.join((), lambda known: None)
     return ring, holder
 

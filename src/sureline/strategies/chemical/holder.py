@@ -38,7 +38,7 @@ from sureline.strategies.chemical.rulebook import Rulebook, RulesError, book_of,
 from sureline.strategies.chemical.seeking import Seeking
 from sureline.world.address import node_of
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, World
+from sureline.world.protocol import Action, AgentId, World
 
 PART = "chemical"
 LOOK_S = 3.0
@@ -68,9 +68,14 @@ class _Level(msgspec.Struct):
 
 
 class MoleculeHolder(Agent):
-    def __init__(self, me: AgentId, world: World, ring: Ring) -> None:
+    """`waken` says to all nodes of the ring that it is in use."""
+
+    def __init__(self, me: AgentId, world: World, ring: Ring, waken: Action) -> None:
         super().__init__(me, world)
         self.ring = ring
+        self._waken = waken
+        self._again_s = ring.base.settings.awake_s * world.random.uniform(0.2, 0.5)
+        """Not all at once: who says it first says it for all."""
         ring.on_molecule = self._came
         self._working: dict[bytes, None] = {}
         self._seekers: dict[bytes, Seeking] = {}
@@ -92,6 +97,12 @@ class MoleculeHolder(Agent):
                 self._came(key, value)
         for key in [key for key in self._levels if self.ring.captures.free(key, now) is None]:
             del self._levels[key]
+        if self._working or self._levels:
+            self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        if self.ring.awake_s < self._again_s:
+            self._waken()
 
     def _came(self, key: bytes, value: bytes) -> None:
         if key in self._working or len(self._working) >= WORK_MAX:
@@ -295,6 +306,7 @@ class MoleculeHolder(Agent):
             self.world.send(sender, Entered(asked.run, asked.number, well))
 
         if len(asked.value) <= self.ring.base.settings.value_bytes_max:
+            self._stay_awake()
             self.ring.store(asked.key, asked.value, kept)
 
     @handles(ResourceOffer)

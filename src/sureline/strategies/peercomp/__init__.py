@@ -16,6 +16,7 @@ from sureline.overlay.tree.following import follow
 from sureline.overlay.tree.messages import MESSAGES
 from sureline.run.port import Host, Machine, Place, Seat, Strategy
 from sureline.strategies.peercomp.machine import LanesKept, MachineSettings
+from sureline.strategies.peercomp.notes import deadline_kept
 from sureline.strategies.peercomp.reserving import PART, Reserving, ReservingSettings
 from sureline.world.address import at
 
@@ -48,4 +49,5 @@ peercomp = Strategy(
     deciding=_client,
     node=_tree,
     machine=_promises,
+    audits={"promised deadline kept": deadline_kept},
 )

@@ -126,15 +126,11 @@ class Lanes:
         slot = slot_of(now_s)
         horizon_s = float(bounds_of(slot)[-1])
         found = EMPTY._replace(slot=slot)
-        holes = [self.queues.holes(row, now_s, horizon_s) for row in rows]
-        for one in holes:
-            found = merged(found, summary_of(slot, one, self.power, self._offers[0], now_s))
-        if len(rows) > 1:
-            common = holes[0]
-            for one in holes[1:]:
-                common = _both(common, one)
-            offer = self._offers[len(rows) - 1]
-            found = merged(found, summary_of(slot, common, self.power, offer, now_s))
+        for many in sorted({1, len(rows)} - {0}):
+            common = [(begin_s, end_s) for begin_s, end_s, _ in self._common(rows, many, now_s)]
+            holes = np.minimum(np.array(common if many == 1 else sorted(set(common))), horizon_s)
+            offer = self._offers[many - 1]
+            found = merged(found, summary_of(slot, holes.reshape(-1, 2), self.power, offer, now_s))
         return found
 
     def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
@@ -319,14 +315,6 @@ class Lanes:
         idle = [row for row in range(self.count) if row not in running and not q.sizes[row]]
         blocked = set(range(self.count) if guests >= self.count else idle[len(idle) - guests :])
         return [row for row in range(self.count) if row not in blocked]
-
-
-def _both(one: Floats, other: Floats) -> Floats:
-    """The holes that two lanes have in common."""
-    found = [
-        (max(a, c), min(b, d)) for a, b in one for c, d in other if max(a, c) < min(b, d) - 1e-6
-    ]
-    return np.array(found).reshape(-1, 2)
 
 
 def slots_of(placed: Floats) -> tuple[PromisedTime, ...]:

@@ -75,7 +75,7 @@ class Booked(NamedTuple):
 class _Order:
     """One sequence on its way."""
 
-    __slots__ = ("ask", "found", "left", "pieces", "tasks")
+    __slots__ = ("ask", "left", "pieces", "tasks")
 
     def __init__(self, ask: HoleSought, tasks: Sequence[int]) -> None:
         self.ask = ask
@@ -84,7 +84,6 @@ class _Order:
         """Tasks that have no slot yet."""
         self.pieces: dict[int, tuple[AgentId, int]] = {}
         """By the position of the first task: who has reserved it, and how many tasks."""
-        self.found = False
 
 
 class Booking:
@@ -118,7 +117,7 @@ class Booking:
         self.hosts: dict[int, AgentId] = {}
         self.trails: dict[int, Trail] = {}
         self._order = order
-        self._limits = limits
+        self._limits = limits or [Amounts()] * len(graph)
         self._lengths_s = list(works)
         self._on_done = on_done
         self._settings = settings
@@ -198,21 +197,20 @@ class Booking:
             dues_s = tuple(
                 min(due_s, by_s[k + 1]) if k < early else due_s for k, due_s in enumerate(dues_s)
             )
-        middle_s = startline_s
         if early:
             middle_s = dues_s[early - 1]
-        elif tasks:
+        else:
             middle_s = startline_s = max(startline_s, dues_s[0] - self._lengths_s[tasks[0]])
-        number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
         works = tuple([self.works[task] for task in tasks])
-        needs = Amounts()
-        if self._limits is not None:
-            needs = Amounts(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
-        now_s = self.tree.world.now()
+        needs = Amounts(*map(max, zip(*[self._limits[task] for task in tasks], strict=True)))
         reach = REACH if self._tight else ANYWHERE
         return HoleSought(
-            number, 0, works, dues_s, early, startline_s, middle_s, needs, now_s, reach
-        )
+            self._number(), 0, works, dues_s, early, startline_s, middle_s, needs,
+            self.tree.world.now(), reach,
+        )  # fmt: skip
+
+    def _number(self) -> int:
+        return self.tree.world.random.getrandbits(NUMBER_BITS) or 1
 
     def _early(self, tasks: Sequence[int]) -> int:
         """How many of the first tasks wait only for what is placed, or for each other."""
@@ -229,24 +227,21 @@ class Booking:
         self._request(order.ask)
 
     def told(self, sender: AgentId, message: TreeAnswer) -> None:
+        """Of one of its own sequences."""
         if isinstance(message, Reserved):
             self._reserved(sender, message)
         elif isinstance(message, Nowhere):
-            order = self._orders.get(message.number)
             self._hops += message.hops
-            if order is not None and not order.found:
+            if self._orders[message.number].left:
                 self._fail("no machine has the time")
         elif isinstance(message, Committed):
-            self._committed(sender, message)
+            self._committed(message)
 
     def _reserved(self, sender: AgentId, message: Reserved) -> None:
-        order = self._orders.get(message.number)
-        if self.over or order is None:
-            self.tree.world.send(sender, RollBack(message.number))
-            return
+        order = self._orders[message.number]
         self._hops += message.hops
         first, count = message.first, len(message.slots)
-        if order.found or first in order.pieces or first + count > len(order.tasks):
+        if first in order.pieces or first + count > len(order.tasks) or count > order.left:
             return
         order.pieces[first] = (sender, count)
         for task, slot in zip(order.tasks[first:], message.slots, strict=False):
@@ -255,7 +250,6 @@ class Booking:
             self.trails[task] = message.trail or ()
         order.left -= count
         if order.left == 0:
-            order.found = True
             self._open -= 1
             self._send_some()
             if self._open == 0:
@@ -278,11 +272,10 @@ class Booking:
         for number, first in self._uncommitted:
             order = self._orders[number]
             self._send_commit(order, first, *order.pieces[first])
-        for order in [order for order in self._orders.values() if not order.found]:
+        for order in [order for order in self._orders.values() if order.left]:
             self._drop(order)
             self._open -= 1
-            number = self.tree.world.random.getrandbits(NUMBER_BITS) or 1
-            ask = order.ask._replace(number=number, asked_s=self.tree.world.now())
+            ask = order.ask._replace(number=self._number(), asked_s=self.tree.world.now())
             self._send(_Order(ask, order.tasks))
         self._set_timer()
 
@@ -317,10 +310,8 @@ class Booking:
         ]
         return max(times_s, default=self._began_s)
 
-    def _committed(self, sender: AgentId, message: Committed) -> None:
-        order = self._orders.get(message.number)
-        if self.over or order is None:
-            return
+    def _committed(self, message: Committed) -> None:
+        order = self._orders[message.number]
         if not message.slots and not self._rounds:
             self._fail("a lease was over too soon")
             return
@@ -338,7 +329,7 @@ class Booking:
             self._set_timer()
 
     def _hasten(self) -> bool:
-        """HoleSought those to move forward whose inputs come earlier than they were told."""
+        """Ask those to move forward whose inputs come earlier than they were told."""
         for order in self._orders.values():
             for first, (host, count) in order.pieces.items():
                 told = self._told[order.ask.number, first]
@@ -359,7 +350,7 @@ class Booking:
             self._finish(reason)
 
     def roll_back(self) -> None:
-        """RollBack all that was reserved, or committed."""
+        """Give back all that was reserved, or committed."""
         for order in list(self._orders.values()):
             self._drop(order)
 

@@ -10,6 +10,7 @@ from random import random
 from typing import Any
 
 from sureline.world.address import NO_NODE, Node, endpoint_of
+from sureline.world.awake import AwakeTime
 from sureline.world.net.codec import Hello
 from sureline.world.net.limits import Limits
 from sureline.world.net.opening import Greeter, Opening, Wish
@@ -21,25 +22,41 @@ other side may have had too many at its door."""
 
 class DialError(Exception):
     """A call that failed. `may_help`: another try might succeed. `silent`: nobody is there, which
-    is no news for a log. `refused`: the other machine says so itself."""
+    is no news for a log. `refused`: the other machine says so itself. `unheard`: nothing was said,
+    which proves nothing."""
 
     def __init__(
-        self, why: str, *, may_help: bool = False, silent: bool = False, refused: bool = False
+        self,
+        why: str,
+        *,
+        may_help: bool = False,
+        silent: bool = False,
+        refused: bool = False,
+        unheard: bool = False,
     ) -> None:
         super().__init__(why)
         self.may_help = may_help
         self.silent = silent
         self.refused = refused
+        self.unheard = unheard
 
 
 OnOpen = Callable[[Opening, Hello], None]
 
 
 class Dialler:
-    """Opens connections, a bounded number at a time; the others wait for their turn."""
+    """Opens connections, a bounded number at a time, and few while this process is behind; the
+    others wait for their turn. What it waits for has the time in which it is `awake`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, greeter: Greeter, limits: Limits) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        greeter: Greeter,
+        limits: Limits,
+        awake: AwakeTime,
+    ) -> None:
         self._loop = loop
+        self._awake = awake
         self._greeter = greeter
         self._limits = limits
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +68,10 @@ class Dialler:
         self._next()
 
     def _next(self) -> None:
-        while self._turn and len(self._tasks) < self._limits.dials_max:
+        limits = self._limits
+        behind = self._awake.lag_s > limits.behind_s
+        most = limits.dials_behind_max if behind else limits.dials_max
+        while self._turn and len(self._tasks) < most:
             task = self._loop.create_task(self._turn.popleft()())
             self._tasks.add(task)
             task.add_done_callback(self._done)
@@ -86,17 +106,16 @@ class Dialler:
         """Like `open`, with one try."""
         opening, outcome = self.begin(node, on_open, wish)
         try:
-            async with asyncio.timeout(self._limits.connect_s):
-                await self._connect(node, opening)
-            async with asyncio.timeout(self._limits.handshake_s):
-                await outcome
+            await self._awake.within(self._limits.connect_s, self._connect(node, opening))
+            await self._awake.within(self._limits.handshake_s, outcome)
         except (OSError, TimeoutError, ValueError) as error:
             # ValueError: a host that cannot be one, which somebody may have made up
             opening.stream.abort("no answer in time")
             refused = isinstance(error, ConnectionRefusedError)
             number = error.errno if isinstance(error, OSError) else None
             why = os.strerror(number) if number else str(error) or "no answer in time"
-            raise DialError(why, silent=True, refused=refused) from None
+            unheard = isinstance(error, TimeoutError)
+            raise DialError(why, silent=True, refused=refused, unheard=unheard) from None
         except asyncio.CancelledError:
             opening.stream.abort("not wanted any more")
             raise
@@ -106,6 +125,7 @@ class Dialler:
     ) -> tuple[Opening, asyncio.Future[None]]:
         """A connection to be opened, and what becomes of it: nothing, or a DialError."""
         outcome: asyncio.Future[None] = self._loop.create_future()
+        outcome.add_done_callback(_seen)  # who waits for it may have been cancelled
 
         def opened(opening: Opening, hello: Hello) -> None:
             on_open(opening, hello)
@@ -141,3 +161,8 @@ class Dialler:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _seen(outcome: asyncio.Future[None]) -> None:
+    if not outcome.cancelled():
+        outcome.exception()

@@ -16,7 +16,8 @@ Complain = Callable[[str, str, str], None]
 
 
 class Door:
-    """Keeps count of the half-open connections that others have made to us."""
+    """Keeps count of the half-open connections that others have made to us. `now` is the time in
+    which this process was awake: what it had no turn to read is not their slowness."""
 
     def __init__(self, limits: Limits, now: Callable[[], float], complain: Complain) -> None:
         self._limits = limits
@@ -62,8 +63,9 @@ class Door:
             if not neighbours:
                 del self._from[address]
 
-    def sweep(self, now: float) -> None:
+    def sweep(self) -> None:
         """Turn away whoever has stood there for too long."""
+        now = self._now()
         for opening in list(self._standing):
             if now - opening.started_at < self._limits.handshake_s:
                 return

@@ -16,7 +16,7 @@ there is cut. (A process that merely stands still does not count: its system con
 class Limits(NamedTuple):
     """Defaults suit a peer of a grid; 1,500 of them fit one machine."""
 
-    warm_links: int = 16
+    warm_links: int = 24
     """Connections kept open; beyond them the least recently used idle one is closed."""
     links_max: int = 64
     """Beyond this many, one is closed even if it was used a moment ago."""
@@ -24,14 +24,19 @@ class Limits(NamedTuple):
     """A connection used within this time is not idle: an answer may be under way."""
 
     connect_s: float = 3.0
-    handshake_s: float = 10.0
-    """From the accepted connection to the end of the greeting."""
+    handshake_s: float = 30.0
+    """From the accepted connection to the end of the greeting: a peer that is short of CPU needs
+    time, and whoever calls it again meanwhile takes more of it."""
     half_open_max: int = 256
     half_open_per_address_max: int = 128
     half_open_grace_s: float = 0.25
     """When there are too many half-open connections, the oldest gives way, unless it is younger
     than this; then the newcomer does."""
     dials_max: int = 64
+    dials_behind_max: int = 4
+    """Likewise while this process is behind: each costs it a handshake..."""
+    behind_s: float = 0.2
+    """...which it is when what was due came later than this."""
     backoff_min_s: float = 0.05
     backoff_max_s: float = 5.0
     destinations_max: int = 4096

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from sureline.world.address import Endpoint, Node, endpoint_of, name_of, peer_of
+from sureline.world.awake import AwakeTime
 from sureline.world.net.codec import Hello
 from sureline.world.net.control import (
     DialBack,
@@ -58,6 +59,7 @@ class ReachingOwner(Protocol):
     directory: Directory
     carries: bool
     holding: bool
+    awake: AwakeTime
 
     def link_with(self, node: Node) -> NetLink | None: ...
     def say(self, link: NetLink, message: Message) -> None: ...

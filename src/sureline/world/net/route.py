@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from random import uniform
 from typing import Protocol
 
 from sureline.world.address import Node
@@ -50,6 +51,7 @@ class Route:
     __slots__ = (
         "_breaks",
         "_flush_due",
+        "_gone",
         "_links",
         "_owner",
         "_queue",
@@ -73,6 +75,8 @@ class Route:
         self._queue: deque[bytearray] = deque()
         self._queued_bytes = 0
         self._breaks = 0
+        self._gone = True
+        """Whether the last failure says that nobody is there."""
         self._flush_due = False
         self._tell_due = False
 
@@ -92,7 +96,8 @@ class Route:
         if self.link is None and self.blocked_until:
             if self.blocked_until > self._owner.loop.time():
                 self._owner.counts.undelivered += 1
-                self._tell_soon()
+                if self._gone:
+                    self._tell_soon()
                 return
             self.blocked_until = 0.0
         if not self._keep(frame):
@@ -159,15 +164,18 @@ class Route:
         if self._queue and not self.dialling:
             self._owner.dial(self)
 
-    def fail(self) -> None:
-        """Nobody can be reached there: what waits is dropped, and the agents are told."""
+    def fail(self, *, unheard: bool = False) -> None:
+        """Nobody can be reached there: what waits is dropped, and the agents are told. Not if our
+        call was just `unheard`: the other process, or this one, may be short of time."""
         self._breaks += 1
+        self._gone = not unheard
         limits = self._owner.limits
         backoff_s = min(limits.backoff_max_s, limits.backoff_min_s * 2 ** min(self._breaks, 20))
-        self.blocked_until = self._owner.loop.time() + backoff_s
+        self.blocked_until = self._owner.loop.time() + backoff_s * uniform(0.75, 1.25)
         self._owner.counts.undelivered += len(self._queue)
         self.forget_queue()
-        self._tell_soon()
+        if self._gone:
+            self._tell_soon()
 
     def forget_queue(self) -> None:
         self._owner.counts.queued_bytes -= self._queued_bytes

@@ -47,6 +47,8 @@ class Stats(NamedTuple):
     """Now."""
     half_open: int
     """Now."""
+    opened: int
+    """Connections with others, whoever opened them: each cost a handshake."""
     queued_bytes: int
     """Now."""
     sent: dict[str, int]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sureline.world.address import NO_NODE, Endpoint, Node, at, node_of, part_of, peer_of
+from sureline.world.awake import AwakeTime
 from sureline.world.net.bulk_client import BulkClient
 from sureline.world.net.bulk_server import BulkServer
 from sureline.world.net.codec import CannotTravelError, Codec, Hello
@@ -69,8 +70,9 @@ class NetTransport:
         self.counts = UndeliveredCounts()
         self._complaints = Complaints(loop.time)
         self._greeter = Greeter(credentials, codec)
-        self._dialler = Dialler(loop, self._greeter, limits)
-        self._door = Door(limits, loop.time, self.complain)
+        self.awake = AwakeTime(loop.time)
+        self._dialler = Dialler(loop, self._greeter, limits, self.awake)
+        self._door = Door(limits, self.awake, self.complain)
         self._strangers = Strangers(loop, limits, strangers, self.complain)
         self._bulk_server = BulkServer(self, bulk)
         self._reaching = Reaching(self, self._dialler)
@@ -81,7 +83,8 @@ class NetTransport:
         self._sent: Counter[str] = Counter()
         self._received: Counter[str] = Counter()
         self._bytes_in = self._bytes_out = 0
-        self._refused = self._without_role = 0
+        self._heard_at = 0.0
+        self._opened = self._refused = self._without_role = 0
         self._on_message: OnMessage = lambda sender, to, message: None
         self._on_unreachable: OnUnreachable = lambda node: None
         self._server: asyncio.Server | None = None
@@ -229,7 +232,7 @@ class NetTransport:
             if route.link is None:
                 if not error.silent:
                     self.complain("unreachable", node, f"{node} cannot be reached: {error}")
-                route.fail()
+                route.fail(unheard=error.unheard)
         finally:
             route.dialling = False
 
@@ -250,7 +253,7 @@ class NetTransport:
         """A connection that others open to this node, perhaps through another."""
         opening = Opening(
             self._greeter,
-            self.loop.time(),
+            self.awake(),
             target=None,
             wish=Wish(),
             on_open=self.opened,
@@ -280,6 +283,7 @@ class NetTransport:
 
     def opened(self, opening: Opening, hello: Hello) -> None:
         """A connection is open, whoever opened it: from here on it has a purpose."""
+        self._opened += 1
         self._door.leave(opening)
         identity = opening.identity
         assert identity is not None
@@ -365,6 +369,7 @@ class NetTransport:
             route.flush()
 
     def link_lost(self, link: NetLink, why: str) -> None:
+        self._heard_at = max(self._heard_at, link.heard_at)
         self._bytes_in += link.bytes_in
         self._bytes_out += link.bytes_out
         self._links.pop(link).gone(link)
@@ -398,9 +403,10 @@ class NetTransport:
     # Housekeeping.
 
     def _sweep(self) -> None:
-        self._sweeping = self.loop.call_later(self.limits.sweep_s, self._sweep)
         now = self.loop.time()
-        self._door.sweep(now)
+        due_s = now + self.limits.sweep_s
+        self._sweeping = self.loop.call_at(due_s, self._sweep_late, due_s)
+        self._door.sweep()
         for link in list(self._links):
             self._inspect(link, now)
         self._trim(now)
@@ -408,6 +414,10 @@ class NetTransport:
         self._reaching.sweep(now)
         for node in [node for node, route in self._routes.items() if not route.needed]:
             del self._routes[node]
+
+    def _sweep_late(self, due_s: float) -> None:
+        self.awake.fired(due_s)
+        self._sweep()
 
     def _sweep_bulk(self, now: float) -> None:
         self._bulk_server.sweep(now)
@@ -451,6 +461,10 @@ class NetTransport:
 
     # Looking.
 
+    def heard_at(self) -> float:
+        """When something was last heard of anybody, by the loop's clock; 0 if never."""
+        return max((link.heard_at for link in self._links), default=self._heard_at)
+
     def peers(self) -> list[PeerLink]:
         """The open connections."""
         now = self.loop.time()
@@ -460,6 +474,7 @@ class NetTransport:
         return Stats(
             links=len(self._links),
             half_open=len(self._door),
+            opened=self._opened,
             queued_bytes=self.counts.queued_bytes,
             sent=dict(self._sent),
             received=dict(self._received),

@@ -27,6 +27,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 from sureline.world.address import Node, endpoint_of, name_of, peer_of
+from sureline.world.awake import AwakeTime
 from sureline.world.net.codec import Hello
 from sureline.world.net.control import RELAYS_MAX, Summons
 from sureline.world.net.dialler import DialError, Dialler, OnOpen
@@ -49,6 +50,7 @@ class WaysOwner(Protocol):
     limits: Limits
     node: Node
     directory: Directory
+    awake: AwakeTime
 
     def link_with(self, node: Node) -> NetLink | None:
         """A link that can be sent on."""
@@ -259,8 +261,7 @@ class Ways:
         self._tickets[ticket] = partial(self._take_over, inner, link.node)
         self._owner.say(link, Summons(ticket))
         try:
-            async with asyncio.timeout(self._owner.limits.connect_s):
-                await outcome
+            await self._owner.awake.within(self._owner.limits.connect_s, outcome)
         except TimeoutError:
             raise DialError("it was called and did not dial us", silent=True) from None
         finally:
@@ -281,8 +282,7 @@ class Ways:
 
         try:
             await self._dialler.once(relay, connected, Wish(bulk, node))
-            async with asyncio.timeout(self._owner.limits.circuit_open_s):
-                await outcome
+            await self._owner.awake.within(self._owner.limits.circuit_open_s, outcome)
             self._usual_by_relay.took(self._owner.loop.time() - began_at)
         except (DialError, TimeoutError) as error:
             if carried:
@@ -407,7 +407,8 @@ class _Race:
             return self._failures[0][1]
         why = "; ".join(f"{name}: {error}" for name, error in self._failures)
         silent = all(error.silent for _, error in self._failures)
-        return DialError(why or "no way is known", silent=silent)
+        unheard = bool(self._failures) and all(error.unheard for _, error in self._failures)
+        return DialError(why or "no way is known", silent=silent, unheard=unheard)
 
 
 def rendezvous(node: Node, others: Sequence[Node], most: int) -> list[Node]:

@@ -80,6 +80,7 @@ class Life:
         "_recorder",
         "_runner",
         "began_s",
+        "frozen_s",
         "machine",
         "open",
         "over",
@@ -88,6 +89,8 @@ class Life:
     def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
         self.began_s = machine.sim.time
+        self.frozen_s = 0.0
+        """For how long it was frozen, all in all."""
         self.open = True
         """Whether what is due may run at once."""
         self.over = False
@@ -163,6 +166,7 @@ class SimulatedMachine:
         "_busy_left_s",
         "_disk",
         "_free_s",
+        "_frozen_at_s",
         "_held",
         "_processor",
         "boot",
@@ -191,6 +195,7 @@ class SimulatedMachine:
         self.stepped_s = 0.0
         """By how much its clock was set forward since the beginning, all in all."""
         self._free_s = 0.0
+        self._frozen_at_s = 0.0
         self._busy_left_s = 0.0
         """What was left to do when it was frozen."""
         self._held: deque[Entry] | None = None
@@ -246,6 +251,7 @@ class SimulatedMachine:
     def freeze(self) -> None:
         if not self.frozen:
             self.frozen = True
+            self._frozen_at_s = self.sim.time
             self._busy_left_s = max(0.0, self._free_s - self.sim.time)
             self._work_changed()
             self._see_whether_open()
@@ -253,6 +259,8 @@ class SimulatedMachine:
     def thaw(self) -> None:
         if self.frozen:
             self.frozen = False
+            if self.life is not None:
+                self.life.frozen_s += self.sim.time - self._frozen_at_s
             self._work_changed()
             self._busy_until(self.sim.time + self._busy_left_s)
 

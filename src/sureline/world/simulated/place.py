@@ -93,6 +93,9 @@ class Place(_Used):
         machine = self.machine
         return (machine.moment_s() - self.life.began_s) * (1.0 + machine.spec.clock_drift)
 
+    def awake(self) -> float:
+        return self.elapsed() - self.life.frozen_s * (1.0 + self.machine.spec.clock_drift)
+
     def send(self, to: AgentId, message: Message) -> None:
         me = self.me
         if not self.quick or to == me:

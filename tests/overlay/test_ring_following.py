@@ -1,0 +1,74 @@
+"""The ring of a grid follows its membership, and sleeps while nobody uses it."""
+
+from __future__ import annotations
+
+from sureline.experiments.grid import SimulatedGrid
+from sureline.experiments.scenario_reader import read_scenario
+from sureline.overlay.membership import Member, Offer
+from sureline.overlay.ring import Ring, RingSettings
+from sureline.overlay.ring.following import SETTLE_S, follow
+from sureline.overlay.ring.places import distance, place_of
+from sureline.strategies import strategy
+from sureline.world.address import Node, at
+from sureline.world.simulated.simulation import Simulation
+
+MACHINES = 40
+SCENARIO = f"""
+duration = "1h"
+[grid]
+machines = {MACHINES}
+cores = 2
+memory = "8GB"
+[workload]
+kind = "layered"
+tasks = 1
+"""
+OFFER = Offer(1.0, 1 << 30)
+
+
+def member(number: int, state: str = "alive", load: float = 0.0) -> Member:
+    return Member(Node(f"n{number}@h:1"), 1, 0, state, OFFER, load)
+
+
+def test_of_many_members_the_nearest_are_met_and_those_that_help_to_get_about():
+    sim = Simulation(seed=1)
+    me = at(Node("n0@h:1"), "ring")
+    ring = Ring(me, sim.place(me), (), RingSettings(leaves=3))
+    sim.join(ring)
+    heard = []
+    follow(ring, heard.append)
+    met: list[str] = []
+    ring.meet = met.append
+    for number in range(200):
+        heard[0](member(number))
+    sim.run(until=2 * SETTLE_S)
+    others = [at(Node(f"n{number}@h:1"), "ring") for number in range(1, 200)]
+    others.sort(key=lambda agent: distance(place_of(me), place_of(agent)))
+    assert {*others[:3], *others[-3:]} <= set(met)
+    assert len(met) <= 3 + 3 + 8
+    met.clear()
+    for number in range(200):
+        heard[0](member(number, load=0.5))  # how busy somebody is does not matter
+    sim.run(until=6 * SETTLE_S)
+    assert met == []
+    heard[0](member(int(others[0].split("@")[0][1:]), "dead"))
+    sim.run(until=9 * SETTLE_S)
+    assert others[0] not in met
+    assert others[3] in met
+
+
+def test_a_ring_that_nobody_uses_says_next_to_nothing():
+    scenario = read_scenario(SCENARIO.encode(), file="s.toml", beside=None)
+    grid = SimulatedGrid(scenario, 1, None, [strategy("chemical")])
+    grid.boot_peers()
+    grid.sim.run(until=60.0)
+
+    def sent(which: tuple[str, ...] = ("ring.", "chemical.")) -> int:
+        by_type = grid.sim.counters.by_type()
+        return sum(one.sent for tag, one in by_type.items() if tag.startswith(which))
+
+    joined = sent()
+    assert joined / MACHINES < 60  # to greet everybody, and be answered, takes more
+    grid.sim.run(until=360.0)
+    assert (sent() - joined) / MACHINES / 5.0 < 10.0  # of each, in a minute
+    assert sent(("ring.publish",)) == 0
