@@ -69,9 +69,22 @@ def submit(swarm: Swarm, place: Path, kind: str, number: int) -> subprocess.Pope
         )
 
 
+def pilots_there(swarm: Swarm) -> int:
+    """Members that run tasks, as a guest hears of them."""
+    said = subprocess.run(
+        [*COMMAND, "peers", "--grid", GRID, "--json"],
+        env=swarm.env("p1"), capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    if said.returncode:
+        return 0
+    peers = json.loads(said.stdout)["peers"]
+    return sum(peer["state"] == "alive" and peer["slots"] > 0 for peer in peers)
+
+
 def all_done(swarm: Swarm, where: Path, meanwhile: Callable[[], None]) -> list[list[Any]]:
     """The events of three workflows that ran at once to a good end."""
     places = [where / "runs" / kind for kind in KINDS]
+    until(lambda: pilots_there(swarm) >= PILOTS, "all pilots to be known", PATIENCE_S, 2.0)
     drivers = [submit(swarm, place, place.name, 1 + n) for n, place in enumerate(places)]
     try:
         meanwhile()

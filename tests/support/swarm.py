@@ -44,6 +44,8 @@ from sureline.world.protocol import Job, JobEvent, JobHandle
 GRID = "lab"
 AT_ONCE = 20
 """Peers of one process that start at the same time."""
+CONTACTS = 5
+"""Whom a peer knows when it starts: not all come by way of one."""
 _profiles: list[cProfile.Profile] = []
 PAUSE = re.compile(r"pause ([0-9.]+)(?: ([0-9]+))?$")
 
@@ -86,7 +88,7 @@ class TimerRunner:
         self._loop = loop
         self._store = BlobStore(root)
         (root / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._timers: dict[JobHandle, tuple[asyncio.TimerHandle, Callable[[JobEvent], None]]] = {}
+        self._timers: dict[JobHandle, tuple[asyncio.Handle, Callable[[JobEvent], None]]] = {}
 
     def start(
         self, job: Job, on_event: Callable[[JobEvent], None], *, after: JobHandle | None = None
@@ -97,7 +99,12 @@ class TimerRunner:
         seconds, size = float(found[1]), int(found[2] or 0)
         handle: JobHandle = object()
         begun_at = self._loop.time()
-        self._loop.call_soon(on_event, JobStarted())
+
+        def begin() -> None:
+            # Not before: a loop that was held up runs timers first, and a job would end unbegun.
+            if handle in self._timers:
+                self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+                on_event(JobStarted())
 
         def end() -> None:
             del self._timers[handle]
@@ -108,7 +115,7 @@ class TimerRunner:
             elapsed_s = self._loop.time() - begun_at
             on_event(JobEnded("succeeded", 0, elapsed_s=elapsed_s, outputs=outputs))
 
-        self._timers[handle] = (self._loop.call_later(seconds, end), on_event)
+        self._timers[handle] = (self._loop.call_soon(begin), on_event)
         return handle
 
     def stop(self, handle: JobHandle, *, force: bool = False) -> None:
@@ -142,14 +149,23 @@ class Swarm:
         self._sites = sites
 
     def __enter__(self) -> Swarm:
-        self.serve(0, 1)
-        contact = self.node("p0")
-        contacts = encode_contacts((contact,))
-        for number in range(1, self.count):
-            disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
-        for first in range(1, self.count, self._per_process):
-            self.serve(first, min(self._per_process, self.count - first))
+        try:
+            self._start()
+        except BaseException:  # nobody would end those that have started
+            self.__exit__()
+            raise
         return self
+
+    def _start(self) -> None:
+        self.serve(0, 1)
+        known = [self.node("p0")]
+        for first in range(1, self.count, self._per_process):
+            count = min(self._per_process, self.count - first)
+            contacts = encode_contacts(tuple(known[-CONTACTS:]))
+            for number in range(first, first + count):
+                disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
+            self.serve(first, count)
+            known.append(self.node(f"p{first}"))
 
     def serve(self, first: int, count: int) -> None:
         """Returns when they can be reached."""
