@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from toy_engine import NotingEngine
 
 from sureline.peer.capacity import Capacity, Ledger
+from sureline.peer.jobs import JobEnded
+from sureline.peer.messages import Finished
+from sureline.run.port import Bound, Over
+from sureline.strategies.ahead import AHEAD_MAX
 from sureline.strategies.books import PATIENCE, Books
 from sureline.strategies.spread import Spread
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 
 ONE = Needs()
@@ -231,3 +236,69 @@ def test_asking_who_is_best_reserves_nothing():
     for _ in range(3 * PATIENCE):
         assert books.best(Needs(cores=2)) is None
     assert books.best(Needs(cores=1)) is not None, "nobody is kept for who was only asked about"
+
+
+class Later:
+    """A world that only keeps what is to be done later."""
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+        self.due = []
+
+    def now(self) -> float:
+        return self.time_s
+
+    def after(self, seconds, action):
+        self.due.append(action)
+
+
+def ahead(tasks=40, took_s=0.001):
+    """One target of two cores, whose first two tasks have ended."""
+    made = NotingEngine(Spread("run", Later()))
+    made.join("a", Capacity(cores=2, memory_bytes=100))
+    for task in range(tasks):
+        made.ready(task, ONE, 1.0)
+    assert len(places(made)) == 2, "nothing is known of how long they take"
+    for task in range(2):
+        ended = Finished("r", f"t{task}", 1, JobEnded("succeeded", 0, elapsed_s=took_s))
+        made.deciding.over(Over(Bound(task, 1, "a", 0.0), "succeeded", ended))
+    return made
+
+
+def test_short_tasks_are_bound_ahead_as_long_as_there_are_plenty():
+    assert len(places(ahead())) == 2 + 2 * AHEAD_MAX
+    assert len(places(ahead(tasks=20))) == 20 - 2 - 2, "the last ones go to whoever has room first"
+    assert len(places(ahead(took_s=0.03))) == 2 + 6, "a tenth of a second for each core"
+
+
+def test_tasks_that_take_a_while_are_not():
+    assert len(places(ahead(took_s=1.0))) == 2
+
+
+def test_who_waits_for_long_is_taken_back_when_there_is_room():
+    made = ahead()
+    assert len(places(made)) == 2 + 2 * AHEAD_MAX
+    made.withdrawn = []
+    made.attempts = lambda: list(made.under_way.values())
+    made.withdraw = lambda task, attempt: made.withdrawn.append(task)
+    world = made.deciding._ground
+    world.time_s = 10.0
+    world.due.pop()()
+    assert made.withdrawn == [], "nobody else has room"
+    made.join("b", Capacity(cores=1, memory_bytes=100))
+    world.due.pop()()
+    assert len(made.withdrawn) == 1
+
+
+def test_tasks_that_read_the_same_large_file_go_where_it_is():
+    made = placer(a=1, b=1)
+    for task in range(12):
+        made.files[task] = [FileRecord("in", f"digest{task % 3}", 100 << 20)]
+        made.ready(task, ONE, 1.0)
+    read = {"a": [], "b": []}
+    for _ in range(6):
+        for task, peer in places(made):
+            read[peer].append(task % 3)
+            made.over(task, peer)
+    assert sorted(read["a"] + read["b"]) == [0] * 4 + [1] * 4 + [2] * 4
+    assert len(set(read["a"])) + len(set(read["b"])) == 4, "one file is needed by both at the end"

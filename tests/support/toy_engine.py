@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sureline.peer.capacity import Capacity
 from sureline.run.port import Bound, Deciding, Over, Target
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Command, Needs, Task
 
 
@@ -19,6 +20,7 @@ class NotingEngine:
         self.placed: list[tuple[int, str]] = []
         self.refuses: set[int] = set()
         self.unfits: dict[int, set[str]] = {}
+        self.files: dict[int, list[FileRecord]] = {}
         self.under_way: dict[int, Bound] = {}
         deciding.begin(self, (), lambda: None)
 
@@ -38,6 +40,9 @@ class NotingEngine:
 
     def held(self, task: int) -> dict[str, int]:
         return self.holds.get(task, {})
+
+    def reads(self, task: int) -> list[FileRecord]:
+        return self.files.get(task, [])
 
     def unfit(self, task: int) -> set[str]:
         return self.unfits.get(task, set())

@@ -48,7 +48,7 @@ from sureline.run.past import KeptAnswer, KeptFiles
 from sureline.run.port import Deciding, Target
 from sureline.run.watch import Watch
 from sureline.workflow.model import Graph
-from sureline.world.address import Node, name_of
+from sureline.world.address import Node, PeerName, name_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Fetched, Message, World
 
@@ -212,8 +212,18 @@ class RunEngine(Agent):
             course.fleet,
             lambda: course.over,
             self.successors,
+            self._going_to,
+            course.delivery.holders.add,
         )
         self._entrusting.start()
+
+    def _going_to(self) -> dict[str, set[PeerName]]:
+        """Where tasks that are under way read which contents."""
+        found: dict[str, set[PeerName]] = {}
+        for bound in self._course.attempts.all():
+            for file in self._course.known.reads(bound.task):
+                found.setdefault(file.digest, set()).add(bound.target)
+        return found
 
     def refuse(self, reason: str) -> bool:
         if self._hearers.on_refused is None or not self._course.holds:

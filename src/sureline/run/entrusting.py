@@ -11,7 +11,7 @@ process writes is on record by then, or lies with a user who is back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -54,7 +54,8 @@ class _File(msgspec.Struct):
 
 class Entrusting:
     """`me` is the writer; its own peer holds nothing for it. `is_over` tells when there is nothing
-    left to do, `successors` which other peers could take the run over."""
+    left to do, `successors` which other peers could take the run over, `going_to` where tasks read
+    which contents. `on_held` hears who holds what."""
 
     def __init__(
         self,
@@ -67,6 +68,8 @@ class Entrusting:
         fleet: Fleet,
         is_over: Callable[[], bool],
         successors: Callable[[], Sequence[str]],
+        going_to: Callable[[], Mapping[str, Collection[PeerName]]] = dict,
+        on_held: Callable[[str, PeerName], None] = lambda digest, peer: None,
     ) -> None:
         self._world = world
         self._me = me
@@ -80,6 +83,8 @@ class Entrusting:
         self._total = len(self._unknown) + len(self._files)
         self._is_over = is_over
         self._successors = successors
+        self._going_to = going_to
+        self._on_held = on_held
         self._told: Entrusted | None = None
         self._told_s = 0.0
 
@@ -138,7 +143,7 @@ class Entrusting:
     def _give(self) -> None:
         now_s, holders = self._world.elapsed(), self._holders()
         batches: dict[PeerName, list[FileRecord]] = {}
-        waiting = dict.fromkeys(holders, 0)
+        waiting, going_to = dict.fromkeys(holders, 0), self._going_to()
         for one in self._files.values():
             one.holders.intersection_update(holders)
             for name, asked_s in one.asked_s.items():
@@ -148,7 +153,8 @@ class Entrusting:
             if one.is_safe(holders):
                 continue
             able = [name for name in holders if name not in one.refused]
-            able.sort(key=lambda name: digest_of(f"{digest} {name}".encode()))
+            there = going_to.get(digest, ())  # a task reads it there: nothing else needs to move
+            able.sort(key=lambda n: (n not in there, digest_of(f"{digest} {n}".encode())))
             for name in able[:HOLDERS]:
                 due = now_s - one.asked_s.get(name, -AGAIN_S) >= AGAIN_S
                 if name not in one.holders and due and waiting[name] < GIVEN_AT_ONCE:
@@ -172,6 +178,7 @@ class Entrusting:
             one.refused.add(name)
         else:
             one.holders.add(name)
+            self._on_held(message.digest, name)
 
     def _tell(self) -> None:
         """In the journal, if anything has changed, and not too often."""

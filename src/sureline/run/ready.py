@@ -34,6 +34,8 @@ class ReadyQueue:
         self._classes: dict[Needs, list[Entry]] = {}
         self._heads: list[tuple[Entry, int, Needs]] = []
         """Heads of classes; an entry that is no longer its class's head is stale and dropped."""
+        self._gone: set[int] = set()
+        """Tasks that were taken out of the middle: their entries are dropped when they come up."""
         self._size = 0
         self._overtaken = 0
         self._pushes = 0
@@ -42,6 +44,10 @@ class ReadyQueue:
         return self._size
 
     def push(self, task: int, needs: Needs, urgency: float) -> None:
+        if task in self._gone:  # its entry is still there
+            self._gone.discard(task)
+            self._size += 1
+            return
         entry = (-urgency, task)
         heap = self._classes.setdefault(needs, [])
         heapq.heappush(heap, entry)
@@ -80,6 +86,20 @@ class ReadyQueue:
         heap = self._classes.get(needs)
         return heap[0][1] if heap else None
 
+    def alike(self, needs: Needs, most: int) -> list[int]:
+        """Some of those that need exactly this and are as urgent as the most urgent of them."""
+        heap = self._classes.get(needs, [])
+        return [task for key, task in heap[:most] if key == heap[0][0] and task not in self._gone]
+
+    def take(self, task: int, needs: Needs) -> None:
+        """Remove one of the tasks that need exactly this."""
+        heap = self._classes[needs]
+        if heap[0][1] == task:
+            self._take(needs, heap)
+        else:
+            self._gone.add(task)
+            self._size -= 1
+
     def pop_equal(self, needs: Needs) -> int | None:
         """Remove the most urgent of the tasks that need exactly this."""
         heap = self._classes.get(needs)
@@ -88,6 +108,8 @@ class ReadyQueue:
     def _take(self, needs: Needs, heap: list[Entry]) -> int:
         _, task = heapq.heappop(heap)
         self._size -= 1
+        while heap and heap[0][1] in self._gone:
+            self._gone.discard(heapq.heappop(heap)[1])
         if heap:
             self._push_head(heap[0], needs)
         else:

@@ -10,6 +10,7 @@ there turned out to be longer, it is taken back as soon as there is room elsewhe
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from sureline.peer.messages import Finished
 from sureline.run.port import Bound, Engine, Over
@@ -61,37 +62,38 @@ class BindingAhead:
             before_s = self._recent_s.setdefault(kind, took_s)
             self._recent_s[kind] = before_s + RECENT_WEIGHT * (took_s - before_s)
 
-    def bind(self, queue: ReadyQueue) -> None:
-        """In turns, so that all have about the same to do."""
+    def bind(self, queue: ReadyQueue, suits: Callable[[PeerName, Needs, int], int]) -> None:
+        """In turns, so that all have about the same to do. `suits` names, of the tasks that are
+        like one, that which suits a target best."""
         if not len(queue) or not self._recent_s:
             return
         for depth in range(1, AHEAD_MAX + 1):
             for target, needs in list(self._room):
-                while self._waits_less(target, needs, depth) and self._bind_one(
-                    queue, target, needs
-                ):
-                    pass
+                while self._waits_less(target, needs, depth):
+                    task = self._next(queue, target, needs)
+                    if task is None:
+                        break
+                    task = suits(target, needs, task)
+                    queue.take(task, needs)
+                    self._engine.bind(task, target)
         for one in [one for one in self._room if not self._waits_less(*one, AHEAD_MAX)]:
             del self._room[one]
         if not self._looking and self._books.unbooked_in_all:
             self._looking = True
             self._world.after(LOOK_S, self._look)
 
-    def _bind_one(self, queue: ReadyQueue, target: PeerName, needs: Needs) -> bool:
+    def _next(self, queue: ReadyQueue, target: PeerName, needs: Needs) -> int | None:
+        """The next that may wait there."""
         task = queue.head_of(needs)
         under_way = self._in_all - self._books.unbooked_in_all
         if task is None or len(queue) <= under_way or target in self._engine.unfit(task):
-            return False
+            return None
         each_s = self._recent_s.get(self._kind(task))
         if each_s is None or each_s > SHORT_S:
-            return False
+            return None
         waiting = self._books.unbooked(target, needs)
         begun = self._bound[target, needs] - waiting
-        if waiting and (waiting + 1) * each_s > AHEAD_S * begun:
-            return False
-        queue.pop_equal(needs)
-        self._engine.bind(task, target)
-        return True
+        return None if waiting and (waiting + 1) * each_s > AHEAD_S * begun else task
 
     def _waits_less(self, target: PeerName, needs: Needs, depth: int) -> bool:
         """Whether fewer wait there than so many for each that has begun."""

@@ -4,6 +4,9 @@ The load of a target is the share of its cores that is in use: by this run, whic
 and by others, as the target last told. Among equally loaded ones the target that holds most of the
 task's inputs is taken, and else one by a hash of this run and the target, so that several runs do
 not all choose the same one. Short tasks are also bound ahead (`ahead`).
+
+Of tasks that are equally urgent and need the same, a target gets the one of whose large inputs it
+has most, or has been told to fetch.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ from sureline.world.address import PeerName
 from sureline.world.protocol import World
 
 EQUAL_LOADS = 1e-6
+LARGE_BYTES = 1 << 20
+"""Files below this are fetched wherever they are needed."""
+LOOKED_AT = 64
+"""Tasks among which the one is chosen that suits a target."""
 
 
 class Spread(Deciding):
@@ -42,6 +49,8 @@ class Spread(Deciding):
         self._queue = ReadyQueue(patience=None)
         self._books = Books(salt)
         self._best: tuple[PeerName, float] | None = None
+        self._fetched: dict[PeerName, set[str]] = {}
+        """The large files that each target has been told to fetch."""
         self._aside: list[int] = []
         """Tasks for which only targets have room that are unfit for them."""
 
@@ -56,6 +65,7 @@ class Spread(Deciding):
 
     def gone(self, target: PeerName) -> None:
         self._books.leave(target)
+        self._fetched.pop(target, None)
 
     def load(self, target: PeerName, cores: float) -> None:
         self._books.report(target, cores)
@@ -67,6 +77,9 @@ class Spread(Deciding):
     def bound(self, bound: Bound) -> None:
         needs = self._engine.graph.tasks[bound.task].needs
         self._books.take(bound.target, needs)
+        large = {} if bound.confirmed else self._large(bound.task)
+        if large:  # of one that was found there, nothing needs to be known yet
+            self._fetched.setdefault(bound.target, set()).update(large)
         if self._ahead is not None:
             self._ahead.bound(bound, needs)
 
@@ -96,10 +109,43 @@ class Spread(Deciding):
             best = self._books.best(needs, unfit) if unfit else self._best
             if best is None:
                 self._aside.append(task)
-            elif self._engine.bind(task, self._nearest(task, needs, *best)):
-                self._books.placed(needs)
+            else:
+                target = self._nearest(task, needs, *best)
+                if self._engine.bind(self._swapped(task, needs, target), target):
+                    self._books.placed(needs)
         if self._ahead is not None:
-            self._ahead.bind(self._queue)
+            self._ahead.bind(self._queue, self.suits)
+
+    def _large(self, task: int) -> dict[str, int]:
+        """The large files that it reads, with their sizes."""
+        reads = self._engine.reads(task)
+        return {file.digest: file.size for file in reads if file.size >= LARGE_BYTES}
+
+    def _swapped(self, task: int, needs: Needs, target: PeerName) -> int:
+        """The task, or one that is as urgent and suits the target better; the task waits then."""
+        if not self._large(task):
+            return task
+        self._queue.push(task, needs, self._engine.urgency(task))
+        task = self.suits(target, needs, task)
+        self._queue.take(task, needs)
+        return task
+
+    def suits(self, target: PeerName, needs: Needs, task: int) -> int:
+        """Of those that wait and are alike, the one of which least is to be fetched there."""
+        if not self._large(task):
+            return task
+        here = self._fetched.get(target, set())
+
+        def missing(one: int) -> tuple[int, int]:
+            files = self._large(one)
+            fetched = sum(size for digest, size in files.items() if digest not in here)
+            return max(0, fetched - self._engine.held(one).get(target, 0)), one
+
+        able = [one for one in self._queue.alike(needs, LOOKED_AT) if self._may(one, target)]
+        return min([task, *able], key=missing)
+
+    def _may(self, task: int, target: PeerName) -> bool:
+        return target not in self._engine.unfit(task)
 
     def _nearest(self, task: int, needs: Needs, best: PeerName, load: float) -> PeerName:
         """Of the least loaded targets, the one that holds most of the task's inputs."""
