@@ -251,6 +251,7 @@ def test_what_no_strategy_looks_at_is_told(work):
         (("--sites", "nowhere"), "there is no site nowhere"),
         (("--sites", "one", "--grid", "g"), "two places"),
         (("--sites", "one", "--strategy", "embedded"), "cannot place tasks at sites"),
+        (("--sites", "one", "--strategy", "peercomp"), "cannot place tasks at sites"),
         (("--sites", "one", "--selector", "bset"), "there is no selector 'bset'"),
         (("--sites", "one", "--selector", "./mine"), "no program that can be run"),
     ],

@@ -1,6 +1,7 @@
 """Learned waits on a real Slurm that others keep busy: does the promise hold as often as it says?
 
-Beside it, what `squeue --start` says of the same jobs a few seconds after they were submitted.
+What a job takes beyond its work is learned as pilots' start-ups are. Beside it, what `squeue
+--start` says of the same jobs a few seconds after they were submitted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sureline.workflow.yaml_reader import read_yaml
 T = TypeVar("T")
 SUBMISSIONS = int(os.environ.get("SURELINE_SUBMISSIONS", "60"))
 LEARNING = int(os.environ.get("SURELINE_LEARNING", "20"))
-EVERY_S = 8.0
+EVERY_S = float(os.environ.get("SURELINE_EVERY_S", "8"))
 CORES = 4
 LIMIT_S = 120.0
 LOAD = 0.85
@@ -76,6 +77,7 @@ def measured(lab: SlurmLab, directory: Path, rng: random.Random) -> dict[str, ob
     asked: dict[JobId, tuple[float, dict[float, float] | None, int | None]] = {}
     estimates: dict[JobId, float] = {}
     waits: dict[JobId, float] = {}
+    works_s: dict[JobId, float] = {}
     total: dict[JobId, float] = {}
     for number in range(LEARNING + SUBMISSIONS):
         promises, ahead = None, patiently(site.ahead)
@@ -86,13 +88,14 @@ def measured(lab: SlurmLab, directory: Path, rng: random.Random) -> dict[str, ob
         work = SiteWork(tag=tag, argv=("sleep", f"{work_s:.2f}"), limit_s=LIMIT_S)
         (job,) = site.submit(work)
         asked[job] = (time.time(), promises, ahead)
+        works_s[job] = work_s
         next_at = time.monotonic() + EVERY_S
         while time.monotonic() < next_at:
             time.sleep(1.0)
-            look(lab, site, asked, estimates, waits, total, book)
+            look(lab, site, asked, estimates, waits, works_s, total, book)
     while len(total) < len(asked):
         time.sleep(1.0)
-        look(lab, site, asked, estimates, waits, total, book)
+        look(lab, site, asked, estimates, waits, works_s, total, book)
     return summary(asked, estimates, waits, total)
 
 
@@ -110,11 +113,11 @@ def promised(forecast: Forecast, book: WaitBook, ahead: int | None) -> dict[floa
     """By when, after its submission, the work is done with each chance."""
     wait = book.expected(WaitFor(time.time(), "slurm", "", 1, LIMIT_S, ahead))
     assert wait.is_known
-    # the job is the work itself here: nothing comes up
-    return {share: planning.done_s(forecast, wait.waits_s, share) for share in SHARES}
+    delays_s = wait.then_up_s(book.coming_up("slurm", ""))
+    return {share: planning.done_s(forecast, delays_s, share) for share in SHARES}
 
 
-def look(lab, site, asked, estimates, waits, total, book) -> None:
+def look(lab, site, asked, estimates, waits, works_s, total, book) -> None:
     open_jobs = [job for job in asked if job not in total]
     for job, status in patiently(lambda: site.look(open_jobs)).items():
         if status.is_waiting and job not in estimates:
@@ -135,12 +138,13 @@ def look(lab, site, asked, estimates, waits, total, book) -> None:
         if status.started_at is not None and job not in waits:
             assert status.submitted_at is not None
             waits[job] = status.started_at - status.submitted_at
-            book.add(
-                WaitSeen(status.submitted_at, "slurm", "", 1, LIMIT_S, waits[job], asked[job][2])
-            )
         if status.is_over and job not in total:
             assert status.word == "ended" and status.ended_at is not None
+            assert status.submitted_at is not None
             total[job] = status.ended_at - asked[job][0]
+            up_s = max(0.0, status.ended_at - status.submitted_at - waits[job] - works_s[job])
+            seen = (status.submitted_at, "slurm", "", 1, LIMIT_S, waits[job], asked[job][2], up_s)
+            book.add(WaitSeen(*seen))
 
 
 def summary(asked, estimates, waits, total) -> dict[str, object]:

@@ -44,6 +44,8 @@ from sureline.world.protocol import Job, JobEvent, JobHandle
 GRID = "lab"
 AT_ONCE = 20
 """Peers of one process that start at the same time."""
+CONTACTS = 5
+"""Whom a peer knows when it starts: not all come by way of one."""
 _profiles: list[cProfile.Profile] = []
 PAUSE = re.compile(r"pause ([0-9.]+)(?: ([0-9]+))?$")
 
@@ -156,12 +158,14 @@ class Swarm:
 
     def _start(self) -> None:
         self.serve(0, 1)
-        contact = self.node("p0")
-        contacts = encode_contacts((contact,))
-        for number in range(1, self.count):
-            disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
+        known = [self.node("p0")]
         for first in range(1, self.count, self._per_process):
-            self.serve(first, min(self._per_process, self.count - first))
+            count = min(self._per_process, self.count - first)
+            contacts = encode_contacts(tuple(known[-CONTACTS:]))
+            for number in range(first, first + count):
+                disk.write(self.where / f"homes/p{number}/grids/{GRID}/contacts.json", contacts)
+            self.serve(first, count)
+            known.append(self.node(f"p{first}"))
 
     def serve(self, first: int, count: int) -> None:
         """Returns when they can be reached."""

@@ -23,7 +23,8 @@ def lines(made: ChemicalReproduced) -> Iterator[str]:
                     f"{cell.all_steps:>8,} {cell.messages:>12,} {cell.per_task:>9.1f} "
                     f"{cell.messages_per_node:>10.1f} {cell.busiest:>8,}"
                 )
-    yield "Growth, straight lines over the number of nodes:"
+    if made.fits:
+        yield "Growth, straight lines over the number of nodes:"
     for fit in made.fits:
         yield f"    {fit.what} over {fit.over}: slope {fit.slope:.2f}, R^2 {fit.r2:.3f}"
     yield "What the paper says in words:"

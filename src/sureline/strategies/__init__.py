@@ -95,7 +95,7 @@ def resolved(options: Options) -> Options:
     sites = bool(options.sites)
     name = options.strategy or usual(grid=bool(options.grid), terms=options.terms, sites=sites)
     found = strategy(name)
-    if found.where != "anywhere" and sites:
+    if sites and not at_sites(found):
         raise UserError(f"{name} cannot place tasks at sites; leave out --sites, or --strategy")
     if found.where == "here" and options.grid:
         raise UserError(f"{name} runs everything on this machine; leave out --grid, or --strategy")
@@ -111,6 +111,11 @@ def resolved(options: Options) -> Options:
     settings = _with_files(found, options.settings)
     settings_of(found, settings)
     return msgspec.structs.replace(options, strategy=name, settings=settings)
+
+
+def at_sites(strategy: Strategy) -> bool:
+    """Whether it can place tasks at sites of a catalog, where no half of its own can be."""
+    return strategy.where == "anywhere" and strategy.machine is None
 
 
 def passed_over(options: Options, graph: Graph) -> str:

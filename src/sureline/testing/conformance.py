@@ -18,6 +18,7 @@ from sureline.experiments.outcome import ScenarioOutcome
 from sureline.journal.events import AnyEvent, Opened, PeerLeft, TaskBound, TaskEnded, TaskRetried
 from sureline.journal.export import exported_events
 from sureline.run.port import Strategy
+from sureline.strategies import at_sites
 from sureline.strategies import strategy as named
 from sureline.testing import laws
 from sureline.testing.live import LiveGrid
@@ -137,7 +138,7 @@ class StrategyConformance:
     def test_live_at_sites(self, tmp_path: Path) -> None:
         """Tasks wait and run at sites while their driver is killed, comes back, is cancelled, and
         is resumed."""
-        if named(self.strategy).where != "anywhere":
+        if not at_sites(named(self.strategy)):
             pytest.skip(f"{self.strategy} does not place tasks at sites")
         run = LiveRun(tmp_path, None, named(self.strategy), self.settings, at_sites=True)
         events = run.bear_all()

@@ -158,7 +158,7 @@ class LiveRun:
 
     @property
     def _slots(self) -> int:
-        return 1 if self._grid is None and self._home is None else PEERS * SLOTS
+        return 1 if self._grid is None else PEERS * SLOTS
 
     def _driving(self, where: Path) -> AbstractContextManager[Popen[bytes]]:
         known = (where / ".sureline").exists()

@@ -72,7 +72,7 @@ class RingBase:
         self.table.answered(by)
         asked_s = self._missed.pop((number, by), None)
         if asked_s is not None:
-            self.requests.trips.took(self.world.elapsed() - asked_s)
+            self.requests.trips.took(self.world.awake() - asked_s)
         self.requests.answer(number, by, answer)
 
     def miss(self, number: int, by: AgentId, asked_s: float) -> None:
@@ -99,7 +99,7 @@ class _Asker:
 
     def __init__(self, base: RingBase, to: AgentId, answered: Answered, failed: Failed) -> None:
         self._base, self._answered, self._failed = base, answered, failed
-        self._answers, self._asked_s = base.table.answers(to), base.world.elapsed()
+        self._answers, self._asked_s = base.table.answers(to), base.world.awake()
 
     def answered(self, number: int, by: AgentId, answer: Message) -> None:
         self._answered(by, answer)

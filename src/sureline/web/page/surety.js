@@ -1,6 +1,6 @@
 // The deadline: how sure the run was to meet it, over time, when it was to end, and what was done.
 
-const CHART = {left: 52, right: 16, top: 14, height: 150, gap: 40, bottom: 26};
+const CHART = {left: 84, right: 16, top: 14, height: 150, gap: 40, bottom: 26};
 
 function showSurety() {
   const terms = data.terms;
