@@ -19,6 +19,9 @@ SLACK_S = 0.05
 BEFORE_S = 0.5
 """What kept a timer waiting began before it was due, by up to as long as it waited then; so much of
 that is counted at most."""
+COUNTED = 0.25
+"""Of each delay, of its first second, this share counts as awake all the same: one who is always
+late must come to an end with those who are really gone, four times later."""
 REMEMBERED_S = 10.0
 """So long a delay counts as one of late."""
 SLICE_S = 1.0
@@ -45,7 +48,8 @@ class AwakeTime:
         if late_s > SLACK_S:
             self._late_s, self._late_at_s = max(self.lag_s, late_s), now_s
             since_s = max(due_s - min(late_s, BEFORE_S), self._seen_s)
-            self._lost_s += max(0.0, now_s - since_s)
+            gap_s = max(0.0, now_s - since_s)
+            self._lost_s += gap_s - COUNTED * min(gap_s, 1.0)
         self._seen_s = now_s
 
     @property
