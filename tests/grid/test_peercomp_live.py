@@ -26,7 +26,7 @@ from sureline.testing.live import COMMAND
 
 PEERS = int(os.environ.get("PEERCOMP_PEERS", "200"))
 WORKFLOWS = int(os.environ.get("PEERCOMP_WORKFLOWS", "200"))
-EVERY_S = float(os.environ.get("PEERCOMP_EVERY_S", "3"))
+EVERY_S = float(os.environ.get("PEERCOMP_EVERY_S", "2.5"))
 PER_PROCESS = max(1, PEERS // 20)
 """Two processes are a tenth of the peers."""
 DRIVERS_MAX = 16
