@@ -42,7 +42,14 @@ from sureline.strategies.latebinding.messages import (
     PlacedTask,
     TheQueue,
 )
-from sureline.strategies.latebinding.settings import PAGE, SILENT_S, STUCK_S, LateSettings
+from sureline.strategies.latebinding.settings import (
+    BUSY_S,
+    CENTRAL,
+    PAGE,
+    SILENT_S,
+    STUCK_S,
+    LateSettings,
+)
 from sureline.workflow.model import Needs
 from sureline.world.address import at, name_of, node_of
 from sureline.world.agent import handles
@@ -54,6 +61,8 @@ LIFE_S = 8.0
 """A sign of life to the queue, answered. What is bound or done is told with it, or before it with
 what has become ready: nobody waits for that."""
 AGAIN_S = 3.0
+AGAIN_S_MAX = 60.0
+"""What is not answered is said again after a pause that doubles: the queue may be busy."""
 LOOK_S = 5.0
 """So often a run looks whether the queue is elsewhere by now."""
 SURE = 0.95
@@ -102,7 +111,8 @@ class QueueEntry(Advised):
         self._looked_s = 0.0
         self._memory = 0
         self._number = 0
-        self._unanswered: dict[int, tuple[float, Enqueue]] = {}
+        self._unanswered: dict[int, tuple[float, float, Enqueue]] = {}
+        """By number: when it is said again, after which pause, and what."""
         self._answered_s = self._said_s = 0.0
         self._telling: Timer | None = None
         self._alone = False
@@ -248,7 +258,7 @@ class QueueEntry(Advised):
         run, epoch, now = self._engine.run, self._engine.epoch, self.world.elapsed()
         priority = self._settings.priority
         said = Enqueue(run, epoch, self._number, priority, tasks, gone, whole, over)
-        self._unanswered[self._number] = now, said
+        self._unanswered[self._number] = now + AGAIN_S, AGAIN_S, said
         self._said_s = now
         self.world.send(self._queue, said)
 
@@ -357,23 +367,29 @@ class QueueEntry(Advised):
             self._look_for_queue()
         if self._queue is not None and now - self._said_s > LIFE_S:
             self._tell(ready=self._telling is None)
-        for number, (said_s, said) in list(self._unanswered.items()):
-            if now - said_s <= AGAIN_S or self._queue is None:
+        for number, (due_s, pause_s, said) in list(self._unanswered.items()):
+            if now < due_s or self._queue is None:
                 continue
             if said.tasks or said.gone or said.whole:
-                self._unanswered[number] = now, said
+                longer_s = min(2 * pause_s, AGAIN_S_MAX)
+                self._unanswered[number] = now + longer_s, longer_s, said
                 self.world.send(self._queue, said)
             else:  # another sign of life does as well
                 del self._unanswered[number]
-                self._tell()
-        self._by_itself(now, silent=silent_s > SILENT_S)
+                self._tell(ready=self._telling is None)
+        self._by_itself(now, silent=silent_s > self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        """A queue that matches by itself may be busy for long."""
+        return BUSY_S if self._settings.architecture in CENTRAL else SILENT_S
 
     def _by_itself(self, now: float, *, silent: bool) -> None:
         """Bind what the queue does not see to."""
         if silent and not self._alone and self._out:
             self._alone = True
             self._engine.tell("no queue answers; tasks are placed without it")
-        wait_s = SILENT_S if silent else STUCK_S
+        wait_s = self._patience_s if silent else max(STUCK_S, self._patience_s)
         late = [task for task, out in self._out.items() if now - out.since_s > wait_s]
         roomy = self._roomy(now - wait_s) if late else []
         late.sort(key=lambda task: (-self._engine.urgency(task), task))

@@ -45,7 +45,7 @@ from sureline.strategies.latebinding.messages import (
     TheQueue,
 )
 from sureline.strategies.latebinding.queue import PART as QUEUE
-from sureline.strategies.latebinding.settings import BEST, LISTED_MAX, QUIET_WISH_S, WISH_S
+from sureline.strategies.latebinding.settings import BEST, BUSY_S, LISTED_MAX, QUIET_WISH_S, WISH_S
 from sureline.world.address import AgentId, at, name_of, node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import World
@@ -65,8 +65,6 @@ CENTRAL_S = 600.0
 AGAIN_S = 20.0
 POLL_S = 45.0
 """So often an idle pilot asks a queue that matches; after AGAIN_S if it had no task that fits."""
-UNANSWERED_S = 900.0
-"""A queue that matches may be busy for so long; one that begins anew is asked again at once."""
 REGISTER_S = 3.0
 """So long a pilot waits for a mate's word on who is master before it asks the queue."""
 NEWCOMERS_MAX = 64
@@ -407,7 +405,7 @@ class PilotAgent(Agent):
         tags = tags_of(view.capacity.tags)
         request = Request(self._site, view.features(0), tags, held, self._tracked)
         self.world.send(queue, request)
-        self.world.after(UNANSWERED_S, self._unanswered)
+        self.world.after(BUSY_S, self._unanswered)  # one that begins anew: at once
 
     def _unanswered(self) -> None:
         if self._asks:

@@ -89,6 +89,8 @@ PLACED_S = 20.0
 """What was placed, but its run does not confirm, is given out again."""
 SILENT_S = 15.0
 """A queue that has not answered a run for so long is not waited for: the run goes on by itself."""
+BUSY_S = 900.0
+"""Where the queue matches by itself it may be busy for this long."""
 STUCK_S = 60.0
 """As is a task for which there was room all this time."""
 GONE_S = 900.0
