@@ -58,9 +58,9 @@ from sureline.world.protocol import AgentId, World
 PART = "latebinding.queue"
 REQUEST_S = 0.0005
 """What a request costs the queue, and `EXAMINED_S` each task that a full match examines: by the
-paper's start of almost 10 minutes for 1,500 pilots and 10,000 tasks, of which half are ready and
-known to this queue then (40 us for each of all). Only the simulator charges."""
-EXAMINED_S = 0.00008
+paper's start of almost 10 minutes for 1,500 pilots and 10,000 tasks, though only those that are
+ready are known here. At twice as much it never catches up. Only the simulator charges."""
+EXAMINED_S = 0.00004
 TICK_S = 2.0
 LOST_S = 3.0
 """What a site was given so long ago has reached it, or never will."""
