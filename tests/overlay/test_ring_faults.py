@@ -24,9 +24,10 @@ from sureline.overlay.ring.register import HolderRecord
 from sureline.world.simulated import LAN, Exponential, Link, LogNormal, Network
 
 ONLY = os.environ.get("RING_SEED")
-SEEDS = [int(ONLY)] if ONLY else [*range(20), 1453, 1681]
+SEEDS = [int(ONLY)] if ONLY else [*range(20), 1453, 1681, 30098]
 """In 1453 one of three holders does not hear that a molecule has moved, and would move it for ever;
-in 1681 one who leaves was made a holder, of two."""
+in 1681 one who leaves was made a holder, of two; in 30098 one holder alone heard that its taker has
+used a molecule up, and gave it to the next within the lease."""
 SOAK_SEEDS = [int(ONLY)] if ONLY else list(range(1000, 2000))
 LINKS = [
     LAN,

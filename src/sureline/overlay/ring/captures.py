@@ -368,7 +368,9 @@ class Decree:
         self, ballot: Ballot, state: MoleculeState, then: Callable[[MoleculeState], None]
     ) -> None:
         self.asked_at, life = self._base.world.elapsed(), self._base.life
-        said = (self._key, self.configuration, ballot, state, self._token)
+        # What others made of it, a move that reached few, must wait for our own lease as well.
+        token = self._token if state.token == self._token else 0
+        said = (self._key, self.configuration, ballot, state, token)
         poll = _Poll(self, lambda votes: then(state))
 
         def answered(by: AgentId, answer: Message) -> None:

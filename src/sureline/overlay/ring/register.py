@@ -120,8 +120,8 @@ class Registers:
 
     def _is_held(self, record: HolderRecord, asked: Accept, now: float) -> bool:
         old, new = record.state, asked.state
-        if not old.taker or old.gone or asked.token == old.token:
-            return False
+        if not old.taker or asked.token == old.token:
+            return False  # used up, as long as few know that, is taken still
         same = (new.taker, new.token, new.gone) == (old.taker, old.token, old.gone)
         return not same and now - record.since < self._base.settings.lease_s
 
