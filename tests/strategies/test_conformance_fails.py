@@ -44,7 +44,7 @@ class Twice(Spread):
 @pytest.mark.parametrize(
     ("made", "case"),
     [
-        (Forgetful, lambda suite: suite.test_crash(1)),
+        (Forgetful, lambda suite: suite.test_crash(2)),  # in which two attempts are lost
         (Dice, lambda suite: suite.test_repeats()),
         (Twice, lambda suite: suite.test_quiet(1)),
     ],

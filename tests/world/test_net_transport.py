@@ -212,7 +212,7 @@ def test_a_node_that_starts_again_at_its_address_is_reached_again():
 
 def test_only_the_most_recently_used_connections_stay_open_and_nothing_is_lost():
     async def test():
-        limits = Limits(busy_s=0.0, sweep_s=0.05)
+        limits = Limits(busy_s=0.0, sweep_s=0.05, warm_links=16)
         hub = await LabNode.start(GRID.credentials("hub"), limits=limits)
         others = [
             await LabNode.start(GRID.credentials("peer"), name_suffix=str(number))
