@@ -257,16 +257,7 @@ class Graph:
 
     def with_tasks(self, tasks: Iterable[Task]) -> Graph:
         """A graph of these tasks, all else as it is here."""
-        return Graph(
-            self.name,
-            tasks,
-            params=self.params,
-            functions=self.functions,
-            reached=self.reached,
-            file_sizes=self.file_sizes,
-            source=self.source,
-            carried=self.carried,
-        )
+        return self.with_carried(self.carried, tasks)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Graph:
@@ -282,7 +273,7 @@ class Graph:
             carried=s.carried,
         )
 
-    def with_carried(self, carried: Carried, tasks: Iterable[Task]) -> Graph:
+    def with_carried(self, carried: Carried | None, tasks: Iterable[Task]) -> Graph:
         """The same graph for other machines, with these tasks in the place of its own."""
         return Graph(
             self.name,
