@@ -364,6 +364,15 @@ def test_what_was_passed_on_least_goes_first_and_a_later_piece_replaces_an_earli
     assert spreader.take(4, 9) == ["b1", "a2"]
 
 
+def test_what_is_not_fresh_any_more_waits_for_another_message():
+    spreader: Spreader[str] = Spreader(len, items_max=10)
+    spreader.add("a", "a1")
+    assert [spreader.take(9, 5, fresh=2) for _ in range(3)] == [["a1"], ["a1"], []]
+    spreader.add("b", "b1")
+    assert spreader.take(9, 5, fresh=2) == ["b1"]
+    assert spreader.take(9, 5) == ["b1", "a1"]
+
+
 def test_what_others_pass_on_as_well_is_passed_on_less_often():
     spreader: Spreader[str] = Spreader(len, items_max=10)
     spreader.add("a", "a1")

@@ -47,6 +47,9 @@ CALLERS_MAX = 8
 GOODBYES = 8
 RIVAL_ACKS = 4
 """How long one who claims to be this node may take to answer, in times of an ordinary answer."""
+HURRIED = 12
+"""So often a piece of news is sent on at once; the probes carry it further. When very many come one
+after another, each message would else repeat what nearly all know by then."""
 HANDLER_S = 50e-6
 """About what a message costs its receiver, decoding included."""
 
@@ -295,7 +298,7 @@ class Membership(Agent):
     def _burst(self) -> None:
         self._burst_at = self.world.elapsed()
         for name in self._near(self.settings.fanout):
-            rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST)
+            rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST, HURRIED)
             if rumours:
                 self.world.send(self._agent_of(name), Gossip(self.news, rumours))
 

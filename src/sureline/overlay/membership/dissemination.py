@@ -60,15 +60,16 @@ class Spreader(Generic[T]):
         if sends is not None:
             self._raise(name, sends)
 
-    def take(self, size_max: int, sends_max: int) -> list[T]:
-        """What the next message carries."""
+    def take(self, size_max: int, sends_max: int, fresh: int | None = None) -> list[T]:
+        """What the next message carries: of that which is `fresh`, nothing that was passed on so
+        often already."""
         if not self._sends:
             return []
         taken: list[T] = []
         chosen: list[tuple[str, int]] = []
         left = size_max
         for sends, level in enumerate(self._by_sends):
-            if left <= 0:
+            if left <= 0 or (fresh is not None and sends >= fresh):
                 break
             if sends >= sends_max:
                 for name in list(level):

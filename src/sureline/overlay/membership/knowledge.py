@@ -373,9 +373,9 @@ class Knowledge:
 
     # -- what the next message carries ----------------------------------------------------------
 
-    def take_rumours(self, bytes_max: int) -> tuple[MemberRecord, ...]:
+    def take_rumours(self, bytes_max: int, fresh: int | None = None) -> tuple[MemberRecord, ...]:
         often = sends_max(len(self.table.ring))
-        return tuple(self.rumours.take(bytes_max, often))
+        return tuple(self.rumours.take(bytes_max, often, fresh))
 
     def take_loads(self) -> tuple[Load, ...]:
         return tuple(self.loads.take(LOADS_PER_MESSAGE, LOAD_SENDS_MAX))
