@@ -222,7 +222,9 @@ class Tree(Agent):
 
     def _reserve(self, request: TimeRequest) -> None:
         ask = request.ask
-        slots = self.leaf.reserve(ask, self.world.now()) if self.leaf is not None else ()
+        slots: tuple[PromisedTime, ...] = ()
+        if self.leaf is not None:
+            slots = self.leaf.reserve(ask, self.world.now(), request.owner)
         if slots:
             self.world.send(
                 request.owner, Reserved(ask.number, ask.first, slots, request.hops, request.trail)
@@ -238,7 +240,7 @@ class Tree(Agent):
         slots: tuple[PromisedTime, ...] = ()
         if self.leaf is not None:
             slots = self.leaf.commit(
-                commit.number, commit.first, commit.startlines_s, self.world.now()
+                commit.number, commit.first, commit.startlines_s, self.world.now(), sender
             )
             self.changed(leaf=True)
         self.world.send(sender, Committed(commit.number, commit.first, slots))

@@ -3,7 +3,7 @@
 - `reserving`, beside a run's writer: a workflow's sequences reserved stage by stage, then committed
   or rolled back (`owner`), by the deadline or the `nearest` one that does; then bound.
 - `machine`, on every machine: its `lanes`, which promise time and keep it; `queues` is the
-  arithmetic of that.
+  arithmetic of that, `policy` says whom it favours.
 - On every node a `Tree` (`overlay/tree`) that follows the membership.
 """
 

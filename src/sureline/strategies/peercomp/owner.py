@@ -28,6 +28,7 @@ from sureline.overlay.tree.messages import (
     TreeAnswer,
 )
 from sureline.overlay.tree.summary import Amounts
+from sureline.strategies.peercomp.policy import Priority
 from sureline.workflow.model import Graph
 from sureline.workflow.sequences import Window, sequences, windows
 from sureline.workflow.shapes import longest_s
@@ -105,7 +106,9 @@ class Booking:
         ask: Callable[[HoleSought], None] | None = None,
         *,
         tight: bool = False,
+        priority: Priority = "normal",
     ) -> None:
+        self._priority: Priority = priority
         self.tree = tree
         self._request = ask or tree.request
         self._tight = tight
@@ -206,7 +209,7 @@ class Booking:
         reach = REACH if self._tight else ANYWHERE
         return HoleSought(
             self._number(), 0, works, dues_s, early, startline_s, middle_s, needs,
-            self.tree.world.now(), reach,
+            self.tree.world.now(), reach, self._priority,
         )  # fmt: skip
 
     def _number(self) -> int:

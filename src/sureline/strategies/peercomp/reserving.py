@@ -19,6 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from statistics import median
 from typing import Annotated
 
 import msgspec
@@ -27,6 +28,7 @@ from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.messages import RollBack
 from sureline.overlay.tree.summary import Amounts
+from sureline.run.estimates import BANDWIDTH_BYTES_S
 from sureline.run.port import (
     Action,
     Deciding,
@@ -52,6 +54,7 @@ from sureline.strategies.peercomp.nearest import (
 )
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
+from sureline.strategies.peercomp.policy import Priority
 from sureline.workflow.shapes import longest_s, topological_order
 from sureline.world.address import PeerName, at, name_of, node_of
 from sureline.world.agent import Agent
@@ -81,6 +84,16 @@ class ReservingSettings(msgspec.Struct, frozen=True):
         float,
         msgspec.Meta(ge=0, description="seconds more, for bringing inputs and telling results"),
     ] = 2.0
+    mb_per_s: Annotated[
+        float,
+        msgspec.Meta(
+            gt=0, description="megabytes of inputs that are brought to a machine a second"
+        ),
+    ] = BANDWIDTH_BYTES_S / 1e6
+    priority: Annotated[
+        Priority,
+        msgspec.Meta(description="on machines whose policy is `priority`: who is favoured"),
+    ] = "normal"
 
 
 class Reserving(Deciding):
@@ -102,6 +115,8 @@ class Reserving(Deciding):
         """The search that is under way."""
         self._go: Action | None = None
         self._works: list[float] = []
+        self._brought_s: list[float] = []
+        """How much of that is for bringing inputs."""
         self._limits: list[Amounts] = []
         self._by_s: float | None = None
         """By when all is reserved."""
@@ -133,7 +148,11 @@ class Reserving(Deciding):
     def _plan(self, found: EstimatesFound) -> None:
         chance = self._settings.quantile or self._engine.terms.surety
         margin_s = self._settings.margin_s
-        self._works = [max(0.1, one.quantile_s(chance)) + margin_s for one in found.tasks]
+        self._brought_s = self._to_bring_s()
+        self._works = [
+            max(0.1, one.quantile_s(chance)) + margin_s + brought_s
+            for one, brought_s in zip(found.tasks, self._brought_s, strict=True)
+        ]
         self._guessed = any(found.tasks[task].guessed for task in self._engine.open_tasks())
         self._limits = [limits_of(task.needs) for task in self._engine.graph.tasks]
         for task in self._engine.graph.tasks:
@@ -143,6 +162,24 @@ class Reserving(Deciding):
         if self._go is not None:
             self._lead_s = START_S + self._world.now() - self._begun_s
             self._reserve()
+
+    def _to_bring_s(self) -> list[float]:
+        """How long the inputs of each task may be on their way: by how large its description says
+        they are, or by what tasks of its kind read before. All of them: a sequence may be cut."""
+        graph = self._engine.graph
+        if self._lanes is not None:
+            return [0.0] * len(graph)
+        read = {
+            kind: median([one.input_bytes for one in seen])
+            for kind, seen in self._seat.history().items()
+            if seen
+        }
+        sizes, rate_bytes_s = graph.file_sizes, 1e6 * self._settings.mb_per_s
+        found = []
+        for task in graph.tasks:
+            known = sum(sizes.get(path, 0) for path in task.inputs)
+            found.append(max(known, read.get(task.kind_name, 0)) / rate_bytes_s)
+        return found
 
     def _refuse(self, reason: str) -> None:
         if self._go is not None and not self._engine.refuse(reason):
@@ -224,6 +261,7 @@ class Reserving(Deciding):
             Booking(
                 self._tree, engine.graph, order, self._works, by_s, on_done, OWNER, self._limits,
                 placed, self._ask, tight=self._by_s is None or by_s < self._by_s - GRAIN_S,
+                priority=self._settings.priority,
             )
         )  # fmt: skip
 
@@ -377,7 +415,7 @@ class Reserving(Deciding):
                 self._give_back([task])
                 continue
             del self._ready[task]
-            claim = Claim(one.number, one.unit, self._works[task])
+            claim = Claim(one.number, one.unit, self._works[task], self._brought_s[task])
             if self._engine.bind(task, name_of(one.host), msgspec.msgpack.encode(claim)):
                 self._held.pop(task)
 
@@ -427,7 +465,9 @@ class Reserving(Deciding):
         now_s = self._world.now()
         for bound in self._engine.attempts():
             slot = self._slots.get(bound.task)
-            late = slot is not None and now_s > slot.latest_start_s + LATE_S and not bound.started
+            if slot is None or bound.started:
+                continue
+            late = now_s > slot.latest_start_s + self._brought_s[bound.task] + LATE_S
             if late and self._by_s is not None and not bound.withdrawn:
                 self._engine.withdraw(bound.task, bound.attempt)
         self._engine.wake()
