@@ -26,7 +26,6 @@ from sureline.overlay.tree.messages import (
     Commit,
     Committed,
     Nowhere,
-    Released,
     Reserved,
     RollBack,
     TimeRequest,
@@ -147,7 +146,7 @@ def size_of(message: Message) -> int:
         return HEADER_BYTES + 16 + 8 * len(message.startlines_s)
     if isinstance(message, Update):
         return HEADER_BYTES + 16 + len(message.cells)
-    assert isinstance(message, Nowhere | RollBack | Released)
+    assert isinstance(message, Nowhere | RollBack)
     return HEADER_BYTES + 24
 
 

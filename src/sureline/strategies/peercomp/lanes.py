@@ -255,10 +255,6 @@ class Lanes:
                 length_s[keys[at]] = float(q.queue[row, at, LENGTH])
         return [(key, length_s[key]) for key, count in votes.items() if count == held[key]]
 
-    def holds(self, key: Key) -> bool:
-        """Whether it is promised, and the promise stands."""
-        return any(key in self._keys(row) for row in range(self.count))
-
     def room(self, limits: Amounts, length_s: float, now_s: float) -> tuple[int, ...]:
         """Lanes in which a task that is promised nothing makes nobody late if it begins now."""
         rows, width = self._see(now_s), self.width(limits)

@@ -236,7 +236,7 @@ class Booking:
         elif isinstance(message, Nowhere):
             self._hops += message.hops
             if self._orders[message.number].left:
-                self._fail("no machine has the time")
+                self._fail(message.reason)
         elif isinstance(message, Committed):
             self._committed(message)
 

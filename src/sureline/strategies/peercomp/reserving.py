@@ -34,7 +34,6 @@ from sureline.run.port import (
     Deciding,
     Engine,
     EstimatesFound,
-    Needs,
     Noted,
     Over,
     Seat,
@@ -472,7 +471,3 @@ class Reserving(Deciding):
                 self._engine.withdraw(bound.task, bound.attempt)
         self._engine.wake()
         self._world.after(TICK_S, self._tick)
-
-    def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
-        """All time is reserved for something."""
-        return None
