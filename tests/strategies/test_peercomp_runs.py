@@ -12,6 +12,7 @@ from sureline.journal.export import exported_events
 from sureline.strategies.peercomp import peercomp
 from sureline.strategies.peercomp.nearest import aheads_of, early_tries
 from sureline.strategies.peercomp.notes import reservations_of
+from sureline.strategies.peercomp.reserving import Beside
 from sureline.workflow.terms import Terms
 
 CHAIN = """
@@ -29,7 +30,7 @@ def test_a_run_here_has_its_time_reserved_and_explain_tells_where(tmp_path):
     assert said.code == 0, said
     assert (tmp_path / "c.txt").read_text() == "a\n"
     told = sureline(tmp_path, "explain", said.json["run"], "b")
-    assert "time is reserved for b: 62.0 s on" in told.out, told
+    assert "time is reserved for b: 60.2 s on" in told.out, told
     assert "holes)" in told.out
 
 
@@ -46,6 +47,33 @@ def test_refused_with_the_nearest_deadline_that_would_do(tmp_path, within):
         assert not (tmp_path / ".sureline").exists() and not (tmp_path / "a.txt").exists()
     said = sureline(tmp_path, "run", *line, "--within", f"{within_s}s")
     assert said.code == 0, said
+
+
+def test_many_short_tasks_are_not_refused_for_what_a_grid_would_take(tmp_path):
+    """Here nothing is brought, nor told by a network: two seconds each would be a minute more."""
+    steps = "\n".join(
+        f"  t{n}: {{run: 'true', takes: 100ms{f', after: t{n - 1}' if n else ''}}}"
+        for n in range(30)
+    )
+    write(tmp_path, "flow.yaml", "tasks:\n" + steps)
+    line = ("run", "flow.yaml", "--strategy", "peercomp", "--json")
+    said = sureline(tmp_path, *line, "--within", "1s")
+    assert said.code == 3, said
+    within_s = int(said.err.split("--within ")[1].split("s would do")[0])
+    assert within_s <= 20
+    assert sureline(tmp_path, *line, "--within", f"{within_s}s").code == 0
+
+
+def test_what_a_task_takes_beside_its_command_is_learned():
+    """A machine that is slow to start tasks gets larger margins, and smaller ones again."""
+    beside = Beside()
+    before_s = beside.margin_s
+    for _ in range(20):
+        beside.seen(1.0)
+    assert before_s < 1.0 <= beside.margin_s < 2.0
+    for _ in range(60):
+        beside.seen(0.01)
+    assert beside.margin_s < before_s
 
 
 def test_what_cannot_be_reserved_is_refused(tmp_path):

@@ -28,6 +28,7 @@ from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.messages import RollBack
 from sureline.overlay.tree.summary import Amounts
+from sureline.peer.messages import Finished
 from sureline.run.estimates import BANDWIDTH_BYTES_S
 from sureline.run.port import (
     Action,
@@ -67,6 +68,10 @@ START_S = 2.0
 """From a command until its run begins, about."""
 AGAIN_S = 5.0
 """When no machine has the time at all, they are asked again after this."""
+MARGIN_S = 2.0
+"""On a grid, for bringing small inputs and telling results."""
+BESIDE_S = 0.25
+"""What is taken for that on one machine before anything was seen."""
 OWNER = OwnerSettings(timeout_s=4.0, stage_s=0.2)
 
 
@@ -80,9 +85,12 @@ class ReservingSettings(msgspec.Struct, frozen=True):
         ),
     ] = 0.0  # fmt: skip
     margin_s: Annotated[
-        float,
-        msgspec.Meta(ge=0, description="seconds more, for bringing inputs and telling results"),
-    ] = 2.0
+        Annotated[float, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(
+            description="seconds more for each task, for all that is not its command; not given: 2 "
+            "on a grid, on this machine what is seen",
+        ),
+    ] = None
     mb_per_s: Annotated[
         float,
         msgspec.Meta(
@@ -95,8 +103,25 @@ class ReservingSettings(msgspec.Struct, frozen=True):
     ] = "normal"
 
 
+class Beside:
+    """What a task takes beside its command, on this machine: seldom more than the mean and four
+    times how far it is off, as TCP has it of round trips."""
+
+    def __init__(self) -> None:
+        self._mean_s = self._off_s = BESIDE_S / 5
+
+    @property
+    def margin_s(self) -> float:
+        return self._mean_s + 4 * self._off_s
+
+    def seen(self, seconds: float) -> None:
+        self._off_s += (abs(seconds - self._mean_s) - self._off_s) / 4
+        self._mean_s += (seconds - self._mean_s) / 8
+
+
 class Reserving(Deciding):
     def __init__(self, seat: Seat) -> None:
+        self._beside = Beside()
         self._seat = seat
         self._world = seat.world
         self._settings: ReservingSettings = seat.settings
@@ -145,13 +170,9 @@ class Reserving(Deciding):
             self._engine.estimates(self._plan)
 
     def _plan(self, found: EstimatesFound) -> None:
-        chance = self._settings.quantile or self._engine.terms.surety
-        margin_s = self._settings.margin_s
+        self._estimates = found
         self._brought_s = self._to_bring_s()
-        self._works = [
-            max(0.1, one.quantile_s(chance)) + margin_s + brought_s
-            for one, brought_s in zip(found.tasks, self._brought_s, strict=True)
-        ]
+        self._reckon()
         self._guessed = any(found.tasks[task].guessed for task in self._engine.open_tasks())
         self._limits = [limits_of(task.needs) for task in self._engine.graph.tasks]
         for task in self._engine.graph.tasks:
@@ -161,6 +182,17 @@ class Reserving(Deciding):
         if self._go is not None:
             self._lead_s = START_S + self._world.now() - self._begun_s
             self._reserve()
+
+    def _reckon(self) -> None:
+        """How much time each task is to have."""
+        chance = self._settings.quantile or self._engine.terms.surety
+        margin_s = self._settings.margin_s
+        if margin_s is None:
+            margin_s = MARGIN_S if self._lanes is None else self._beside.margin_s
+        self._works = [
+            max(0.1, one.quantile_s(chance)) + margin_s + brought_s
+            for one, brought_s in zip(self._estimates.tasks, self._brought_s, strict=True)
+        ]
 
     def _to_bring_s(self) -> list[float]:
         """How long the inputs of each task may be on their way: by how large its description says
@@ -231,6 +263,7 @@ class Reserving(Deciding):
             ends_s = max(one.due_s for one in self._held.values())
             deadline_s, late = max(ends_s, self._by_s or 0.0), 0
         self._afresh = afresh
+        self._reckon()
         last_s = None if deadline_s is None else deadline_s - self._world.now()
         early = early_tries(last_s or 0.0, self._pause_s) if afresh else 1
         aheads_s = aheads_of(self._least_s(), last_s, early)
@@ -374,6 +407,9 @@ class Reserving(Deciding):
         task = over.bound.task
         if self._lanes is not None:
             self._lanes.end((task, over.bound.attempt), self._world.now())
+            if isinstance(over.told, Finished):
+                took_s = self._world.now() - over.bound.since
+                self._beside.seen(max(0.0, took_s - over.told.ended.elapsed_s))
         if over.ending != "succeeded" and not self._engine.attempts_of(task):
             self._slots.pop(task, None)
 
