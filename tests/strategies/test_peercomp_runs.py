@@ -9,10 +9,13 @@ from sureline.experiments.drive import run_scenario
 from sureline.experiments.scenario_reader import read_scenario
 from sureline.journal.events import Noted, Opened, PeerLeft, TaskEnded, TaskReady
 from sureline.journal.export import exported_events
+from sureline.journal.history import Observed
+from sureline.run.estimates import Estimate, EstimatesFound
 from sureline.strategies.peercomp import peercomp
+from sureline.strategies.peercomp.lengths import Lengths, ReservingSettings
 from sureline.strategies.peercomp.nearest import aheads_of, early_tries
 from sureline.strategies.peercomp.notes import reservations_of
-from sureline.strategies.peercomp.reserving import Beside
+from sureline.workflow.model import Graph, Pause, Task
 from sureline.workflow.terms import Terms
 
 CHAIN = """
@@ -66,14 +69,29 @@ def test_many_short_tasks_are_not_refused_for_what_a_grid_would_take(tmp_path):
 
 def test_what_a_task_takes_beside_its_command_is_learned():
     """A machine that is slow to start tasks gets larger margins, and smaller ones again."""
-    beside = Beside()
-    before_s = beside.margin_s
+    graph = Graph("one", [Task("t", Pause(1.0))])
+    lengths = Lengths(ReservingSettings())
+    lengths.learn(graph, EstimatesFound((Estimate(1.0, (1.0,) * 7),)), {}, 0.9, here=True)
+    (before_s,) = lengths.works()
     for _ in range(20):
-        beside.seen(1.0)
-    assert before_s < 1.0 <= beside.margin_s < 2.0
+        lengths.seen_beside(1.0)
+    assert before_s < 2.0 <= lengths.works()[0] < 3.0
     for _ in range(60):
-        beside.seen(0.01)
-    assert beside.margin_s < before_s
+        lengths.seen_beside(0.01)
+    assert 1.0 < lengths.works()[0] < before_s
+
+
+@pytest.mark.parametrize(
+    ("told", "before", "expected_s"),
+    [({"f": 10**9}, [], 20.0), ({}, [5 * 10**8] * 3, 10.0), ({"f": 10**6}, [], 0.02)],
+)
+def test_what_is_to_be_brought_is_told_or_was_read_before(told, before, expected_s):
+    graph = Graph("one", [Task("t", Pause(1.0), inputs=("f",))], file_sizes=told)
+    lengths = Lengths(ReservingSettings())
+    seen = {graph.tasks[0].kind_name: [Observed(1.0, size, 0.0, "r") for size in before]}
+    lengths.learn(graph, EstimatesFound((Estimate(1.0, (1.0,) * 7),)), seen, 0.9, here=False)
+    assert lengths.brought_s == [pytest.approx(expected_s)]
+    assert lengths.works() == [pytest.approx(1.0 + 2.0 + expected_s)]
 
 
 def test_what_cannot_be_reserved_is_refused(tmp_path):

@@ -19,8 +19,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from statistics import median
-from typing import Annotated
 
 import msgspec
 
@@ -29,7 +27,6 @@ from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.messages import RollBack
 from sureline.overlay.tree.summary import Amounts
 from sureline.peer.messages import Finished
-from sureline.run.estimates import BANDWIDTH_BYTES_S
 from sureline.run.port import (
     Action,
     Deciding,
@@ -43,6 +40,7 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Lanes, limits_of
+from sureline.strategies.peercomp.lengths import Lengths, ReservingSettings
 from sureline.strategies.peercomp.nearest import (
     GRAIN_S,
     LATE_MAX,
@@ -54,7 +52,6 @@ from sureline.strategies.peercomp.nearest import (
 )
 from sureline.strategies.peercomp.notes import Reservation, reservations_of, said_of
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
-from sureline.strategies.peercomp.policy import Priority
 from sureline.workflow.shapes import longest_s, topological_order
 from sureline.world.address import PeerName, at, name_of, node_of
 from sureline.world.agent import Agent
@@ -68,63 +65,15 @@ START_S = 2.0
 """From a command until its run begins, about."""
 AGAIN_S = 5.0
 """When no machine has the time at all, they are asked again after this."""
-MARGIN_S = 2.0
-"""On a grid, for bringing small inputs and telling results."""
-BESIDE_S = 0.25
-"""What is taken for that on one machine before anything was seen."""
 OWNER = OwnerSettings(timeout_s=4.0, stage_s=0.2)
-
-
-class ReservingSettings(msgspec.Struct, frozen=True):
-    quantile: Annotated[
-        float,
-        msgspec.Meta(
-            ge=0, le=0.99,
-            description="tasks are given as much time as they need with this chance; 0: with the "
-            "surety that the run wants",
-        ),
-    ] = 0.0  # fmt: skip
-    margin_s: Annotated[
-        Annotated[float, msgspec.Meta(ge=0)] | None,
-        msgspec.Meta(
-            description="seconds more for each task, for all that is not its command; not given: 2 "
-            "on a grid, on this machine what is seen",
-        ),
-    ] = None
-    mb_per_s: Annotated[
-        float,
-        msgspec.Meta(
-            gt=0, description="megabytes of inputs that are brought to a machine a second"
-        ),
-    ] = BANDWIDTH_BYTES_S / 1e6
-    priority: Annotated[
-        Priority,
-        msgspec.Meta(description="on machines whose policy is `priority`: who is favoured"),
-    ] = "normal"
-
-
-class Beside:
-    """What a task takes beside its command, on this machine: seldom more than the mean and four
-    times how far it is off, as TCP has it of round trips."""
-
-    def __init__(self) -> None:
-        self._mean_s = self._off_s = BESIDE_S / 5
-
-    @property
-    def margin_s(self) -> float:
-        return self._mean_s + 4 * self._off_s
-
-    def seen(self, seconds: float) -> None:
-        self._off_s += (abs(seconds - self._mean_s) - self._off_s) / 4
-        self._mean_s += (seconds - self._mean_s) / 8
 
 
 class Reserving(Deciding):
     def __init__(self, seat: Seat) -> None:
-        self._beside = Beside()
         self._seat = seat
         self._world = seat.world
         self._settings: ReservingSettings = seat.settings
+        self._lengths = Lengths(seat.settings)
         self._tree = Tree(seat.me, seat.world, None)
         self._desk = Desk(self._tree)
         self._lanes: Lanes | None = None
@@ -139,8 +88,6 @@ class Reserving(Deciding):
         """The search that is under way."""
         self._go: Action | None = None
         self._works: list[float] = []
-        self._brought_s: list[float] = []
-        """How much of that is for bringing inputs."""
         self._limits: list[Amounts] = []
         self._by_s: float | None = None
         """By when all is reserved."""
@@ -170,9 +117,10 @@ class Reserving(Deciding):
             self._engine.estimates(self._plan)
 
     def _plan(self, found: EstimatesFound) -> None:
-        self._estimates = found
-        self._brought_s = self._to_bring_s()
-        self._reckon()
+        graph, history = self._engine.graph, self._seat.history()
+        chance, here = self._engine.terms.surety, self._lanes is not None
+        self._lengths.learn(graph, found, history, chance, here=here)
+        self._works = self._lengths.works()
         self._guessed = any(found.tasks[task].guessed for task in self._engine.open_tasks())
         self._limits = [limits_of(task.needs) for task in self._engine.graph.tasks]
         for task in self._engine.graph.tasks:
@@ -182,35 +130,6 @@ class Reserving(Deciding):
         if self._go is not None:
             self._lead_s = START_S + self._world.now() - self._begun_s
             self._reserve()
-
-    def _reckon(self) -> None:
-        """How much time each task is to have."""
-        chance = self._settings.quantile or self._engine.terms.surety
-        margin_s = self._settings.margin_s
-        if margin_s is None:
-            margin_s = MARGIN_S if self._lanes is None else self._beside.margin_s
-        self._works = [
-            max(0.1, one.quantile_s(chance)) + margin_s + brought_s
-            for one, brought_s in zip(self._estimates.tasks, self._brought_s, strict=True)
-        ]
-
-    def _to_bring_s(self) -> list[float]:
-        """How long the inputs of each task may be on their way: by how large its description says
-        they are, or by what tasks of its kind read before. All of them: a sequence may be cut."""
-        graph = self._engine.graph
-        if self._lanes is not None:
-            return [0.0] * len(graph)
-        read = {
-            kind: median([one.input_bytes for one in seen])
-            for kind, seen in self._seat.history().items()
-            if seen
-        }
-        sizes, rate_bytes_s = graph.file_sizes, 1e6 * self._settings.mb_per_s
-        found = []
-        for task in graph.tasks:
-            known = sum(sizes.get(path, 0) for path in task.inputs)
-            found.append(max(known, read.get(task.kind_name, 0)) / rate_bytes_s)
-        return found
 
     def _refuse(self, reason: str) -> None:
         if self._go is not None and not self._engine.refuse(reason):
@@ -263,7 +182,7 @@ class Reserving(Deciding):
             ends_s = max(one.due_s for one in self._held.values())
             deadline_s, late = max(ends_s, self._by_s or 0.0), 0
         self._afresh = afresh
-        self._reckon()
+        self._works = self._lengths.works()
         last_s = None if deadline_s is None else deadline_s - self._world.now()
         early = early_tries(last_s or 0.0, self._pause_s) if afresh else 1
         aheads_s = aheads_of(self._least_s(), last_s, early)
@@ -409,7 +328,7 @@ class Reserving(Deciding):
             self._lanes.end((task, over.bound.attempt), self._world.now())
             if isinstance(over.told, Finished):
                 took_s = self._world.now() - over.bound.since
-                self._beside.seen(max(0.0, took_s - over.told.ended.elapsed_s))
+                self._lengths.seen_beside(max(0.0, took_s - over.told.ended.elapsed_s))
         if over.ending != "succeeded" and not self._engine.attempts_of(task):
             self._slots.pop(task, None)
 
@@ -450,7 +369,7 @@ class Reserving(Deciding):
                 self._give_back([task])
                 continue
             del self._ready[task]
-            claim = Claim(one.number, one.unit, self._works[task], self._brought_s[task])
+            claim = Claim(one.number, one.unit, self._works[task], self._lengths.brought_s[task])
             if self._engine.bind(task, name_of(one.host), msgspec.msgpack.encode(claim)):
                 self._held.pop(task)
 
@@ -502,7 +421,7 @@ class Reserving(Deciding):
             slot = self._slots.get(bound.task)
             if slot is None or bound.started:
                 continue
-            late = now_s > slot.latest_start_s + self._brought_s[bound.task] + LATE_S
+            late = now_s > slot.latest_start_s + self._lengths.brought_s[bound.task] + LATE_S
             if late and self._by_s is not None and not bound.withdrawn:
                 self._engine.withdraw(bound.task, bound.attempt)
         self._engine.wake()
