@@ -135,8 +135,8 @@ def locality(nodes: int, minutes: float, seed: int) -> dict[str, object]:
 
 def policies(nodes: int, load: float, minutes: float, seed: int) -> dict[str, object]:
     donors, rows = state_of(settled(load, seed)), []
-    for policy in POLICIES:
-        one = policy_compared(drawn(donors, nodes, seed), policy, load, seed + 1, minutes)
+    for policy, aims in POLICIES:
+        one = policy_compared(drawn(donors, nodes, seed), policy, aims, load, seed + 1, minutes)
         print(one, file=sys.stderr, flush=True)
         rows.append(msgspec.to_builtins(one))
     return {"policies": rows}
