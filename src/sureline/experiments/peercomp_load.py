@@ -2,8 +2,9 @@
 
 The paper gives no task lengths; here they are uniform from one to five minutes on a machine of
 usual power. All tasks of a workflow are equally long: only then are the paper's maximum speed-ups,
-3.3 and 1.8, what it says they are, the total by the minimum length (10/3 and 9/5). Deadlines are set by the relative priority W: the time the submitting peer would need
-alone, divided by the time until the deadline.
+3.3 and 1.8, what it says they are, the total by the minimum length (10/3 and 9/5). Deadlines are
+set by the relative priority W: the time the submitting peer would need alone, divided by the time
+until the deadline.
 """
 
 from __future__ import annotations
