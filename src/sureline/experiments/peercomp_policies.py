@@ -1,6 +1,6 @@
 """Policies of machines beside each other: who is promised time when not all can be.
 
-One peer submits a third of all workflows, the others share the rest; every workflow says by chance
+One peer submits half of all workflows, the others share the rest; every workflow says by chance
 that it matters more or less than others. All policies start from the same loaded state and get the
 same workflows.
 """
@@ -14,6 +14,7 @@ from statistics import fmean
 import msgspec
 
 from sureline.experiments.peercomp_grid import AIMS, BookingEnded, Grid
+from sureline.experiments.peercomp_load import POWER_USUAL
 from sureline.experiments.peercomp_warm import Warm
 from sureline.strategies.peercomp.policy import Policy, Priority
 
@@ -25,7 +26,7 @@ POLICIES: tuple[tuple[Policy, Sequence[float]], ...] = (
 )
 """Of machines, and of owners: for which early ends they try first."""
 RANKS: tuple[Priority, ...] = ("low", "normal", "high")
-GREEDY_SHARE = 1 / 3
+GREEDY_SHARE = 0.5
 
 
 class PolicyCompared(msgspec.Struct, frozen=True):
@@ -53,10 +54,13 @@ class _Crowd(Grid):
             aims=aims,
         )  # fmt: skip
         self._random = Random(f"{seed} crowd")
+        power = warm.queues.power
+        self.greedy = int(abs(power - POWER_USUAL).argmin())
+        """Of usual power: deadlines follow from that of the owner."""
 
     def _arrive(self) -> None:
-        draw, row = self._random, self.load.choice(self.peers - 1) + 1
-        row = 0 if draw.random() < GREEDY_SHARE else row
+        draw, row = self._random, self.load.choice(self.peers)
+        row = self.greedy if draw.random() < GREEDY_SHARE else row
         self.submit(row, self.load.draw(), draw.choice(RANKS))
         self._next_arrival()
 
@@ -77,8 +81,8 @@ def policy_compared(
     return PolicyCompared(
         policy, "early" if aims else "deadline", grid.peers, load, len(ended), _accepted(ended),
         {rank: _accepted([one for one in ended if one.rank == rank]) for rank in RANKS},
-        _accepted([one for one in ended if one.owner == 0]),
-        _accepted([one for one in ended if one.owner != 0]),
+        _accepted([one for one in ended if one.owner == grid.greedy]),
+        _accepted([one for one in ended if one.owner != grid.greedy]),
         fmean(gains or [0.0]), grid.missed(), messages / max(1, len(ended)),
     )  # fmt: skip
 
