@@ -26,7 +26,7 @@ from sureline.world.protocol import AgentId
 
 Policy = Literal["deadline", "priority", "fair"]
 Priority = Literal["low", "normal", "high"]
-KEPT_FREE: dict[Priority, float] = {"low": 0.3, "normal": 0.15, "high": 0.0}
+KEPT_FREE: dict[Priority, float] = {"low": 0.45, "normal": 0.2, "high": 0.0}
 """Of the time until the deadline, by the priority of who asks."""
 GREEDY = 1.5
 """Who had so many times as much as submitters had on average, or more, is not favoured."""
