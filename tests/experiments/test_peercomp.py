@@ -178,7 +178,7 @@ def test_what_cannot_be_is_said(line: list[str]) -> None:
 
 
 def test_policies_favour_whom_they_should() -> None:
-    """More is asked for than there is. Against a grid that favours nobody, on the same workflows."""
+    """Where more is asked for than there is; against favouring nobody, on the same workflows."""
     made = {}
     for policy in ("deadline", "priority", "fair"):
         powers = np.random.RandomState(1).choice(POWERS, 200)
