@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
-from sureline.overlay.ring.base import Answered, RingBase
+from sureline.overlay.ring.base import RingBase
 from sureline.overlay.ring.lookup import OwnerLookup, Owners
 from sureline.overlay.ring.messages import (
     Accept,
@@ -30,12 +31,14 @@ from sureline.world.protocol import AgentId, Message
 
 Change = Callable[[MoleculeState], MoleculeState | str]
 """What becomes of a molecule; or why nothing does."""
+StateChange = Callable[[MoleculeState], MoleculeState]
 Done = Callable[[MoleculeState | None, str], None]
 """The molecule as it is now; or None, and why."""
 UNKNOWN = "unknown"
 HELD = "held"
 GONE = "gone"
 MISSING = "missing"
+NOT_OURS = "no longer taken by us"
 MOVE_ROUNDS = 4
 ODD_TICKS = 2
 """A molecule is moved if others should hold it for more than so many beats."""
@@ -49,6 +52,9 @@ class Captured(msgspec.Struct, frozen=True):
     token: int
     until: float
     """By this node's `elapsed`."""
+
+
+OnCaptured = Callable[[Captured | None, str], None]
 
 
 def odd(holders: Owners) -> Contacts:
@@ -68,6 +74,8 @@ class Captures:
     # What others use.
 
     def store(self, key: bytes, value: bytes, on_done: Callable[[bool], None]) -> None:
+        if len(value) > self._base.settings.value_bytes_max:
+            raise ValueError(f"a molecule has at most {self._base.settings.value_bytes_max} bytes")
         birth = self._draw()
 
         def change(state: MoleculeState) -> MoleculeState | str:
@@ -79,7 +87,7 @@ class Captures:
         decree.creates = True
         decree.start()
 
-    def capture(self, key: bytes, on_done: Callable[[Captured | None, str], None]) -> None:
+    def capture(self, key: bytes, on_done: OnCaptured) -> None:
         token = self._draw()
 
         def change(state: MoleculeState) -> MoleculeState | str:
@@ -89,13 +97,10 @@ class Captures:
 
         self._lease(key, token, change, on_done)
 
-    def renew(self, held: Captured, on_done: Callable[[Captured | None, str], None]) -> None:
+    def renew(self, held: Captured, on_done: OnCaptured) -> None:
         self._lease(held.key, held.token, self._of(held, lambda state: state), on_done)
 
-    def _lease(
-        self, key: bytes, token: int, change: Change,
-        on_done: Callable[[Captured | None, str], None],
-    ) -> None:  # fmt: skip
+    def _lease(self, key: bytes, token: int, change: Change, on_done: OnCaptured) -> None:
         def done(state: MoleculeState | None, why: str) -> None:
             until = decree.asked_at + self._base.settings.lease_s
             on_done(None if state is None else Captured(key, state.value, token, until), why)
@@ -105,28 +110,27 @@ class Captures:
 
     def consume(self, held: Captured, on_done: Callable[[bool], None]) -> None:
         """It is used up; only its taker can do that."""
-        used = self._of(held, lambda now: MoleculeState(now.birth, b"", now.taker, now.token, True))
-        self._finish(held, lambda state: state.gone, used, on_done)
+        self._let_go(held, lambda now: replace(now, value=b"", gone=True), on_done)
 
     def put_back(self, held: Captured, value: bytes, on_done: Callable[[bool], None]) -> None:
         """Give it back, perhaps as another: at once, so that no crash comes between."""
-        given = self._of(held, lambda now: MoleculeState(now.birth, value, "", now.token))
-        self._finish(held, lambda state: not state.taker, given, on_done)
+        self._let_go(held, lambda now: replace(now, value=value, taker=""), on_done)
 
-    def _finish(
-        self, held: Captured, is_done: Callable[[MoleculeState], bool], change: Change,
-        on_done: Callable[[bool], None],
-    ) -> None:  # fmt: skip
-        def once(state: MoleculeState) -> MoleculeState | str:
-            done = state.token == held.token and is_done(state)
-            return state if done else change(state)
+    def _let_go(self, held: Captured, change: StateChange, on_done: Callable[[bool], None]) -> None:
+        def done(state: MoleculeState | None, why: str) -> None:
+            on_done(state is not None)
 
-        Decree(self, held.key, once, lambda s, _: on_done(s is not None), held.token).start()
+        Decree(self, held.key, self._of(held, change), done, held.token).start()
 
-    def _of(self, held: Captured, change: Callable[[MoleculeState], MoleculeState]) -> Change:
+    def _of(self, held: Captured, change: StateChange) -> Change:
+        """By its taker alone; an attempt before may have done it, and not have heard so."""
+
         def checked(state: MoleculeState) -> MoleculeState | str:
-            mine = state.taker == self._base.me and state.token == held.token and not state.gone
-            return change(state) if mine else "no longer taken by us"
+            if state.token != held.token:
+                return NOT_OURS
+            changed = change(state)
+            mine = state.taker == self._base.me and not state.gone
+            return changed if mine or state == changed else NOT_OURS
 
         return checked
 
@@ -204,29 +208,29 @@ class Captures:
             if decree.configuration != began:
                 return "moved already"
             # if it is gone, have all of its holders know: us, to begin with
-            return state if state.gone else msgspec.structs.replace(state, moved=to)
+            return state if state.gone else replace(state, moved=to)
 
-        self._moving.add(key)
-        decree = Decree(self, key, change, lambda state, why: self._moved(key, on_done))
-        self._run(decree)
+        decree = self._moving_decree(key, change, lambda state, why: on_done())
+        decree.start()
 
     def _settle(self, key: bytes) -> None:
-        self._moving.add(key)
+        """Have those know it who hold it from now on."""
         record = self.registers.records[key]
 
         def done(state: MoleculeState | None, why: str) -> None:
             record.settled = state is not None or why in (GONE, HELD)
-            self._moved(key, lambda: None)
 
-        self._run(Decree(self, key, lambda state: state, done))
+        self._moving_decree(key, lambda state: state, done).start()
 
-    def _run(self, decree: Decree) -> None:
+    def _moving_decree(self, key: bytes, change: Change, on_done: Done) -> Decree:
+        def done(state: MoleculeState | None, why: str) -> None:
+            self._moving.discard(key)
+            on_done(state, why)
+
+        self._moving.add(key)
+        decree = Decree(self, key, change, done)
         decree.rounds_max = MOVE_ROUNDS
-        decree.start()
-
-    def _moved(self, key: bytes, on_done: Callable[[], None]) -> None:
-        self._moving.discard(key)
-        on_done()
+        return decree
 
 
 class Decree:
@@ -328,22 +332,9 @@ class Decree:
         self._round += 1
         ballot, life = Ballot(self._round, self._by), self._base.life
         said = (self._key, self.configuration, self._holders, ballot, self._born)
-        poll = _Poll(self, lambda votes: self._decide(ballot, votes))
-
-        def answered(by: AgentId, answer: Message) -> None:
-            if isinstance(answer, There):
-                poll.elsewhere(answer)
-            elif isinstance(answer, Promised):
-                self._round = max(self._round, answer.promised.round)
-                poll.vote(answer, answer.promised == ballot)
-
-        self._ask_holders(lambda number: Prepare(number, life, *said), answered, poll)
-
-    def _ask_holders(
-        self, question: Callable[[int], Message], answered: Answered, poll: _Poll
-    ) -> None:
-        for holder in self._holders:
-            self._base.ask(holder.agent, question, answered, poll.missed)
+        self._poll(
+            ballot, lambda n: Prepare(n, life, *said), lambda votes: self._decide(ballot, votes)
+        )
 
     def _decide(self, ballot: Ballot, votes: Sequence[Message]) -> None:
         newest = max((v for v in votes if isinstance(v, Promised)), key=lambda v: v.ballot)
@@ -358,12 +349,6 @@ class Decree:
         else:
             self._accept(ballot, changed, self._accepted)
 
-    def _follow(self, state: MoleculeState) -> None:
-        """To where it has moved; the new holders begin with what it is now."""
-        self._makers = ()
-        born = msgspec.structs.replace(state, moved=())
-        self._go_to(self.configuration + 1, state.moved, born)
-
     def _accept(
         self, ballot: Ballot, state: MoleculeState, then: Callable[[MoleculeState], None]
     ) -> None:
@@ -371,17 +356,7 @@ class Decree:
         # What others made of it, a move that reached few, must wait for our own lease as well.
         token = self._token if state.token == self._token else 0
         said = (self._key, self.configuration, ballot, state, token)
-        poll = _Poll(self, lambda votes: then(state))
-
-        def answered(by: AgentId, answer: Message) -> None:
-            if isinstance(answer, There):
-                poll.elsewhere(answer)
-            elif isinstance(answer, Accepted):
-                self._round = max(self._round, answer.promised.round)
-                poll.held += answer.held
-                poll.vote(answer, answer.promised == ballot and not answer.held)
-
-        self._ask_holders(lambda number: Accept(number, life, *said), answered, poll)
+        self._poll(ballot, lambda n: Accept(n, life, *said), lambda votes: then(state))
 
     def _accepted(self, state: MoleculeState) -> None:
         if state.moved:
@@ -390,60 +365,59 @@ class Decree:
         else:
             self._end(state)
 
+    def _follow(self, state: MoleculeState) -> None:
+        """To where it has moved; the new holders begin with what it is now."""
+        self._makers = ()
+        self._go_to(self.configuration + 1, state.moved, replace(state, moved=()))
 
-class _Poll:
-    """Answers of one round: ends once, when a majority agrees or none can any more."""
+    def _poll(
+        self,
+        ballot: Ballot,
+        question: Callable[[int], Message],
+        on_majority: Callable[[Sequence[Message]], None],
+    ) -> None:
+        """Ask all holders. It ends once: when a majority agrees, when none can any more, or when
+        somebody knows of a later configuration."""
+        attempt, count = self._attempt, len(self._holders)
+        votes: list[Message] = []
+        refused = 0
+        over = held = outbid = False
 
-    def __init__(self, decree: Decree, on_majority: Callable[[Sequence[Message]], None]) -> None:
-        self._decree = decree
-        self._count = len(decree._holders)
-        self._attempt = decree._attempt
-        self._votes: list[Message] = []
-        self._against = 0
-        self._over = False
-        self._outbid = False
-        self.held = 0
-        self._on_majority = on_majority
+        def counts() -> bool:
+            return not over and attempt == self._attempt
 
-    def vote(self, answer: Message, agreed: bool) -> None:
-        if agreed:
-            self._votes.append(answer)
-        else:
-            self._against += 1
-            self._outbid = True
-        self._look()
+        def answered(by: AgentId, answer: Message) -> None:
+            nonlocal held, outbid, over
+            if isinstance(answer, There) and answer.configuration > self.configuration:
+                if counts():
+                    over = True
+                    self._makers = ()
+                    self._go_to(answer.configuration, answer.holders, answer.born)
+                return
+            agreed = False
+            if isinstance(answer, Promised | Accepted):
+                self._round = max(self._round, answer.promised.round)
+                is_held = isinstance(answer, Accepted) and answer.held
+                agreed = answer.promised == ballot and not is_held
+                held, outbid = held or is_held, outbid or not agreed
+            if agreed:
+                votes.append(answer)
+            look(against=not agreed)
 
-    def missed(self, by: AgentId) -> None:
-        self._against += 1
-        self._look()
+        def look(*, against: bool) -> None:
+            nonlocal refused, over
+            refused += against
+            if not counts():
+                return
+            if len(votes) > count // 2:
+                over = True
+                on_majority(votes)
+            elif refused >= count - count // 2:
+                over = True
+                if held:
+                    self._end(None, HELD)
+                else:
+                    self._again(outbid=outbid)
 
-    def elsewhere(self, answer: There) -> None:
-        """It is in a later configuration, or not there at all."""
-        decree = self._decree
-        if not self._counts:
-            return
-        if answer.configuration > decree.configuration:
-            self._over = True
-            decree._makers = ()
-            decree._go_to(answer.configuration, answer.holders, answer.born)
-        else:
-            self._against += 1
-            self._look()
-
-    @property
-    def _counts(self) -> bool:
-        return not self._over and self._attempt == self._decree._attempt
-
-    def _look(self) -> None:
-        decree = self._decree
-        if not self._counts:
-            return
-        if len(self._votes) > self._count // 2:
-            self._over = True
-            self._on_majority(self._votes)
-        elif self._against >= self._count - self._count // 2:
-            self._over = True
-            if self.held:
-                decree._end(None, HELD)
-            else:
-                decree._again(outbid=self._outbid)
+        for holder in self._holders:
+            self._base.ask(holder.agent, question, answered, lambda by: look(against=True))

@@ -31,7 +31,7 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.advised import Advised
-from sureline.strategies.chemical.holder import PART, wrapped
+from sureline.strategies.chemical.holder import PART
 from sureline.strategies.chemical.messages import (
     Answered,
     AskRules,
@@ -156,7 +156,7 @@ class WorkflowEntry(Advised):
 
     def _envelope(self, text: str, keys: dict[str, float], but: Sequence[PeerName]) -> bytes:
         run, epoch = self._engine.run, self._engine.epoch
-        return wrapped(Envelope(run, epoch, self.me, self._digest, text, keys, tuple(but)))
+        return Envelope(run, epoch, self.me, self._digest, text, keys, tuple(but)).packed()
 
     def grown(self, tasks: range) -> None:
         for task in tasks:

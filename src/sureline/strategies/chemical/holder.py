@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from sureline.chemistry import Solution, Symbol, show
 from sureline.overlay.ring import Captured, Ring
@@ -34,8 +35,8 @@ from sureline.strategies.chemical.messages import (
     id_of,
 )
 from sureline.strategies.chemical.molecules import level_key, task_key, without_dests
-from sureline.strategies.chemical.rulebook import Rulebook, RulesError, book_of, is_tagged
-from sureline.strategies.chemical.seeking import Seeking
+from sureline.strategies.chemical.rulebook import Rulebook, RulesError, book_of
+from sureline.strategies.chemical.seeking import Question, Seeking, Then
 from sureline.world.address import node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import Action, AgentId, World
@@ -48,13 +49,6 @@ DEAF_S = 600.0
 """A level whose writer has not been heard for so long is nobody's business any more."""
 WORK_MAX = 1024
 BOOKS_MAX = 64
-
-_decode = msgspec.msgpack.Decoder(Envelope).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def wrapped(envelope: Envelope) -> bytes:
-    return _encode(envelope)
 
 
 class _Level(msgspec.Struct):
@@ -78,8 +72,7 @@ class MoleculeHolder(Agent):
         """Not all at once: who says it first says it for all."""
         ring.on_molecule = self._came
         self._working: dict[bytes, None] = {}
-        self._seekers: dict[bytes, Seeking] = {}
-        self._asking: dict[int, Seeking] = {}
+        self._asking: dict[int, Then] = {}
         self._levels: dict[bytes, _Level] = {}
         self._books: dict[str, Rulebook] = {}
         self._waiting_for_rules: dict[bytes, tuple[str, Callable[[Rulebook], None]]] = {}
@@ -107,38 +100,28 @@ class MoleculeHolder(Agent):
     def _came(self, key: bytes, value: bytes) -> None:
         if key in self._working or len(self._working) >= WORK_MAX:
             return
-        try:
-            envelope = _decode(value)
-        except msgspec.DecodeError:
-            return
-        molecule = envelope.molecule()
-        if is_tagged(molecule, "TASK"):
-            self._work(key, envelope, self._seek)
-        else:
-            match molecule:
-                case (Symbol("LEVEL"), int(), Symbol("READY"), Solution()):
-                    self._work(key, envelope, self._take_apart)
-                case (Symbol("LEVEL"), int(level), Symbol("RUNNING"), Solution() as tasks):
-                    self._tend(key, envelope, level, tasks)
-                case _:
-                    pass
+        envelope = Envelope.of(value)
+        match envelope and envelope.molecule():
+            case (Symbol("TASK"), str(), *_):
+                self._work(key, self._seek)
+            case (Symbol("LEVEL"), int(), Symbol("READY"), Solution()):
+                self._work(key, self._take_apart)
+            case (Symbol("LEVEL"), int(level), Symbol("RUNNING"), Solution() as tasks):
+                assert envelope is not None
+                self._tend(key, envelope, level, tasks)
+            case _:
+                pass
 
-    def _work(
-        self, key: bytes, envelope: Envelope, then: Callable[[Captured, Envelope, Rulebook], None]
-    ) -> None:
+    def _work(self, key: bytes, then: Callable[[Captured, Envelope, Rulebook], None]) -> None:
         """Take the molecule, and the rules that are for it."""
         self._working[key] = None
 
         def captured(held: Captured | None, why: str) -> None:
-            if held is None:
+            envelope = Envelope.of(held.value) if held is not None else None
+            if held is None or envelope is None:
                 self._done(key)
-                return
-            try:
-                found = _decode(held.value)
-            except msgspec.DecodeError:
-                self._done(key)
-                return
-            self._with_rules(key, found, partial(then, held, found))
+            else:
+                self._with_rules(key, envelope, partial(then, held, envelope))
 
         self.ring.capture(key, captured)
 
@@ -183,26 +166,25 @@ class MoleculeHolder(Agent):
         if task is None or not id_of(task):
             self._done(held.key)
             return
-        seeking = self._seekers[held.key] = Seeking(self, held, envelope, task, book)
-        seeking.look()
-
-    def number(self, worker: Seeking) -> int:
-        self._numbers += 1
-        self._asking[self._numbers] = worker
-        return self._numbers
-
-    def forget(self, number: int) -> None:
-        self._asking.pop(number, None)
+        Seeking(self, held, envelope, task, book).look()
 
     def over(self, worker: Seeking) -> None:
-        self._seekers.pop(worker.held.key, None)
         self._done(worker.held.key)
+
+    def ask(self, to: AgentId, question: Question, patience_s: float, then: Then) -> None:
+        self._numbers += 1
+        number = self._numbers
+        self._asking[number] = then
+        self.world.send(to, question(number))
+        self.world.after(patience_s, lambda: self._answer(number, None))
 
     @handles(Taken, NotTaken, Answered)
     def on_answer(self, sender: AgentId, said: NumberedMessage) -> None:
-        worker = self._asking.pop(said.number, None)
-        if worker is not None:
-            worker.heard(said.number, said)
+        self._answer(said.number, said)
+
+    def _answer(self, number: int, said: NumberedMessage | None) -> None:
+        if (then := self._asking.pop(number, None)) is not None:
+            then(said)
 
     # -- levels --------------------------------------------------------------------------------
 
@@ -215,15 +197,15 @@ class MoleculeHolder(Agent):
             return
         for task in tasks:
             name = id_of(task)
-            one = msgspec.structs.replace(
+            one = replace(
                 envelope,
                 text=show(without_dests(task), as_given=True),
                 keys={name: envelope.keys.get(name, 0.0)},
             )
             key = task_key(envelope.run, envelope.epoch, name, 0)
-            self.ring.store(key, wrapped(one), lambda kept: None)
-        running = msgspec.structs.replace(envelope, text=show(rest, as_given=True))
-        self.ring.captures.put_back(held, wrapped(running), lambda done: self._done(held.key))
+            self.ring.store(key, one.packed(), lambda kept: None)
+        running = replace(envelope, text=show(rest, as_given=True))
+        self.ring.captures.put_back(held, running.packed(), lambda done: self._done(held.key))
 
     def _tend(self, key: bytes, envelope: Envelope, level: int, tasks: Solution) -> None:
         known = self._levels.get(key)
@@ -266,20 +248,19 @@ class MoleculeHolder(Agent):
         next_key = level_key(known.envelope.run, known.envelope.epoch, known.level - 1)
 
         def captured(held: Captured | None, why: str) -> None:
-            if held is None:
-                if why in ("gone", "missing"):
-                    self._drop(key)
-                else:
-                    known.advancing = False  # looked at again
-                return
-            envelope = _decode(held.value)
-            self._with_rules(next_key, envelope, partial(made_ready, held, envelope))
+            envelope = Envelope.of(held.value) if held is not None else None
+            if held is not None and envelope is not None:
+                self._with_rules(next_key, envelope, partial(made_ready, held, envelope))
+            elif held is not None or why in ("gone", "missing"):
+                self._drop(key)
+            else:
+                known.advancing = False  # looked at again
 
         def made_ready(held: Captured, envelope: Envelope, book: Rulebook) -> None:
             level = envelope.molecule()
             ready = level and book.readied(known.level, level, self.world.random)
             text = envelope.text if not ready else show(ready, as_given=True)
-            value = wrapped(msgspec.structs.replace(envelope, text=text))
+            value = replace(envelope, text=text).packed()
             self.ring.captures.put_back(held, value, put_back)
 
         def put_back(done: bool) -> None:

@@ -37,12 +37,25 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     but: Texts = ()
     """Peers that are not to be tried at first."""
 
+    def packed(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def of(value: bytes) -> Envelope | None:
+        try:
+            return _decode_envelope(value)
+        except msgspec.DecodeError:
+            return None
+
     def molecule(self) -> Molecule | None:
         try:
             found = parse_molecules(self.text, {})
         except ChemistryError:
             return None
         return found[0] if len(found) == 1 else None
+
+
+_decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
 
 
 def id_of(task: Molecule) -> str:
