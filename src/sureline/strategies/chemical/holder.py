@@ -12,7 +12,6 @@ with what it says. So nothing here is needed that is not in the molecule or with
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from sureline.chemistry import Solution, Symbol, show
 from sureline.overlay.ring import Captured, Ring
 from sureline.strategies.chemical.messages import (
     Answered,
-    AskRules,
     Done,
     Enter,
     Entered,
@@ -31,7 +29,6 @@ from sureline.strategies.chemical.messages import (
     ResourceOffer,
     Taken,
     Tending,
-    TheRules,
     id_of,
 )
 from sureline.strategies.chemical.molecules import level_key, task_key, without_dests
@@ -48,7 +45,6 @@ TEND_S = 5.0
 DEAF_S = 600.0
 """A level whose writer has not been heard for so long is nobody's business any more."""
 WORK_MAX = 1024
-BOOKS_MAX = 64
 
 
 class _Level(msgspec.Struct):
@@ -59,6 +55,15 @@ class _Level(msgspec.Struct):
     left: set[str]
     heard_s: float
     advancing: bool = False
+
+
+def _understood(held: Captured | None) -> tuple[Envelope, Rulebook] | None:
+    """What was taken, and the rules that are for it."""
+    envelope = Envelope.of(held.value) if held is not None else None
+    try:
+        return None if envelope is None else (envelope, book_of(envelope.rules, "first"))
+    except RulesError:
+        return None
 
 
 class MoleculeHolder(Agent):
@@ -74,8 +79,6 @@ class MoleculeHolder(Agent):
         self._working: dict[bytes, None] = {}
         self._asking: dict[int, Then] = {}
         self._levels: dict[bytes, _Level] = {}
-        self._books: dict[str, Rulebook] = {}
-        self._waiting_for_rules: dict[bytes, tuple[str, Callable[[Rulebook], None]]] = {}
         self._numbers = world.random.getrandbits(40)
         world.after(LOOK_S, self._look)
 
@@ -117,47 +120,16 @@ class MoleculeHolder(Agent):
         self._working[key] = None
 
         def captured(held: Captured | None, why: str) -> None:
-            envelope = Envelope.of(held.value) if held is not None else None
-            if held is None or envelope is None:
+            found = _understood(held)
+            if held is None or found is None:
                 self._done(key)
             else:
-                self._with_rules(key, envelope, partial(then, held, envelope))
+                then(held, *found)
 
         self.ring.capture(key, captured)
 
     def _done(self, key: bytes) -> None:
         self._working.pop(key, None)
-        self._waiting_for_rules.pop(key, None)
-
-    # -- rules ---------------------------------------------------------------------------------
-
-    def _with_rules(self, key: bytes, envelope: Envelope, then: Callable[[Rulebook], None]) -> None:
-        if not envelope.book:
-            then(book_of("", "first"))
-        elif envelope.book in self._books:
-            then(self._books[envelope.book])
-        else:
-            self._waiting_for_rules[key] = envelope.book, then
-            self.world.send(envelope.writer, AskRules(envelope.run))
-            self.world.after(self.ring.base.settings.lease_s, lambda: self._give_up(key))
-
-    def _give_up(self, key: bytes) -> None:
-        if key in self._waiting_for_rules:
-            self._done(key)
-
-    @handles(TheRules)
-    def on_rules(self, sender: AgentId, said: TheRules) -> None:
-        try:
-            book = Rulebook(said.rules, said.order)
-        except RulesError:
-            return
-        while len(self._books) >= BOOKS_MAX:
-            del self._books[next(iter(self._books))]
-        self._books[book.digest] = book
-        for key, (wanted, then) in list(self._waiting_for_rules.items()):
-            if wanted == book.digest:
-                del self._waiting_for_rules[key]
-                then(book)
 
     # -- tasks ---------------------------------------------------------------------------------
 
@@ -213,9 +185,7 @@ class MoleculeHolder(Agent):
             left = {id_of(task) for task in tasks.molecules}
             known = self._levels[key] = _Level(envelope, level, left, self.world.elapsed())
             self._ask_writer(key)
-        if known.advancing:
-            return
-        if not known.left:
+        if not known.left and not known.advancing:
             self._advance(key, known)
 
     def _ask_writer(self, key: bytes) -> None:
@@ -248,20 +218,17 @@ class MoleculeHolder(Agent):
         next_key = level_key(known.envelope.run, known.envelope.epoch, known.level - 1)
 
         def captured(held: Captured | None, why: str) -> None:
-            envelope = Envelope.of(held.value) if held is not None else None
-            if held is not None and envelope is not None:
-                self._with_rules(next_key, envelope, partial(made_ready, held, envelope))
+            found = _understood(held)
+            if held is not None and found is not None:
+                envelope, book = found
+                level = envelope.molecule()
+                ready = level and book.readied(known.level, level, self.world.random)
+                text = envelope.text if not ready else show(ready, as_given=True)
+                self.ring.captures.put_back(held, replace(envelope, text=text).packed(), put_back)
             elif held is not None or why in ("gone", "missing"):
                 self._drop(key)
             else:
                 known.advancing = False  # looked at again
-
-        def made_ready(held: Captured, envelope: Envelope, book: Rulebook) -> None:
-            level = envelope.molecule()
-            ready = level and book.readied(known.level, level, self.world.random)
-            text = envelope.text if not ready else show(ready, as_given=True)
-            value = replace(envelope, text=text).packed()
-            self.ring.captures.put_back(held, value, put_back)
 
         def put_back(done: bool) -> None:
             if done:

@@ -29,8 +29,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     run: Text
     epoch: Count
     writer: Agent
-    book: Text
-    """The digest of its rules; '' for the usual ones."""
+    rules: Rules
+    """Which it reacts by; '' for the usual ones."""
     text: str
     keys: dict[str, float]
     """By task: what the order made of it; lower goes first."""
@@ -89,15 +89,6 @@ class Enter(NumberedMessage, frozen=True, tag="chemical.enter"):
 class Entered(NumberedMessage, frozen=True, tag="chemical.entered"):
     kept: bool
     """False if it is not there, or nobody knows."""
-
-
-class AskRules(ChemicalMessage, frozen=True, tag="chemical.ask-rules"):
-    """Which rules are these? Answered by TheRules."""
-
-
-class TheRules(ChemicalMessage, frozen=True, tag="chemical.the-rules"):
-    rules: Rules
-    order: Rules
 
 
 # A task's holder and the writer.
@@ -177,7 +168,7 @@ class ResourceOffer(Message, frozen=True, tag="chemical.offers"):
 
 
 MESSAGES = (
-    *(Enter, Entered, AskRules, TheRules),
+    *(Enter, Entered),
     *(Deploy, Answered, Seeks, Tending, Done),
     *(Take, Taken, NotTaken, GiveBack, ResourceOffer),
 )
