@@ -176,7 +176,8 @@ def settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:
         except msgspec.ValidationError:
             wanted = _wanted(fields[key].type, str(given[key]))
             raise UserError(
-                f"{key}={given[key]} of {strategy.name} does not fit: {wanted}"
+                f"{key}={given[key]} of {strategy.name} does not fit: it is {wanted}; "
+                f"see: sureline strategies {strategy.name}"
             ) from None
     try:
         return msgspec.convert(dict(given), strategy.settings, strict=False)
