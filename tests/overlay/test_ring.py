@@ -144,6 +144,29 @@ def test_a_molecule_is_put_back_as_another_at_once(net: Net) -> None:
     assert now is not None and now.value == b"LEVEL:1:READY"
 
 
+@pytest.mark.parametrize("way", ["consume", "put_back"])
+def test_what_was_let_go_is_let_go_once_and_not_renewed(net: Net, way: str) -> None:
+    key = store(net, f"let go by {way}")
+    taker = net.live[net.random.choice(sorted(net.live))]
+    (_, held, _), *_ = captures(net, key, [taker.me.split("/")[0]])
+    assert held is not None
+    done: list[bool] = []
+    for _ in range(2):  # the second time it is done already
+        if way == "consume":
+            taker.captures.consume(held, done.append)
+        else:
+            taker.captures.put_back(held, b"again", done.append)
+        taker.captures.renew(held, lambda again, why: None)
+    assert net.until(lambda: len(done) == 2) and done == [True, True]
+    renewed: list[str] = []
+    taker.captures.renew(held, lambda again, why: renewed.append(why if again is None else "had"))
+    other = taker.captures.put_back if way == "consume" else taker.captures.consume
+    args = (held, b"") if way == "consume" else (held,)
+    other(*args, done.append)
+    assert net.until(lambda: len(renewed) == 1 and len(done) == 3)
+    assert renewed == ["no longer taken by us"] and done[2] is False
+
+
 def test_what_was_never_made_is_missing(net: Net) -> None:
     assert captures(net, key_of("nobody made this"), sorted(net.live)[:1])[0][2] == "missing"
 
