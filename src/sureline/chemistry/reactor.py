@@ -182,11 +182,10 @@ class _Watch:
                 used[position] = cell
                 _, test, search, check, _ = stages[0]
                 if search is not None:
-                    found = self._fits(stages, 0, cell)
-                elif test(cell.molecule, held) and (check is None or check(held)):
-                    found = following is None or self._find(stages, 1)
+                    found = self._search(stages, 0, cell)
                 else:
-                    continue
+                    found = test(cell.molecule, held) and (check is None or check(held))
+                    found = found and (following is None or self._find(stages, 1))
                 if found:
                     return True
                 used[position] = NO_CELL
@@ -194,14 +193,10 @@ class _Watch:
                 among.add(cell)
         return False
 
-    def _fits(self, stages: tuple[Stage, ...], number: int, cell: Cell) -> bool:
-        """Whether it does at this stage, and others can be found for those after."""
-        held = self.held
-        _, test, search, check, _ = stages[number]
-        if search is None:
-            if not test(cell.molecule, held) or (check is not None and not check(held)):
-                return False
-            return number + 1 == len(stages) or self._find(stages, number + 1)
+    def _search(self, stages: tuple[Stage, ...], number: int, cell: Cell) -> bool:
+        """Whether it fits in one of several ways, and others can be found for the stages after."""
+        held, search, check = self.held, stages[number].search, stages[number].check
+        assert search is not None
 
         def go_on() -> bool:
             if check is not None and not check(held):
@@ -232,7 +227,7 @@ class _Watch:
                 tries += 1
                 used[position] = cell
                 if search is not None:
-                    found = self._fits(stages, number, cell)
+                    found = self._search(stages, number, cell)
                 elif test(cell.molecule, held) and (check is None or check(held)):
                     found = is_last or self._find(stages, number + 1)
                 else:
@@ -418,7 +413,7 @@ class Reactor:
                 self._weigh(molecule)
         if bounds.reactions <= 0:
             raise BoundError("there were too many reactions")
-        if len(cells) + len(made) + len(makes) > bounds.molecules + len(watch.used):
+        if len(cells) + len(made) > bounds.molecules:
             raise BoundError("there are too many molecules")
         bounds.reactions -= 1
         self.reactions += 1
