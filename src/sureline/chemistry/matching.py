@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from sureline.chemistry.arithmetic import Held, NoSenseError, Slots, compile_expression
+from sureline.chemistry.arithmetic import Held, NoSenseError, Slots, Value, compile_expression
 from sureline.chemistry.molecules import (
     NAMELESS,
     Expression,
@@ -230,19 +230,20 @@ def compile_plans(rule: Rule, random: Random) -> Plans:
     slots = {name: slot for slot, name in enumerate(is_rest)}
     rests = frozenset(name for name in is_rest if is_rest[name])
     paths: list[dict[Path, None]] = [{} for _ in rule.takes]
+    parts = [(compile_expression(c, slots), names_in(c)) for c in conjuncts(rule.condition)]
     plans = []
     for start in range(len(rule.takes)):
         stages: list[Stage] = []
         bound: set[str] = set()
-        left = [(part, names_in(part)) for part in conjuncts(rule.condition)]
+        left = parts
         for position in _order(start, names):
             pattern = rule.takes[position]
             join = _join(pattern, bound, slots) if stages else None
             if join is not None:
                 paths[position][join[0]] = None
             test, search = _compile_pattern(pattern, slots, bound, random)
-            check = _compile_check([part for part, uses in left if uses <= bound], slots)
-            left = [(part, uses) for part, uses in left if not uses <= bound]
+            check = _all_hold([value for value, uses in left if uses <= bound])
+            left = [(value, uses) for value, uses in left if not uses <= bound]
             stages.append(Stage(position, test, search, check, join))
         assert not left
         plans.append(tuple(stages))
@@ -317,17 +318,16 @@ def names_in(of: Expression) -> set[str]:
     return {of.name} if isinstance(of, Name) else {n for part in inside(of) for n in names_in(part)}
 
 
-def _compile_check(conditions: Sequence[Expression], slots: Slots) -> Check | None:
-    """Whether all hold; one that makes no sense does not."""
-    values = [compile_expression(condition, slots) for condition in conditions]
+def _all_hold(conditions: Sequence[Value]) -> Check | None:
+    """One that makes no sense does not hold."""
 
-    def holds(held: Held) -> bool:
+    def hold(held: Held) -> bool:
         try:
-            for value in values:
-                if value(held) is not True:
+            for condition in conditions:
+                if condition(held) is not True:
                     return False
         except NoSenseError:
             return False
         return True
 
-    return holds if values else None
+    return hold if conditions else None
