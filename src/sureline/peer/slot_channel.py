@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sureline.peer.frames import (
+    RECEIVE_BYTES,
     Recall,
     Report,
     Run,
@@ -21,8 +22,6 @@ from sureline.peer.frames import (
     encode,
 )
 from sureline.peer.jobs import JobEnded, JobReturned, JobStarted
-
-_RECEIVE_BYTES = 1 << 18
 
 
 class Channel:
@@ -48,7 +47,7 @@ class Channel:
     def pump(self) -> bool:
         """Read what there is, waiting for something; False when the runner is gone."""
         try:
-            data = self._sock.recv(_RECEIVE_BYTES)
+            data = self._sock.recv(RECEIVE_BYTES)
         except ConnectionError:
             return False
         for frame in self._frames.feed(data):
@@ -107,6 +106,8 @@ class Lifeline:
         self._fd = fd
         self._armed = False
         self._flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        self._poller = select.poll()
+        self._poller.register(fd, 0)
         self._by_kernel = hasattr(fcntl, "F_SETSIG")
         if self._by_kernel:
             fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
@@ -141,9 +142,7 @@ class Lifeline:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, self._flags & ~os.O_ASYNC)
 
     def _gone(self, timeout_ms: int | None) -> bool:
-        poller = select.poll()
-        poller.register(self._fd, 0)
-        return bool(poller.poll(timeout_ms))
+        return bool(self._poller.poll(timeout_ms))
 
     def _watch(self) -> None:  # pragma: no cover - not on Linux
         if self._gone(None) and self._armed:
