@@ -144,6 +144,7 @@ class Commands:
             pid = self._start(job, environment)
         except OSError as error:
             return _not_started(job, error)
+        self._channel.say_held()  # how the job before it ended
         how = self._wait(pid, serial, job, started, token)
         orphans.kill_group(pid)
         _, status, usage = os.wait4(pid, 0)
