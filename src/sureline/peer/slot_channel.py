@@ -21,7 +21,7 @@ from sureline.peer.frames import (
     decode_order,
     encode,
 )
-from sureline.peer.jobs import CommandJob, JobEnded, JobReturned, JobStarted
+from sureline.peer.jobs import CommandJob, JobEnded, JobReturned
 
 
 class Channel:
