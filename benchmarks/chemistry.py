@@ -7,8 +7,8 @@ of molecules from the beginning until a rule takes one. It knows nothing of tags
 what did not react before. Both run the same programs from the same text to inertia, and must come
 to the same solution; figures are CPU seconds of this process.
 
-`max` is the naive matcher's best case: any two molecules react, so there is nothing to find. With ten
-numbers it is ahead, by some 30 microseconds of setting up; with a hundred they are level.
+`max` is the naive matcher's best case: any two molecules react, so there is nothing to find. With
+ten numbers it is ahead, by some 30 microseconds of setting up; with a hundred they are level.
 """
 
 from __future__ import annotations
