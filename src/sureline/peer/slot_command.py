@@ -26,18 +26,9 @@ if TYPE_CHECKING:
 
 _ANNOUNCE_AFTER_S = 0.005
 """A job that ends sooner is announced together with its end: one message, not two."""
-_RESET = (
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGCHLD,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
-"""Signals that this process or its caller may ignore; the job starts with the defaults."""
+_RESET = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+"""The job starts with the defaults, whatever this process or its caller ignores. (All are named:
+of a signal that is not, the C library asks first how it stands.)"""
 
 How = Literal["ended", "timeout", "cancelled", "excess"]
 
@@ -153,6 +144,7 @@ class Commands:
             pid = self._start(job, environment)
         except OSError as error:
             return _not_started(job, error)
+        self._channel.say_held()  # how the job before it ended
         how = self._wait(pid, serial, job, started, token)
         orphans.kill_group(pid)
         _, status, usage = os.wait4(pid, 0)
