@@ -45,6 +45,10 @@ class Channel:
                 return None
         return self._orders.popleft()
 
+    def has_order_within(self, wait_s: float) -> bool:
+        """Whether there is something to receive, waiting for it for so long."""
+        return bool(self._orders) or bool(select.select([self._sock], [], [], wait_s)[0])
+
     def pump(self) -> bool:
         """Read what there is, waiting for something; False when the runner is gone."""
         try:
