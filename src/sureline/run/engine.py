@@ -214,13 +214,14 @@ class RunEngine(Agent):
             lambda: course.over,
             self.successors,
             self._going_to,
-            course.delivery.holders.add,
+            course.delivery.holders,
         )
         self._entrusting.start()
 
-    def _going_to(self) -> dict[str, set[PeerName]]:
-        """Where tasks that are under way read which contents."""
-        found: dict[str, set[PeerName]] = {}
+    def _going_to(self, digests: Iterable[str]) -> dict[str, set[PeerName]]:
+        """Where tasks have read these contents, or will."""
+        holders = self._course.delivery.holders
+        found = {digest: set(holders.peers(digest)) for digest in digests}
         for bound in self._course.attempts.all():
             for file in self._course.known.reads(bound.task):
                 found.setdefault(file.digest, set()).add(bound.target)
