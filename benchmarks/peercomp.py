@@ -1,11 +1,12 @@
 """Finding time for workflows: the tree against an oracle, random probing and the least loaded; what
-a message costs from a thousand nodes to a million; what rarer updates save and cost; and what it
-brings that neighbours in the tree are near each other.
+a message costs from a thousand nodes to a million; what rarer updates save and cost; what it
+brings that neighbours in the tree are near each other; and whom policies favour.
 
     python benchmarks/peercomp.py rivals [--nodes 10000] [--loads 0.7,0.9,1.0] [--minutes 3]
     python benchmarks/peercomp.py scale [--nodes 1000,10000,100000,1000000] [--minutes 2]
     python benchmarks/peercomp.py updates [--nodes 10000] [--every 1,2,5,10,30,60] [--minutes 3]
     python benchmarks/peercomp.py locality [--nodes 10000] [--minutes 3]
+    python benchmarks/peercomp.py policies [--nodes 3000] [--loads 1.3] [--minutes 20]
 
 All ways of one load start from the same loaded state and get the same workflows. Prints JSON.
 """
@@ -24,6 +25,7 @@ from statistics import median
 import msgspec
 
 from sureline.experiments.peercomp_grid import Grid
+from sureline.experiments.peercomp_policies import POLICIES, policy_compared
 from sureline.experiments.peercomp_rivals import WAYS, rivalry
 from sureline.experiments.peercomp_sweeps import SweepSettings
 from sureline.experiments.peercomp_warm import drawn, settled, state_of
@@ -131,20 +133,33 @@ def locality(nodes: int, minutes: float, seed: int) -> dict[str, object]:
     return {"site": SITE, "locality": rows}
 
 
+def policies(nodes: int, load: float, minutes: float, seed: int) -> dict[str, object]:
+    donors, rows = state_of(settled(load, seed)), []
+    for policy in POLICIES:
+        one = policy_compared(drawn(donors, nodes, seed), policy, load, seed + 1, minutes)
+        print(one, file=sys.stderr, flush=True)
+        rows.append(msgspec.to_builtins(one))
+    return {"policies": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["rivals", "scale", "updates", "locality"])
+    parser.add_argument("what", choices=["rivals", "scale", "updates", "locality", "policies"])
     parser.add_argument("--nodes", default="")
-    parser.add_argument("--loads", default="0.7,0.9,1.0")
+    parser.add_argument("--loads", default="")
     parser.add_argument("--every", default="1,2,5,10,30,60")
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    loads = [float(load) for load in given.loads.split(",")]
+    usual = "1.3" if given.what == "policies" else "0.7,0.9,1.0"
+    loads = [float(load) for load in (given.loads or usual).split(",")]
     if given.what == "updates":
         every_s = [float(period_s) for period_s in given.every.split(",")]
         count, minutes = int(given.nodes or 10_000), given.minutes or 3.0
         made = updates(count, every_s, loads[-1], minutes, given.seed)
+    elif given.what == "policies":
+        nodes, minutes = int(given.nodes or 3000), given.minutes or 20.0
+        made = policies(nodes, loads[-1], minutes, given.seed)
     elif given.what == "locality":
         made = locality(int(given.nodes or 10_000), given.minutes or 3.0, given.seed)
     elif given.what == "rivals":

@@ -136,7 +136,7 @@ def _match_solution(pattern, inner, bound):
         if rest and not rests:
             continue
         for now in match_all(parts, [inner[i] for i in chosen], bound):
-            yield {**now, **{f"?{name}": rest for name in rests}}
+            yield {**now, **{f"?{name}": rest for name in rests if name != "_"}}
 
 
 def holds(condition, bound):

@@ -160,3 +160,12 @@ def test_a_product_without_sense_is_a_mistake_and_loses_nothing():
 def test_numbers_have_a_bound(text):
     with pytest.raises(ChemistryError, match=r"too large|only numbers"):
         reactor(f"replace x::int by {text} in <{'9' * 900}>").run()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_tried_in_one_place_of_a_rule_is_free_for_another(seed):
+    at_work = reactor("replace G, H, T:1:x, T:2:y by DONE:x:y in <>", seed)
+    for molecule in ("G", "T:2:8", "T:1:7", "H"):
+        at_work.add(parse_molecules(molecule, {}))
+        at_work.run()
+    assert show(at_work.solution()) == "<DONE:7:8>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from ring_net import PART, Net, values_from
 from sureline.overlay.kademlia.ids import key_of
 from sureline.overlay.ring import Captured, Feature, Query, RingSettings, ValueRange
 from sureline.overlay.ring.places import SPACE, distance, place_of
-from sureline.overlay.ring.ranges import dyadic
 from sureline.world.address import at
 from sureline.world.simulated import Constant, Link
 
@@ -27,15 +25,6 @@ def test_positions_keep_the_order_of_values(one: float, other: float) -> None:
         assert one < other
         assert feature.position(one, "a") < feature.position(other, "b")
     assert feature.first(one) <= feature.position(one, "x") <= feature.last(one) < SPACE
-
-
-@given(st.integers(0, SPACE - 1), st.integers(0, SPACE - 1), st.integers(0, 12))
-def test_pieces_of_a_range_are_the_range(one: int, other: int, depth: int) -> None:
-    first, last = sorted((one, other))
-    pieces = dyadic(first, last, depth)
-    assert pieces[0][0] == first and pieces[-1][1] == last
-    assert all(a[1] + 1 == b[0] for a, b in pairwise(pieces))
-    assert len(pieces) <= 2 * depth + 2
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +144,29 @@ def test_a_molecule_is_put_back_as_another_at_once(net: Net) -> None:
     assert now is not None and now.value == b"LEVEL:1:READY"
 
 
+@pytest.mark.parametrize("way", ["consume", "put_back"])
+def test_what_was_let_go_is_let_go_once_and_not_renewed(net: Net, way: str) -> None:
+    key = store(net, f"let go by {way}")
+    taker = net.live[net.random.choice(sorted(net.live))]
+    (_, held, _), *_ = captures(net, key, [taker.me.split("/")[0]])
+    assert held is not None
+    done: list[bool] = []
+    for _ in range(2):  # the second time it is done already
+        if way == "consume":
+            taker.captures.consume(held, done.append)
+        else:
+            taker.captures.put_back(held, b"again", done.append)
+        taker.captures.renew(held, lambda again, why: None)
+    assert net.until(lambda: len(done) == 2) and done == [True, True]
+    renewed: list[str] = []
+    taker.captures.renew(held, lambda again, why: renewed.append(why if again is None else "had"))
+    other = taker.captures.put_back if way == "consume" else taker.captures.consume
+    args = (held, b"") if way == "consume" else (held,)
+    other(*args, done.append)
+    assert net.until(lambda: len(renewed) == 1 and len(done) == 3)
+    assert renewed == ["no longer taken by us"] and done[2] is False
+
+
 def test_what_was_never_made_is_missing(net: Net) -> None:
     assert captures(net, key_of("nobody made this"), sorted(net.live)[:1])[0][2] == "missing"
 
@@ -178,10 +190,9 @@ def holders(net: Net, key: bytes) -> list[str]:
     return [node for node, record in live.items() if record.configuration == newest]
 
 
-@pytest.mark.parametrize("way", ["links", "lookups"])
-def test_what_a_range_costs(way: str) -> None:
+def test_what_a_range_costs() -> None:
     """The best of many: from neighbour to neighbour it is a lookup and a few nodes more."""
-    net = Net(3, settings=RingSettings(way=way, tick_s=0.5))
+    net = Net(3, settings=RingSettings(tick_s=0.5))
     net.grow(60, 0.02)
     net.pass_time(20.0)
     for node in list(net.live):
@@ -193,12 +204,8 @@ def test_what_a_range_costs(way: str) -> None:
         found = [net.find(query) for _ in range(10)]
         assert all([m.publisher for m in f.metas] == net.scan(query) for f in found)
         mean = sum(f.questions for f in found) / len(found)
-        if query is best:
-            assert mean <= 20
-        elif way == "links":
-            assert mean <= 6 + 60  # log2 n, and the nodes of the range
-        else:
-            assert mean > 60  # the same nodes, and a lookup for each piece
+        # log2 n, and the nodes of the range
+        assert mean <= (20 if query is best else 6 + 60)
 
 
 # Slow days.

@@ -16,7 +16,7 @@ from test_tree_shape import check
 from sureline.overlay.membership import Membership, Offer
 from sureline.overlay.tree.agent import Tree, TreeSettings
 from sureline.overlay.tree.following import follow
-from sureline.overlay.tree.leaf import HoleSought, PromisedTime
+from sureline.overlay.tree.leaf import PromisedTime
 from sureline.overlay.tree.points import slot_of
 from sureline.overlay.tree.summary import Amounts, Summary, summary_of
 from sureline.world.address import at
@@ -34,12 +34,10 @@ class Idle:
         holes = np.array([[now_s, now_s + HOLE_S]])
         return summary_of(slot_of(now_s), holes, 1000.0, Amounts(), now_s)
 
-    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
+    def reserve(self, ask, now_s, owner="") -> tuple[PromisedTime, ...]:
         return ()
 
-    def commit(
-        self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
-    ) -> tuple[PromisedTime, ...]:
+    def commit(self, number, first, startlines_s, now_s, owner="") -> tuple[PromisedTime, ...]:
         return ()
 
     def release(self, number: int, first: int, count: int, now_s: float) -> None: ...

@@ -18,7 +18,6 @@ from sureline.overlay.tree.summary import (
     limits_offered,
     merged,
     renewed,
-    span,
     summary_of,
     unpacked,
     usable,
@@ -107,7 +106,6 @@ def test_what_a_cell_promises_its_hole_can_do(
         sure = usable(key, bounds_of(SLOT), NOW, NOW + from_s, NOW + from_s + length_s)
         free_s = min(end_s, NOW + from_s + length_s) - max(begin_s, NOW + from_s)
         assert sure <= max(0.0, free_s) * hole[2] * (1 + 1e-9)
-        assert 1 <= span(key) <= len(bounds_of(SLOT)) - 1
 
 
 @law

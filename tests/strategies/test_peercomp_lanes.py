@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_world import ToyWorld
 
 from sureline.compiled import hasten
+from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought
+from sureline.overlay.tree.messages import Nowhere, TreeAnswer
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.shelf import cut
 from sureline.overlay.tree.summary import EMPTY, Amounts, Summary, usable
@@ -18,6 +22,7 @@ from sureline.peer.capacity import Capacity
 from sureline.strategies.peercomp.lanes import LEASE_S, SKEW_S, STALE_S, Lanes, limits_of
 from sureline.strategies.peercomp.queues import DUE, LATEST, LENGTH, UNIT, latest_starts
 from sureline.workflow.model import Needs
+from sureline.world.protocol import AgentId
 
 GIB = 1 << 30
 hasten()
@@ -78,9 +83,9 @@ def test_absurd_numbers_are_refused_and_spoil_nothing(where: str, bad: float) ->
         wish._replace(**{where: (5.0, bad) if where in ("works", "dues_s") else bad}), 1.0
     )
     lanes.summary(2.0)
-    assert lanes.holds((1, 0))
+    assert (1, 0) in promised(lanes)
     if bad != -1.0 or where == "works":
-        assert not lanes.holds((2, 0))
+        assert (2, 0) not in promised(lanes)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -91,7 +96,7 @@ def test_a_commitment_with_absurd_times_is_none(bad: float) -> None:
     assert lanes.commit(1, 0, (50.0,), 0.0)
     assert lanes.commit(2, 0, (bad,), 0.0) == ()
     lanes.summary(1.0)
-    assert lanes.holds((1, 0))
+    assert (1, 0) in promised(lanes)
 
 
 def test_a_promise_that_is_not_used_is_void_and_pushes_nobody() -> None:
@@ -102,7 +107,7 @@ def test_a_promise_that_is_not_used_is_void_and_pushes_nobody() -> None:
     lanes.commit(2, 0, (0.0,), 0.0)
     assert lanes.startable({(2, 0)}, 0.5) == [], "the first is to begin before"
     assert lanes.startable({(2, 0)}, 3.0) == [((2, 0), 10.0)]
-    assert lanes.holds((2, 0)) and not lanes.holds((1, 0))
+    assert (2, 0) in promised(lanes) and (1, 0) not in promised(lanes)
 
 
 def test_a_machine_that_is_slower_than_promised_promises_less() -> None:
@@ -113,6 +118,25 @@ def test_a_machine_that_is_slower_than_promised_promises_less() -> None:
     lanes.end("one", 40.0)
     (slot,) = lanes.reserve(ask(2, (10.0,), start=40.0), 40.0)
     assert slot.due_s - slot.latest_start_s == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        (ask(1, (10.0,), due=5.0), "no machine has the time"),
+        (ask(1, (10.0,), Needs(cores=5)), "no machine that is large enough has time"),
+        (ask(1, (10.0,), Needs(memory_bytes=9 * GIB)), "no machine that is large enough has time"),
+    ],
+)
+def test_an_owner_is_told_why_there_is_no_time(wish: HoleSought, reason: str) -> None:
+    told: list[TreeAnswer] = []
+    world = ToyWorld()
+    tree = Tree(AgentId("a/tree"), world.place("a/tree"), Lanes(MACHINE))
+    tree.client = SimpleNamespace(told=lambda sender, message: told.append(message))
+    world.join(tree)
+    tree.request(wish)
+    world.run()
+    assert told == [Nowhere(1, 0, reason)]
 
 
 def test_lanes_that_others_use_are_not_promised() -> None:

@@ -7,7 +7,7 @@ from ring_net import Net
 from sureline.overlay.ring import RingSettings
 from sureline.peer.capacity import Capacity
 from sureline.strategies.chemical import RING
-from sureline.strategies.chemical.holder import PART, MoleculeHolder, wrapped
+from sureline.strategies.chemical.holder import PART, MoleculeHolder
 from sureline.strategies.chemical.messages import (
     Answered,
     Deploy,
@@ -121,7 +121,7 @@ class ChemicalNet(Net):
     # -- what enters ---------------------------------------------------------------------------
 
     def envelope(self, text, keys, but=()):
-        return wrapped(Envelope("run", 1, at(WRITER, "run"), "", text, keys, but))
+        return Envelope("run", 1, at(WRITER, "run"), "", text, keys, but).packed()
 
     def enter(self, number, key, value):
         gate = at(self.random.choice(sorted(self.live)), PART)

@@ -1,9 +1,12 @@
 """Chemical programs: a solution of molecules, and rules that rewrite it until nothing reacts.
 
-`molecules` is what floats in a solution, and what rules are made of; `lexer`, `parser` and
-`printer` are the notation, read and written; `arithmetic` says what expressions come to,
-`matching` finds molecules for a rule, `reactor` lets them react. Pure: no files, no clock; whoever
-runs a program brings the random numbers. This room imports no other; every other may import it.
+The paper's model (its section 2) is in three files: `molecules` is what floats in a solution, and
+what rules are made of; `matching` finds molecules for a rule, `reactor` lets them react. Around
+them, `lexer`, `parser` and `printer` are the notation, read and written, and `arithmetic` says what
+expressions come to; `formulas` are conditions alone, for what has nothing to do with chemistry.
+
+Pure: no files, no clock; whoever runs a program brings the random numbers. This room imports no
+other; every other may import it.
 """
 
 from sureline.chemistry.mistakes import ChemistryError, TextPlace

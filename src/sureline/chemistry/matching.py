@@ -10,11 +10,11 @@ value there are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from sureline.chemistry.arithmetic import Held, NoSenseError, Slots, compile_expression
+from sureline.chemistry.arithmetic import Held, NoSenseError, Slots, Value, compile_expression
 from sureline.chemistry.molecules import (
     NAMELESS,
     Expression,
@@ -53,13 +53,16 @@ class Stage(NamedTuple):
     test: Test
     search: Search | None
     """Instead of the test, where the pattern may fit in several ways."""
-    checks: tuple[Check, ...]
+    check: Check | None
+    """What the condition asks of the variables that are bound by now."""
     join: tuple[Path, int] | None
     """Look only at molecules that have at this path what this slot holds."""
 
 
 class Plans(NamedTuple):
     slots: Slots
+    rests: frozenset[str]
+    """The variables that hold the rest of a solution."""
     by_start: tuple[tuple[Stage, ...], ...]
     paths: tuple[tuple[Path, ...], ...]
     """By position: the paths that some plan joins on."""
@@ -223,55 +226,48 @@ def _from_anywhere(count: int, random: Random) -> Iterator[int]:
 
 def compile_plans(rule: Rule, random: Random) -> Plans:
     names = [_variables(pattern) for pattern in rule.takes]
-    slots = {name: i for i, name in enumerate(dict.fromkeys(n for ns in names for n in ns))}
+    is_rest = {name: rest for found in names for name, rest in found.items()}
+    slots = {name: slot for slot, name in enumerate(is_rest)}
+    rests = frozenset(name for name in is_rest if is_rest[name])
     paths: list[dict[Path, None]] = [{} for _ in rule.takes]
-    parts = [(c, names_in(c)) for c in conjuncts(rule.condition)]
+    parts = [(compile_expression(c, slots), names_in(c)) for c in conjuncts(rule.condition)]
     plans = []
     for start in range(len(rule.takes)):
         stages: list[Stage] = []
         bound: set[str] = set()
-        asked = 0
+        left = parts
         for position in _order(start, names):
             pattern = rule.takes[position]
             join = _join(pattern, bound, slots) if stages else None
             if join is not None:
                 paths[position][join[0]] = None
-            before = frozenset(bound)
             test, search = _compile_pattern(pattern, slots, bound, random)
-            checks = tuple(
-                _compile_check(conjunct, slots)
-                for conjunct, uses in parts
-                if uses <= bound and (not stages or not uses <= before)
-            )
-            asked += len(checks)
-            stages.append(Stage(position, test, search, checks, join))
-        assert asked == len(parts)
+            check = _all_hold([value for value, uses in left if uses <= bound])
+            left = [(value, uses) for value, uses in left if not uses <= bound]
+            stages.append(Stage(position, test, search, check, join))
+        assert not left
         plans.append(tuple(stages))
-    return Plans(slots, tuple(plans), tuple(map(tuple, paths)))
+    return Plans(slots, rests, tuple(plans), tuple(map(tuple, paths)))
 
 
 def _compile_pattern(
     pattern: Pattern, slots: Slots, bound: set[str], random: Random
 ) -> tuple[Test, Search | None]:
     if not _is_plain(pattern):
-        return _never, _compile_search(pattern, slots, bound, random)
+        return lambda molecule, held: False, _compile_search(pattern, slots, bound, random)
     if isinstance(pattern, Name) and pattern.name not in bound:
         pattern = Name(pattern.name)  # only molecules of its sort are ever tried here
     return _compile_test(pattern, slots, bound), None
 
 
-def _never(molecule: Molecule, held: Held) -> bool:
-    return False
-
-
-def _variables(pattern: Pattern) -> list[str]:
-    """The names that it binds, in order; a solution's rest as well."""
+def _variables(pattern: Pattern) -> dict[str, bool]:
+    """The names that it binds, in order, and whether to the rest of a solution."""
     if isinstance(pattern, Name | Rest):
-        return [] if pattern.name == NAMELESS else [pattern.name]
-    return [name for part in inside(pattern) for name in _variables(part)]
+        return {} if pattern.name == NAMELESS else {pattern.name: isinstance(pattern, Rest)}
+    return {name: rest for part in inside(pattern) for name, rest in _variables(part).items()}
 
 
-def _order(start: int, names: Sequence[Sequence[str]]) -> list[int]:
+def _order(start: int, names: Sequence[Collection[str]]) -> list[int]:
     """The start, then always a pattern that shares a variable with those before, if one does."""
     order, left = [start], [i for i in range(len(names)) if i != start]
     bound = set(names[start])
@@ -322,13 +318,16 @@ def names_in(of: Expression) -> set[str]:
     return {of.name} if isinstance(of, Name) else {n for part in inside(of) for n in names_in(part)}
 
 
-def _compile_check(condition: Expression, slots: Slots) -> Check:
-    value = compile_expression(condition, slots)
+def _all_hold(conditions: Sequence[Value]) -> Check | None:
+    """One that makes no sense does not hold."""
 
-    def holds(held: Held) -> bool:
+    def hold(held: Held) -> bool:
         try:
-            return value(held) is True
+            for condition in conditions:
+                if condition(held) is not True:
+                    return False
         except NoSenseError:
             return False
+        return True
 
-    return holds
+    return hold if conditions else None

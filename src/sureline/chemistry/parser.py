@@ -96,6 +96,8 @@ class NameScope:
     def __init__(self, outer: NameScope | None) -> None:
         self.outer: dict[str, str] = {**outer.outer, **outer.own} if outer is not None else {}
         self.own: dict[str, str] = {}
+        self.taking = False
+        """Whether its patterns are being read: they share a notation with expressions."""
         self.parts = 0
 
     def kind(self, name: str) -> str | None:
@@ -158,7 +160,7 @@ class MoleculeParser:
         molecules: Iterable[Molecule] = ()
         if with_solution:
             self._expect("<", "a program ends with its solution, such as <1, 2, 3>")
-            molecules = self._ground(self._until_closed())
+            molecules = self._ground(self._nested(self._until_closed))
         if self._token.kind != "end":
             hint = "a program ends with its solution" if with_solution else "write only `let`"
             self._refuse("nothing more should stand", hint)
@@ -218,7 +220,9 @@ class MoleculeParser:
         self._operations = 0
         outer, self._scope = self._scope, NameScope(self._scope)
         try:
-            takes = self._several(self._pattern)
+            self._scope.taking = True
+            takes = self._several(self._tuple)
+            self._scope.taking = False
             self._expect("by", "write: replace PATTERNS by MOLECULES if CONDITION")
             gives = [] if self._take("nothing") else self._several(self._element)
             condition = self._condition() if self._take("if") else None
@@ -241,39 +245,7 @@ class MoleculeParser:
         self._depth -= 1
         return found
 
-    # Patterns.
-
-    def _pattern(self) -> Pattern:
-        parts = [self._pattern_part()]
-        while self._take(":"):
-            parts.append(self._pattern_part())
-        return parts[0] if len(parts) == 1 else TupleOf(tuple(parts))
-
-    def _pattern_part(self) -> Pattern:
-        scope = self._scope
-        assert scope is not None
-        scope.parts += 1
-        token = self._token
-        if scope.parts > PATTERN_PARTS_MAX:
-            hint = f"at most {PATTERN_PARTS_MAX} are understood; use ?rest or several rules"
-            raise self._mistake("the rule's patterns have too many parts", hint, token)
-        if token.kind == "name":
-            return self._pattern_name(scope)
-        if self._take("<"):
-            return self._nested(lambda: self._solution_pattern(scope))
-        if self._take("("):
-            return self._nested(self._pattern_in_parentheses)
-        return Literal(self._literal())
-
-    def _pattern_in_parentheses(self) -> Pattern:
-        if self._token.kind in ("replace", "replace-one"):
-            scope, self._scope = self._scope, None  # a rule that is taken is what it is
-            found: Pattern = Literal(self._rule())
-            self._scope = scope
-        else:
-            found = self._pattern()
-        self._expect(")", "close the parenthesis")
-        return found
+    # Patterns: what is bound in them.
 
     def _pattern_name(self, scope: NameScope) -> Pattern:
         token = self._next()
@@ -301,15 +273,7 @@ class MoleculeParser:
             raise self._mistake(f"'{name}' is bound twice, to a rest and else", hint, token)
         scope.own[name] = kind
 
-    def _solution_pattern(self, scope: NameScope) -> Pattern:
-        parts: list[Pattern] = []
-        while not self._take(">"):
-            if parts:
-                self._expect(",", "write commas between patterns, and > at the end")
-            parts.append(self._rest(parts, scope) if self._take("?") else self._pattern())
-        return SolutionOf(tuple(parts))
-
-    def _rest(self, before: list[Pattern], scope: NameScope) -> Rest:
+    def _rest(self, before: list[Expression], scope: NameScope) -> Rest:
         token = self._next()
         if token.kind != "name" or any(isinstance(part, Rest) for part in before):
             hint = "one such as ?rest holds all other molecules"
@@ -343,10 +307,16 @@ class MoleculeParser:
 
     def _until_closed(self) -> list[Expression]:
         """The rest of `<...>`."""
-        if self._take(">"):
-            return []
-        found = self._nested(lambda: self._several(self._element))
-        self._expect(">", "write commas between molecules, and > at the end")
+        found: list[Expression] = []
+        while not self._take(">"):
+            if found and not self._take(","):
+                hint = "write commas between molecules, and > at the end"
+                self._refuse("'>' should stand", hint)
+            scope = self._scope
+            if scope is not None and scope.taking:
+                found.append(self._rest(found, scope) if self._take("?") else self._tuple())
+            else:
+                found.append(self._element())
         return found
 
     def _condition(self) -> Expression:
@@ -378,12 +348,14 @@ class MoleculeParser:
         return left
 
     def _tuple(self) -> Expression:
-        parts = [self._sum()]
+        taking = self._scope is not None and self._scope.taking
+        part = self._primary if taking else self._sum
+        parts = [part()]
         while self._take(":"):
-            parts.append(self._sum())
+            parts.append(part())
         if len(parts) == 1:
             return parts[0]
-        if all(isinstance(part, Literal) for part in parts):
+        if not taking and all(isinstance(part, Literal) for part in parts):
             return Literal(tuple(self._ground(parts)))
         return TupleOf(tuple(parts))
 
@@ -398,12 +370,20 @@ class MoleculeParser:
         return self._primary()
 
     def _primary(self) -> Expression:
-        token = self._token
+        scope, token = self._scope, self._token
+        taking = scope is not None and scope.taking
+        if scope is not None and taking:
+            scope.parts += 1
+            if scope.parts > PATTERN_PARTS_MAX:
+                hint = f"at most {PATTERN_PARTS_MAX} are understood; use ?rest or several rules"
+                raise self._mistake("the rule's patterns have too many parts", hint, token)
+            if token.kind == "name":
+                return self._pattern_name(scope)
         if token.kind == "name":
             return self._name()
         if self._take("<"):
-            parts = self._until_closed()
-            if all(isinstance(part, Literal) for part in parts):
+            parts = self._nested(self._until_closed)
+            if not taking and all(isinstance(part, Literal) for part in parts):
                 return Literal(Solution(self._ground(parts)))
             return SolutionOf(tuple(parts))
         if self._take("("):
@@ -411,12 +391,17 @@ class MoleculeParser:
         return Literal(self._literal())
 
     def _in_parentheses(self) -> Expression:
+        scope = self._scope
+        taking = scope is not None and scope.taking
+        found: Expression
         if self._token.kind in ("replace", "replace-one"):
-            rule = self._rule()
-            inner = self._scope is not None and bool(self._scope.own or self._scope.outer)
-            found: Expression = RuleOf(rule) if inner else Literal(rule)
+            if taking:
+                self._scope = None  # a rule that is taken is what it is
+            rule, self._scope = self._rule(), scope
+            inner = scope is not None and not taking and bool(scope.own or scope.outer)
+            found = RuleOf(rule) if inner else Literal(rule)
         else:
-            found = self._condition()
+            found = self._tuple() if taking else self._condition()
         self._expect(")", "close the parenthesis")
         return found
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from sureline.chemistry.arithmetic import Held, NoSenseError, compile_several
 from sureline.chemistry.matching import (
+    Path,
     Plans,
     Shape,
     Stage,
@@ -33,14 +34,10 @@ from sureline.chemistry.matching import (
 )
 from sureline.chemistry.mistakes import ChemistryError
 from sureline.chemistry.molecules import (
-    NAMELESS,
     Molecule,
     Name,
-    Rest,
     Rule,
     Solution,
-    Symbol,
-    everything_in,
     is_inert,
     key,
     size_of,
@@ -61,14 +58,18 @@ class Bounds:
     """At a time."""
 
 
-ATOMS = frozenset((int, float, str, bool, Symbol))
-"""Sorts of molecules with nothing within."""
+NUMBERS_AND_TEXTS = frozenset((int, float, str, bool))
+"""Their shape is their type, and they have nothing within."""
 
 
 class Reaction(NamedTuple):
     rule: Rule
     taken: tuple[Molecule, ...]
     made: tuple[Molecule, ...]
+
+
+Happened = tuple[Rule, "list[Cell]", "list[Molecule]"]
+"""A reaction, before anybody wants to look at it."""
 
 
 class BoundError(Exception):
@@ -78,12 +79,11 @@ class BoundError(Exception):
 class Cell:
     """One molecule in the solution: two that are alike are two cells."""
 
-    __slots__ = ("alive", "molecule", "watch")
+    __slots__ = ("alive", "molecule")
 
     def __init__(self, molecule: Molecule) -> None:
         self.molecule = molecule
         self.alive = True
-        self.watch: _Watch | None = None
 
 
 NO_CELL = Cell(0)
@@ -93,11 +93,10 @@ NO_CELL = Cell(0)
 class Tried:
     """The molecules in one place of a rule, all of them and by what they have at some paths."""
 
-    __slots__ = ("_by_path", "_paths", "_tidy_at", "cells")
+    __slots__ = ("_by_path", "_tidy_at", "cells")
 
-    def __init__(self, paths: tuple[tuple[int, ...], ...]) -> None:
-        self._paths = paths
-        self._by_path: dict[tuple[int, ...], dict[Hashable, list[Cell]]] = {p: {} for p in paths}
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self._by_path: dict[Path, dict[Hashable, list[Cell]]] = {path: {} for path in paths}
         self.cells: list[Cell] = []
         self._tidy_at = SPARE
 
@@ -105,21 +104,18 @@ class Tried:
         if len(self.cells) >= self._tidy_at:
             self._tidy()
         self.cells.append(cell)
-        for path in self._paths:
-            found = at_path(cell.molecule, path)
-            self._by_path[path].setdefault(found, []).append(cell)
+        for path, by_value in self._by_path.items():
+            by_value.setdefault(at_path(cell.molecule, path), []).append(cell)
 
-    def having(self, path: tuple[int, ...], value: Molecule) -> list[Cell]:
+    def having(self, path: Path, value: Molecule) -> list[Cell]:
         return self._by_path[path].get(key(value), [])
 
     def _tidy(self) -> None:
-        self.cells = [cell for cell in self.cells if cell.alive]
-        self._tidy_at = 2 * len(self.cells) + SPARE
-        for path in self._paths:
-            by_value: dict[Hashable, list[Cell]] = {}
-            for cell in self.cells:
-                by_value.setdefault(at_path(cell.molecule, path), []).append(cell)
-            self._by_path[path] = by_value
+        alive = [cell for cell in self.cells if cell.alive]
+        self._tidy_at = 2 * len(alive) + SPARE
+        self.cells, self._by_path = [], {path: {} for path in self._by_path}
+        for cell in alive:
+            self.add(cell)
 
 
 class RuleStart(NamedTuple):
@@ -142,33 +138,21 @@ class RuleRoute(NamedTuple):
 class _Watch:
     """One rule at work. `cell` is where the rule itself floats; None if it is in no solution."""
 
-    __slots__ = (
-        "_bounds",
-        "_held",
-        "_plans",
-        "_random",
-        "cell",
-        "fresh",
-        "gives",
-        "hungry",
-        "rule",
-        "tried",
-        "used",
-    )
-
     def __init__(self, rule: Rule, cell: Cell | None, random: Random, bounds: Bounds) -> None:
         self.rule = rule
         self.cell = cell
-        self._random = random
+        self._draw = random.random
         self._bounds = bounds
         self._plans: Plans = compile_plans(rule, random)
-        self._held: Held = [0] * len(self._plans.slots)
-        self.gives = compile_several(rule.gives, self._plans.slots, _rests(rule))
+        self.held: Held = [0] * len(self._plans.slots)
+        self.gives = compile_several(rule.gives, self._plans.slots, self._plans.rests)
         self.tried = _all_tried(rule, self._plans)
         self.fresh: list[tuple[Cell, RuleRoute]] = []
         self.hungry = False
-        self.used = [NO_CELL] * len(rule.takes)
-        """What the reaction found last takes, in the order of the rule's patterns."""
+        self.nothing = [NO_CELL] * len(rule.takes)
+        self.used = self.nothing.copy()
+        """What the reaction found last takes, in the order of the rule's patterns; `held` is what
+        its variables hold."""
 
     def route(self, shape: Shape) -> RuleRoute | None:
         """None if no pattern may take such a molecule."""
@@ -183,46 +167,52 @@ class _Watch:
 
     def look(self) -> bool:
         """Try fresh molecules until some react; False if none do."""
-        fresh, used, draw = self.fresh, self.used, self._random.random
+        fresh, used, held, draw = self.fresh, self.used, self.held, self._draw
         while fresh:
-            chosen = int(draw() * len(fresh))
+            drawn = draw() * len(fresh)
+            chosen = int(drawn)
             cell, (orders, tried) = fresh[chosen]
             fresh[chosen] = fresh[-1]
             fresh.pop()
             if not cell.alive or cell is self.cell:
                 continue
-            for position, stages, following in orders[int(draw() * len(orders))]:
-                if following is None or following.cells:
-                    used[position] = cell
-                    if self._fits(stages, 0, cell):
-                        return True
-                    used[position] = NO_CELL
+            for position, stages, following in orders[int((drawn - chosen) * len(orders))]:
+                if following is not None and not following.cells:
+                    continue
+                used[position] = cell
+                _, test, search, check, _ = stages[0]
+                if search is not None:
+                    found = self._search(stages, 0, cell)
+                else:
+                    found = test(cell.molecule, held) and (check is None or check(held))
+                    found = found and (following is None or self._find(stages, 1))
+                if found:
+                    return True
+                used[position] = NO_CELL
             for among in tried:
                 among.add(cell)
         return False
 
-    def made(self) -> list[Molecule]:
-        """What the reaction found last makes. Raises NoSenseError."""
-        return self.gives(self._held)
+    def _search(self, stages: tuple[Stage, ...], number: int, cell: Cell) -> bool:
+        """Whether it fits in one of several ways, and others can be found for the stages after."""
+        held, search, check = self.held, stages[number].search, stages[number].check
+        assert search is not None
 
-    def _go_on(self, stages: tuple[Stage, ...], number: int) -> bool:
-        """Whether what is bound at this stage holds, and others can be found for those after."""
-        for check in stages[number].checks:
-            if not check(self._held):
+        def go_on() -> bool:
+            if check is not None and not check(held):
                 return False
-        number += 1
-        return number == len(stages) or self._find(stages, number)
+            return number + 1 == len(stages) or self._find(stages, number + 1)
+
+        return search(cell.molecule, held, go_on)
 
     def _find(self, stages: tuple[Stage, ...], number: int) -> bool:
-        held, used = self._held, self.used
-        position, test, search, checks, join = stages[number]
+        held, used = self.held, self.used
+        position, test, search, check, join = stages[number]
         cells = self.tried[position].cells
         if join is not None:
             cells = self.tried[position].having(join[0], held[join[1]])
-        if self._bounds.tries < 0:
-            raise BoundError("too many molecules were tried in vain")
         tries, is_last = 0, number + 1 == len(stages)
-        start = int(self._random.random() * len(cells))
+        start = int(self._draw() * len(cells)) if len(cells) > 1 else 0
         for first, end in ((start, len(cells)), (0, start)):
             at = first
             while at < end and at < len(cells):
@@ -235,17 +225,11 @@ class _Watch:
                 if number > 1 and cell in used:  # the first one is fresh
                     continue
                 tries += 1
+                used[position] = cell
                 if search is not None:
-                    used[position] = cell
-                    found = self._fits(stages, number, cell)
-                elif test(cell.molecule, held):
-                    for check in checks:
-                        if not check(held):
-                            found = False
-                            break
-                    else:
-                        used[position] = cell
-                        found = is_last or self._find(stages, number + 1)
+                    found = self._search(stages, number, cell)
+                elif test(cell.molecule, held) and (check is None or check(held)):
+                    found = is_last or self._find(stages, number + 1)
                 else:
                     continue
                 if found:
@@ -254,15 +238,11 @@ class _Watch:
                         cells.pop()
                     self._bounds.tries -= tries
                     return True
-                used[position] = NO_CELL
+        used[position] = NO_CELL
         self._bounds.tries -= tries
+        if self._bounds.tries < 0:
+            raise BoundError("too many molecules were tried in vain")
         return False
-
-    def _fits(self, stages: tuple[Stage, ...], number: int, cell: Cell) -> bool:
-        stage, held = stages[number], self._held
-        if stage.search is not None:
-            return stage.search(cell.molecule, held, lambda: self._go_on(stages, number))
-        return stage.test(cell.molecule, held) and self._go_on(stages, number)
 
 
 def _all_tried(rule: Rule, plans: Plans) -> list[Tried]:
@@ -273,11 +253,6 @@ def _all_tried(rule: Rule, plans: Plans) -> list[Tried]:
             return [Tried(plans.paths[0])] * 2
         case _:
             return [Tried(paths) for paths in plans.paths]
-
-
-def _rests(rule: Rule) -> frozenset[str]:
-    """What it binds to the rests of solutions."""
-    return frozenset(of.name for of in everything_in(rule) if isinstance(of, Rest)) - {NAMELESS}
 
 
 class Boiling:
@@ -297,7 +272,7 @@ class Boiling:
             return tuple(map(self._take_apart, molecule))  # type: ignore[arg-type]  # a form: reactors where solutions were
         return molecule
 
-    def step(self) -> list[Reaction]:
+    def step(self) -> list[Happened]:
         return [reaction for reactor in self._reactors for reaction in reactor.step()]
 
     @property
@@ -347,11 +322,26 @@ class Reactor:
 
     def add(self, molecules: Iterable[Molecule]) -> None:
         """New molecules: what they may react with is awake again."""
+        cells, routes_of = self._cells, self._routes
         for molecule in molecules:
-            if type(molecule) in ATOMS or is_inert(molecule):
-                self._float(molecule)
-            else:
-                self._boiling.append(Boiling(molecule, self._random, self._bounds))
+            shape: Shape = type(molecule)
+            if shape not in NUMBERS_AND_TEXTS:
+                if not is_inert(molecule):
+                    self._boiling.append(Boiling(molecule, self._random, self._bounds))
+                    continue
+                shape = shape_of(molecule)
+            cell = Cell(molecule)
+            cells[cell] = None
+            routes = routes_of.get(shape)
+            if routes is None:
+                routes = [(w, route) for w in self._watches if (route := w.route(shape))]
+                routes_of[shape] = routes
+            for watch, route in routes:
+                watch.fresh.append((cell, route))
+                if not watch.hungry:
+                    self._wake(watch)
+            if shape is Rule:
+                self._watch(molecule, cell)  # type: ignore[arg-type]  # a shape narrows nothing
 
     @property
     def inert(self) -> bool:
@@ -362,11 +352,12 @@ class Reactor:
         ChemistryError where a product makes no sense."""
         while not self.inert and not self.stopped:
             if done := self.step():
-                yield done
+                yield [Reaction(r, tuple(c.molecule for c in cs), tuple(m)) for r, cs, m in done]
 
     def run(self) -> None:
-        for _ in self.steps():
-            pass
+        """To inertia, or to a bound. Raises ChemistryError, as `steps`."""
+        while not self.inert and not self.stopped:
+            self.step()
 
     def solution(self) -> Solution:
         molecules = [cell.molecule for cell in self._cells]
@@ -375,87 +366,83 @@ class Reactor:
 
     # Inside.
 
-    def step(self) -> list[Reaction]:
+    def step(self) -> list[Happened]:
         """All that can happen at once."""
-        done: list[Reaction] = []
-        for boiling in self._boiling:
-            done += boiling.step()
-            self.stopped = self.stopped or boiling.stopped
-        self.reactions += len(done)
-        opened = [boiling for boiling in self._boiling if boiling.inert]
-        self._boiling = [boiling for boiling in self._boiling if not boiling.inert]
-        made = [boiling.molecule() for boiling in opened]
+        done: list[Happened] = []
+        made = self._boil(done) if self._boiling else []
+        hungry = self._hungry
         try:
-            while self._hungry:
-                count = len(self._hungry)
-                chosen = int(self._random.random() * count) if count > 1 else 0
-                watch = self._hungry[chosen]
-                if watch.look():
-                    done.append(self._happen(watch))
-                    made += done[-1].made
-                    if len(self._cells) + len(made) > self._bounds.molecules:
-                        raise BoundError("there are too many molecules")
+            while hungry:
+                chosen = int(self._random.random() * len(hungry)) if len(hungry) > 1 else 0
+                watch = hungry[chosen]
+                while watch.look():
+                    done.append(self._happen(watch, made))
+                    if len(hungry) > 1:
+                        break  # it is another's turn, perhaps
                 else:
                     watch.hungry = False
-                    self._hungry[chosen] = self._hungry[-1]
-                    self._hungry.pop()
+                    hungry[chosen] = hungry[-1]
+                    hungry.pop()
         except BoundError as error:
             self.stopped = str(error)
         finally:
             self.add(made)
         return done
 
-    def _happen(self, watch: _Watch) -> Reaction:
+    def _boil(self, done: list[Happened]) -> list[Molecule]:
+        """Let the solutions within go one step on; those that have come to rest."""
+        for boiling in self._boiling:
+            done += boiling.step()
+            self.stopped = self.stopped or boiling.stopped
+        self.reactions += len(done)
+        opened = [boiling for boiling in self._boiling if boiling.inert]
+        self._boiling = [boiling for boiling in self._boiling if not boiling.inert]
+        return [boiling.molecule() for boiling in opened]
+
+    def _happen(self, watch: _Watch, made: list[Molecule]) -> Happened:
         """Make first, then take: a product that makes no sense leaves everything as it was."""
+        bounds, cells = self._bounds, self._cells
         try:
-            made = tuple(watch.made())
+            makes = watch.gives(watch.held)
         except NoSenseError as error:
             name = f"rule {watch.rule.name}" if watch.rule.name else "a rule"
             hint = "say in the condition (if ...) which molecules the rule is for"
             raise ChemistryError(f"{error.what}, in what {name} makes", hint, error.place) from None
-        self._weigh(made)
-        if self._bounds.reactions <= 0:
+        for molecule in makes:
+            if type(molecule) not in NUMBERS_AND_TEXTS:
+                self._weigh(molecule)
+        if bounds.reactions <= 0:
             raise BoundError("there were too many reactions")
-        self._bounds.reactions -= 1
+        if len(cells) + len(made) > bounds.molecules:
+            raise BoundError("there are too many molecules")
+        bounds.reactions -= 1
         self.reactions += 1
-        taken = tuple([cell.molecule for cell in watch.used])
-        for cell in watch.used:
-            self._sink(cell)
-        watch.used = [NO_CELL] * len(taken)
+        made += makes
+        taken = watch.used
+        watch.used = watch.nothing.copy()
+        for cell in taken:
+            cell.alive = False
+            del cells[cell]
+            if type(cell.molecule) is Rule:
+                self._dismiss(next(other for other in self._watches if other.cell is cell))
         if watch.rule.once:
             self._dismiss(watch)
             if watch.cell is not None:
-                self._sink(watch.cell)
-        return Reaction(watch.rule, taken, made)
+                watch.cell.alive = False
+                del cells[watch.cell]
+        return watch.rule, taken, makes
 
-    def _weigh(self, made: tuple[Molecule, ...]) -> None:
-        for molecule in made:
-            if type(molecule) not in ATOMS:
-                size = size_of(molecule, self._bounds.molecules)
-                if size is None:
-                    raise BoundError("a molecule became too large, or too deep")
-                self._bounds.tries -= size
-
-    def _float(self, molecule: Molecule) -> None:
-        cell = Cell(molecule)
-        self._cells[cell] = None
-        shape = shape_of(molecule)
-        routes = self._routes.get(shape)
-        if routes is None:
-            routes = [(w, route) for w in self._watches if (route := w.route(shape))]
-            self._routes[shape] = routes
-        for watch, route in routes:
-            watch.fresh.append((cell, route))
-            if not watch.hungry:
-                self._wake(watch)
-        if isinstance(molecule, Rule):
-            cell.watch = self._watch(molecule, cell)
+    def _weigh(self, molecule: Molecule) -> None:
+        size = size_of(molecule, self._bounds.molecules)
+        if size is None:
+            raise BoundError("a molecule became too large, or too deep")
+        self._bounds.tries -= size
 
     def _wake(self, watch: _Watch) -> None:
         watch.hungry = True
         self._hungry.append(watch)
 
-    def _watch(self, rule: Rule, cell: Cell | None) -> _Watch:
+    def _watch(self, rule: Rule, cell: Cell | None) -> None:
         watch = _Watch(rule, cell, self._random, self._bounds)
         self._watches.append(watch)
         self._routes.clear()
@@ -465,16 +452,8 @@ class Reactor:
                 watch.fresh.append((other, route))
         if watch.fresh:
             self._wake(watch)
-        return watch
-
-    def _sink(self, cell: Cell) -> None:
-        cell.alive = False
-        self._cells.pop(cell, None)
-        if cell.watch is not None:
-            self._dismiss(cell.watch)
 
     def _dismiss(self, watch: _Watch) -> None:
         watch.fresh.clear()
-        if watch in self._watches:
-            self._watches.remove(watch)
-            self._routes.clear()
+        self._watches.remove(watch)
+        self._routes.clear()

@@ -78,6 +78,13 @@ def peer(
         float,
         Parameter(help="With --price: the share that this machine can be bargained down by."),
     ] = 0.0,
+    policy: Annotated[
+        Literal["deadline", "priority", "fair"],
+        Parameter(
+            help="Whom 'peercomp' promises time here when it is short: whoever asks first, runs of "
+            "higher priority, or those who had less of it."
+        ),
+    ] = "deadline",
     pilot: Annotated[
         bool,
         Parameter(
@@ -181,7 +188,10 @@ def peer(
     if not 1 <= readers <= READERS_MAX:
         raise UserError(f"--readers {readers} is not a number of readers; give 1 to {READERS_MAX}")
     piloting = _pilot(pilot, lifetime, health)
-    dealing = _dealing(price, late_fee, cancel_fee, reserve_fee, discount)
+    dealing = {
+        **_dealing(price, late_fee, cancel_fee, reserve_fee, discount),
+        "policy": policy,
+    }
     try:
         cache_bytes = parse_size(cache)
     except ValueError as error:

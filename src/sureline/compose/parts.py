@@ -121,6 +121,8 @@ class EmbeddedFetcher:
         self._writer = writer
         self._store = store
         self._runner = runner
+        self._own: set[str] = set()
+        """Keys whose newest result is this run's own: no need to look again."""
 
     def fetch(
         self, wanted: Wanted, sources: Sequence[Node], on_done: Callable[[Fetched], None]
@@ -167,11 +169,14 @@ class EmbeddedFetcher:
         looking.add_done_callback(lambda done: on_done(done.result()))
 
     def _past(self, key: str) -> Fetched:
+        if key in self._own:
+            return PastUnknown()
         found = self._journal.result(key)
         if found is None:
             return PastUnknown()
         run, ended = found
         if run == self._writer.run:
+            self._own.add(key)
             return PastUnknown()  # two equal tasks of one run are both meant to run
         if not all(self._store.intact(file) for file in ended.outputs):
             return PastUnknown()

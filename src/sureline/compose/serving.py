@@ -85,7 +85,7 @@ class PeerSettings(NamedTuple):
 
     capacity: Capacity
     site: str = ""
-    dealing: Mapping[str, float] = {}
+    dealing: Mapping[str, float | str] = {}
     """What strategies' halves here are set to, such as a price."""
     listen: Listen | None = None
     cache_bytes: int = 10 << 30

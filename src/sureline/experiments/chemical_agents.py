@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
+from math import ceil, log2
 from random import Random
 from statistics import fmean
 
@@ -16,9 +18,9 @@ from sureline.experiments.chemical_result import Crashed, Range, Reacted
 from sureline.experiments.chemical_ring import make_ids, route
 from sureline.experiments.drive import run_scenario
 from sureline.experiments.scenario_reader import read_scenario
-from sureline.overlay.ring import Feature, Query, Ring, RingSettings, ValueRange
+from sureline.overlay.ring import Feature, Query, Ring, ValueRange
 from sureline.overlay.ring.lookup import OwnerLookup
-from sureline.overlay.ring.places import SPACE
+from sureline.overlay.ring.places import SPACE, distance, place_of
 from sureline.overlay.ring.ranges import MetasFound
 from sureline.strategies.chemical.rulebook import book_of, is_tagged
 from sureline.world.address import Node, at
@@ -57,12 +59,15 @@ at = "{at}s"
 
 # Range queries.
 
+Way = Callable[[Ring, ValueRange, Callable[[MetasFound], None]], None]
+"""How a range is covered."""
+
 
 def ranges(nodes: int, seed: int) -> Range:
-    """Rings of real agents, asked the one way and the other; every answer is compared with a full
-    scan. A question and its answer are two messages."""
-    links, right, questions = _asked(nodes, seed, RingSettings(way="links"))
-    by_pieces, also_right, _ = _asked(nodes, seed, RingSettings(way="lookups"))
+    """Rings of real agents, asked as ours are and as the paper assumes; every answer is compared
+    with a full scan. A question and its answer are two messages."""
+    links, right, questions = _asked(nodes, seed, _walk)
+    by_pieces, also_right, _ = _asked(nodes, seed, _look_up_pieces)
     ids, random = make_ids(nodes, seed), Random(seed)
     load = np.zeros(nodes, dtype=np.int64)
     hops = [
@@ -73,13 +78,38 @@ def ranges(nodes: int, seed: int) -> Range:
     return Range(nodes, questions, fmean(hops), 2 * links, 2 * by_pieces, right + also_right, asked)
 
 
-def _asked(nodes: int, seed: int, settings: RingSettings) -> tuple[float, int, float]:
+def _walk(ring: Ring, wanted: ValueRange, heard: Callable[[MetasFound], None]) -> None:
+    ring.find(Query("cpu", {"cpu": wanted}, most=1), heard)
+
+
+def _look_up_pieces(ring: Ring, wanted: ValueRange, heard: Callable[[MetasFound], None]) -> None:
+    """In log2 n pieces that are looked up all at once, as in the model: O(log^2 n)."""
+    after = ring.base.table.after()
+    share = distance(ring.base.table.place, place_of(after[-1].agent)) / SPACE / len(after)
+    count = max(1, ceil(-log2(share)))
+    step = (wanted.high - wanted.low) / count
+    ends = [wanted.low + step * number for number in range(count)] + [wanted.high]
+    all_found: dict[float, MetasFound] = {}
+
+    def then(low: float, found: MetasFound) -> None:
+        all_found[low] = found
+        if len(all_found) == count:
+            in_order = [all_found[low] for low in ends[:-1]]
+            metas = tuple(meta for one in in_order for meta in one.metas)
+            whole = all(one.whole for one in in_order)
+            heard(MetasFound(metas[:1], whole, sum(one.questions for one in in_order)))
+
+    for low, high in pairwise(ends):
+        _walk(ring, ValueRange(low, high, high_open=True), partial(then, low))
+
+
+def _asked(nodes: int, seed: int, way: Way) -> tuple[float, int, float]:
     sim = Simulation(seed)
     rings: list[Ring] = []
 
     def boot(node: Node) -> None:
         me = at(node, "ring")
-        ring = Ring(me, sim.place(me), (_CPU,), settings)
+        ring = Ring(me, sim.place(me), (_CPU,))
         sim.join(ring)
         others = [other.me for other in rings]
         ring.join(sim.random.sample(others, min(3, len(others))), lambda known: None)
@@ -106,7 +136,7 @@ def _asked(nodes: int, seed: int, settings: RingSettings) -> tuple[float, int, f
             right += [meta.publisher for meta in found.metas] == [me for _, me in scan]
             costs.append(found.questions)
 
-        sim.random.choice(rings).find(Query("cpu", {"cpu": wanted}, most=1), heard)
+        way(sim.random.choice(rings), wanted, heard)
 
     def look_up() -> OwnerLookup:
         asker = sim.random.choice(rings)

@@ -26,7 +26,6 @@ from sureline.overlay.tree.messages import (
     Commit,
     Committed,
     Nowhere,
-    Released,
     Reserved,
     RollBack,
     TimeRequest,
@@ -36,6 +35,7 @@ from sureline.overlay.tree.shape import Links, Ref
 from sureline.overlay.tree.summary import Amounts
 from sureline.strategies.peercomp.nearest import NearestDeadline, OnDone
 from sureline.strategies.peercomp.owner import Booked, Booking, Desk, OwnerSettings
+from sureline.strategies.peercomp.policy import Policy, Priority
 from sureline.workflow.shapes import longest_s
 from sureline.world.address import NO_AGENT, node_of
 from sureline.world.protocol import AgentId, Message, World
@@ -96,6 +96,9 @@ class BookingEnded(msgspec.Struct, frozen=True):
     booked: Booked
     last: tuple[int, int]
     """The number and position of its last task, to find its end in a log."""
+    owner: int
+    rank: Priority
+    """How much it matters, for machines that heed it."""
 
 
 class _Tally:
@@ -143,7 +146,7 @@ def size_of(message: Message) -> int:
         return HEADER_BYTES + 16 + 8 * len(message.startlines_s)
     if isinstance(message, Update):
         return HEADER_BYTES + 16 + len(message.cells)
-    assert isinstance(message, Nowhere | RollBack | Released)
+    assert isinstance(message, Nowhere | RollBack)
     return HEADER_BYTES + 24
 
 
@@ -187,8 +190,10 @@ class Grid:
         logged: int = 0,
         aims: Sequence[float] = AIMS,
         sites: Sequence[str] = (),
+        policy: Policy = "deadline",
     ) -> None:
         self._aims = aims
+        self._policy: Policy = policy
         hasten()
         network = Network(Link(delays()))
         for site in sorted(set(sites)):
@@ -216,7 +221,7 @@ class Grid:
     def _agent(self, row: int, shortfall: float) -> Tree:
         name = _name(row)
         world: Any = Counted(self.sim.place(name), row, self.tally)
-        lane = Lane(self.queues, row, LIMITS, shortfall=shortfall)
+        lane = Lane(self.queues, row, LIMITS, shortfall=shortfall, policy=self._policy)
         agent = Tree(name, world, lane, self.settings, self.sweeps, row)
         shape = self.shape
         kids = None
@@ -290,7 +295,7 @@ class Grid:
         """How a peer asks for time; None for by way of the tree."""
         return None
 
-    def submit(self, row: int, drawn: Drawn) -> None:
+    def submit(self, row: int, drawn: Drawn, rank: Priority = "normal") -> None:
         tree = self.agents[row]
         desk = self._desks.get(row)
         if desk is None:
@@ -308,7 +313,7 @@ class Grid:
             desk.book(
                 Booking(
                     tree, model.graph, model.order, drawn.works, by_s, on_done,
-                    self._owner_settings, ask=asker, tight=by_s < deadline_s,
+                    self._owner_settings, ask=asker, tight=by_s < deadline_s, priority=rank,
                 )
             )  # fmt: skip
 
@@ -319,7 +324,8 @@ class Grid:
             self.finished.append(
                 BookingEnded(
                     model.name, model.size, drawn.priority, submitted_s, alone_s, deadline_s,
-                    booked._replace(took_s=took_s), names.get(len(drawn.works) - 1, (0, 0)),
+                    booked._replace(took_s=took_s), names.get(len(drawn.works) - 1, (0, 0)), row,
+                    rank,
                 )
             )  # fmt: skip
 

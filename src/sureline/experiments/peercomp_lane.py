@@ -13,6 +13,7 @@ from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.points import bounds_of, slot_of
 from sureline.overlay.tree.summary import Amounts, Summary, summary_of
 from sureline.strategies.peercomp.lanes import LEASE_S, PIECES_MAX, SOON_S, slots_of
+from sureline.strategies.peercomp.policy import Favour, Policy
 from sureline.strategies.peercomp.queues import (
     ACTUAL,
     DUE,
@@ -34,6 +35,8 @@ from sureline.strategies.peercomp.queues import (
     settle,
     take,
 )
+from sureline.world.address import NO_AGENT
+from sureline.world.protocol import AgentId
 
 AMPLE = Amounts(30, 30, 30)
 
@@ -200,7 +203,7 @@ class Lane:
     """Row `row` of `queues`. With `watched`, tasks are started and ended by whoever runs them; else
     the lane works on its own, as simulated machines do."""
 
-    __slots__ = ("limits", "queues", "row", "shortfall", "watched")
+    __slots__ = ("favour", "limits", "queues", "row", "shortfall", "watched")
 
     def __init__(
         self,
@@ -210,7 +213,9 @@ class Lane:
         *,
         watched: bool = False,
         shortfall: float = 1.0,
+        policy: Policy = "deadline",
     ) -> None:
+        self.favour = Favour(policy) if policy != "deadline" else None
         self.queues = queues
         self.row = row
         self.limits = limits
@@ -225,22 +230,36 @@ class Lane:
         power = float(self.queues.power[self.row])
         return summary_of(slot, holes, power, self.limits, now_s)
 
-    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
+    def reserve(
+        self, ask: HoleSought, now_s: float, owner: AgentId = NO_AGENT
+    ) -> tuple[PromisedTime, ...]:
         if not (ask.is_sound and len(ask.works) <= PIECES_MAX):
             return ()
         if any(need > has for need, has in zip(ask.limits, self.limits, strict=True)):
             return ()
         q = self.queues
+        if self.favour is not None:
+            q.see(self.row, now_s, self.watched)
+            power = float(q.power[self.row])
+            if not self.favour.lets(ask, owner, q, self.row, power, now_s):
+                return ()
         placed = np.empty((len(ask.works), 2))
         taken = reserve(
             q.queue, q.ids, q.sizes, q.busy, q.power, self.row, now_s, self.watched, ask.number,
             ask.first, ask.startline_s, ask.middle_s, np.array(ask.works), np.array(ask.dues_s),
             ask.early, self.shortfall, SOON_S, LEASE_S, q.log, placed,
         )  # fmt: skip
+        if taken and self.favour is not None:
+            self.favour.promised(ask, owner)
         return slots_of(placed) if taken else ()
 
     def commit(
-        self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
+        self,
+        number: int,
+        first: int,
+        startlines_s: tuple[float, ...],
+        now_s: float,
+        owner: AgentId = NO_AGENT,
     ) -> tuple[PromisedTime, ...]:
         q = self.queues
         placed = np.empty((len(startlines_s), 2))
@@ -248,6 +267,9 @@ class Lane:
             q.queue, q.ids, q.sizes, q.busy, self.row, now_s, self.watched, number, first,
             np.array(startlines_s), q.log, placed,
         )  # fmt: skip
+        if kept and self.favour is not None:
+            lasts_s = float((placed[:, 1] - placed[:, 0]).sum())
+            self.favour.keeps((number, first), owner, lasts_s, now_s)
         return slots_of(placed) if kept else ()
 
     def release(self, number: int, first: int, count: int, now_s: float) -> None:

@@ -103,7 +103,7 @@ class RivalGrid(Grid):
         return lambda ask: self._ask(self.agents[row], ask)
 
     def _ask(self, owner: Tree, ask: HoleSought) -> None:
-        nowhere = Nowhere(ask.number, 0, len(ask.works), 0)
+        nowhere = Nowhere(ask.number, 0, "no machine that was asked has the time")
         if self._way == "oracle":
             found = self._known(ask)
             for piece, row in found:

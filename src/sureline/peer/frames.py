@@ -25,6 +25,8 @@ from sureline.peer.jobs import (
 
 MAX_FRAME_BYTES = 64 << 20
 _HEADER_BYTES = 4
+RECEIVE_BYTES = 1 << 16
+"""Asked for at once. A larger buffer would be mapped and unmapped for every message."""
 MAX_FUNCTIONS = 1024
 """How many functions of calls a slot keeps; when there are that many, both sides forget all."""
 

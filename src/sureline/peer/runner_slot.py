@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from sureline.peer.frames import (
     MAX_FUNCTIONS,
+    RECEIVE_BYTES,
     FrameTooLongError,
     SlotFrames,
     SlotReport,
@@ -22,7 +23,6 @@ _BOOT = (
     "import sys; sys.path[:] = sys.argv[9:]; "
     "from sureline.peer.slot import main; main(sys.argv[1:9])"
 )
-_RECEIVE_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 4096
 
 
@@ -112,7 +112,7 @@ class SlotProcess:
     def receive(self) -> list[SlotReport] | None:
         """What it has said; None when it is gone (or talks nonsense, which ends it)."""
         try:
-            data = self._sock.recv(_RECEIVE_BYTES)
+            data = self._sock.recv(RECEIVE_BYTES)
         except (BlockingIOError, InterruptedError):
             return []
         except OSError:

@@ -93,7 +93,7 @@ class Slot:
             # whatever goes wrong here (a full disk, a directory without permission) is this
             # job's failure, not the slot's end
             report = _failed(job, error)
-        self._channel.say(order.serial, report)
+        self._channel.say_later(order.serial, report)
 
     def _calls_ready(self) -> Calls:
         if self._calls is None:

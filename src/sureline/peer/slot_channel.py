@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sureline.peer.frames import (
+    RECEIVE_BYTES,
     Recall,
     Report,
     Run,
@@ -20,9 +21,7 @@ from sureline.peer.frames import (
     decode_order,
     encode,
 )
-from sureline.peer.jobs import JobEnded, JobReturned, JobStarted
-
-_RECEIVE_BYTES = 1 << 18
+from sureline.peer.jobs import CommandJob, JobEnded, JobReturned
 
 
 class Channel:
@@ -39,20 +38,34 @@ class Channel:
         self._sock.close()
 
     def receive(self) -> Run | Stop | Recall | None:
-        """The next order; None when the runner is gone."""
+        """The next order; None when the runner is gone.
+
+        What is held back is said before this waits, and before any work but that of starting a
+        command: a job's end is told while the next one runs already.
+        """
+        if self._held and not self._orders and not self.pump(socket.MSG_DONTWAIT):
+            return None
+        if self._held and not (self._orders and _starts_at_once(self._orders[0])):
+            self.say_held()
         while not self._orders:
             if not self.pump():
                 return None
         return self._orders.popleft()
 
     def has_order_within(self, wait_s: float) -> bool:
-        """Whether there is something to receive, waiting for it for so long."""
-        return bool(self._orders) or bool(select.select([self._sock], [], [], wait_s)[0])
+        """Whether there is something to receive, waiting for it for so long. What is held back is
+        said before that."""
+        if self._orders or select.select([self._sock], [], [], 0)[0]:
+            return True
+        self.say_held()
+        return bool(select.select([self._sock], [], [], wait_s)[0])
 
-    def pump(self) -> bool:
+    def pump(self, flags: int = 0) -> bool:
         """Read what there is, waiting for something; False when the runner is gone."""
         try:
-            data = self._sock.recv(_RECEIVE_BYTES)
+            data = self._sock.recv(RECEIVE_BYTES, flags)
+        except BlockingIOError:
+            return True
         except ConnectionError:
             return False
         for frame in self._frames.feed(data):
@@ -86,18 +99,27 @@ class Channel:
                 return True
         return False
 
-    def say_later(self, serial: int, report: JobStarted) -> None:
+    def say_later(self, serial: int, report: Report) -> None:
         """Report together with what is said next: one message wakes the runner once."""
         self._held += encode(SlotReport(serial, report))
 
     def say(self, serial: int, report: Report) -> None:
         """Report; a runner that is gone is noticed by the next `receive`."""
-        data = self._held + encode(SlotReport(serial, report))
-        self._held.clear()
-        try:
-            self._sock.sendall(data)
-        except ConnectionError:
-            pass
+        self.say_later(serial, report)
+        self.say_held()
+
+    def say_held(self) -> None:
+        if self._held:
+            held, self._held = self._held, bytearray()
+            try:
+                self._sock.sendall(held)
+            except ConnectionError:
+                pass
+
+
+def _starts_at_once(order: Run | Stop | Recall) -> bool:
+    """Whether it is a command that needs nothing brought before it starts."""
+    return isinstance(order, Run) and isinstance(order.job, CommandJob) and not order.job.inputs
 
 
 class Lifeline:
@@ -111,6 +133,8 @@ class Lifeline:
         self._fd = fd
         self._armed = False
         self._flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        self._poller = select.poll()
+        self._poller.register(fd, 0)
         self._by_kernel = hasattr(fcntl, "F_SETSIG")
         if self._by_kernel:
             fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
@@ -145,9 +169,7 @@ class Lifeline:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, self._flags & ~os.O_ASYNC)
 
     def _gone(self, timeout_ms: int | None) -> bool:
-        poller = select.poll()
-        poller.register(self._fd, 0)
-        return bool(poller.poll(timeout_ms))
+        return bool(self._poller.poll(timeout_ms))
 
     def _watch(self) -> None:  # pragma: no cover - not on Linux
         if self._gone(None) and self._armed:

@@ -27,18 +27,9 @@ if TYPE_CHECKING:
 
 _ANNOUNCE_AFTER_S = 0.005
 """A job that ends sooner is announced together with its end: one message, not two."""
-_RESET = (
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGCHLD,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
-"""Signals that this process or its caller may ignore; the job starts with the defaults."""
+_RESET = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+"""The job starts with the defaults, whatever this process or its caller ignores. (All are named:
+of a signal that is not, the C library asks first how it stands.)"""
 
 _KEPT_S = 10.0
 """For so long an interpreter waits for another call."""
@@ -164,6 +155,7 @@ class Commands:
             pid = self._start(job, {**inherited, **job.env, **own}, own)
         except OSError as error:
             return _not_started(job, error)
+        self._channel.say_held()  # how the job before it ended
         how = self._wait(pid, serial, job, started, token)
         code, cpu_s, peak = self._end_of(pid, job, how)
         if how != "ended" or self._confined is not None or self._sandbox.lease_wanted():

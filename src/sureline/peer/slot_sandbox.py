@@ -145,7 +145,6 @@ class Sandbox:
     def clean(self, *, reusable: bool) -> None:
         """Empty the directory; remove it too unless it is `reusable` (no process is left that
         knows it)."""
-        os.chdir("/")
         self._lent.give_back()
         self._lent = Lent()
         try:
@@ -156,6 +155,7 @@ class Sandbox:
         except OSError:
             pass  # it is not as it was: it goes
         self._made = False
+        os.chdir("/")
         clear_away(self.path, self._aside)
 
 

@@ -39,4 +39,6 @@ class EstimatesFound(Fetched, frozen=True):
     tasks: tuple[Estimate, ...]
 
 
+BANDWIDTH_BYTES_S = 50e6
+"""What bringing inputs to a machine is reckoned with, where nobody says otherwise."""
 QUANTILE_SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -171,6 +171,14 @@ def settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:
                 f"{strategy.name} has no setting {key!r}{_near(key, fields)}; "
                 "see: sureline strategies"
             )
+        try:
+            msgspec.convert(given[key], fields[key].type, strict=False)
+        except msgspec.ValidationError:
+            wanted = _wanted(fields[key].type, str(given[key]))
+            raise UserError(
+                f"{key}={given[key]} of {strategy.name} does not fit: it is {wanted}; "
+                f"see: sureline strategies {strategy.name}"
+            ) from None
     try:
         return msgspec.convert(dict(given), strategy.settings, strict=False)
     except msgspec.ValidationError as error:
@@ -178,6 +186,23 @@ def settings_of(strategy: Strategy, given: Mapping[str, Any]) -> Any:
             f"a setting of {strategy.name} does not fit: {error}; "
             f"see: sureline strategies {strategy.name}"
         ) from None
+
+
+def _wanted(kind: Any, given: str) -> str:
+    """What a setting of this type can be, in words."""
+    kind, *marks = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    if get_origin(kind) is Literal:
+        values = [str(value) for value in get_args(kind)]
+        return f"{' or '.join(values)}{_near(given, values)}"
+    said = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a text")
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    bounds = [
+        f"{word} {bound:,.8g}"
+        for mark in marks
+        for name, word in words.items()
+        if (bound := getattr(mark, name)) is not None
+    ]
+    return f"{said}, {' and '.join(bounds)}" if bounds else said
 
 
 def described_settings(strategy: Strategy) -> list[tuple[str, str, Any, str]]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from sureline.peer.capacity import Ledger
 from sureline.peer.messages import Finished
-from sureline.run.estimates import EstimatesFound
+from sureline.run.estimates import BANDWIDTH_BYTES_S, EstimatesFound
 from sureline.run.port import (
     Action,
     Bound,
@@ -43,8 +43,6 @@ from sureline.world.protocol import World
 
 PLANNED_MAX = 500
 ATTACH_WAIT_S = 3.0
-BANDWIDTH_BYTES_S = 50e6
-"""What bringing inputs is reckoned with."""
 SPEED_PRIOR = 2.0
 """A target's speed is drawn towards 1 as if so many attempts had taken what was expected."""
 OFF_PLAN = 0.25

@@ -1,9 +1,14 @@
 """A ring with two layers: molecules under hashed keys, and an order-preserving layer for ranges.
 
-`Ring` (agent) is what others use. `places` (keys and positions), `table` (who is known) and
-`register` (one molecule, changed by majority) are its pure parts; `lookup`, `captures`, `metas` and
-`ranges` drive them with messages; `following` keeps it in step with the membership. Bounds and
-intervals are in `settings`.
+`Ring` (agent) is what others use. What the paper assumes of its ring (section 3) is in `places`
+(keys and positions), `lookup` (who owns a key), `captures` (what can be done with a molecule),
+`metas` and `ranges` (resources in order, and asking for them).
+
+The rest is what the paper leaves out, and what keeps a ring alive whose nodes come, go, die, stand
+still and are cut off: `table` (who is known), `register` and `decree` (three holders, of which a
+majority agrees on each change, and leases), `base` (questions, and how long an answer is waited
+for), the beat in `agent`, `following` (in step with the membership). Bounds and intervals are in
+`settings`.
 """
 
 from sureline.overlay.ring.agent import Ring

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sureline.overlay.kademlia.ids import ID_BITS, is_guest
 from sureline.overlay.ring.base import Failed, RingBase
-from sureline.overlay.ring.captures import Captured, Captures
+from sureline.overlay.ring.captures import Captures, OnCaptured
 from sureline.overlay.ring.lookup import OwnerLookup, Owners, answer_here
 from sureline.overlay.ring.messages import (
     Accept,
@@ -162,24 +162,18 @@ class Ring(Agent):
         """The owner of a key, and those after him."""
         OwnerLookup(self.base, key, on_done).start()
 
-    # Molecules.
+    # Molecules, and ranges; what can be done with a molecule that was taken is in `captures`.
 
     def store(self, key: bytes, value: bytes, on_done: Callable[[bool], None]) -> None:
         """Put a molecule under a key that nobody else uses; on_done hears whether it is kept by a
-        majority of its holders. False may also mean that it is not known.
-
-        Raises ValueError if the value is too large.
-        """
-        if len(value) > self.base.settings.value_bytes_max:
-            raise ValueError(f"a molecule has at most {self.base.settings.value_bytes_max} bytes")
+        majority of its holders. False may also mean that it is not known. Raises ValueError if the
+        value is too large."""
         self.captures.store(key, value, on_done)
 
-    def capture(self, key: bytes, on_done: Callable[[Captured | None, str], None]) -> None:
+    def capture(self, key: bytes, on_done: OnCaptured) -> None:
         """Take a molecule: it is this node's alone until the lease ends. Otherwise on_done hears
         why not: held (by another), gone, missing, unknown."""
         self.captures.capture(key, on_done)
-
-    # Ranges.
 
     def publish(self, values: Mapping[str, float]) -> None:
         """What this node's resource offers from now on; nothing to take it back."""
@@ -327,8 +321,7 @@ class Ring(Agent):
 
     @handles(Accept)
     def _on_accept(self, sender: AgentId, asked: Accept) -> None:
-        now = self.world.elapsed()
-        self._used_at = self.world.elapsed()
+        now = self._used_at = self.world.elapsed()
         self.world.send(sender, self.captures.registers.accept(asked, sender, now))
         value = self.captures.free(asked.key, now)
         if value is not None:

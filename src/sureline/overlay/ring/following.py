@@ -4,8 +4,8 @@ between each two nodes of the grid."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 
 from sureline.overlay.kademlia.ids import ID_BITS
 from sureline.overlay.membership import Member
@@ -20,65 +20,41 @@ SETTLE_S = 0.5
 
 def follow(ring: Ring, watch: Callable[[Callable[[Member], None]], None]) -> None:
     """All members have their ring at the same part of their node."""
-    there = _Members(ring.me, ring.base.settings.leaves)
-    due = False
+    node, part, due = node_of(ring.me), part_of(ring.me), False
+    there: dict[PeerName, AgentId] = {}
 
     def look() -> None:
         nonlocal due
-        due = there.changed = False
-        for agent in there.neighbours():
+        due = False
+        for agent in neighbours(ring.me, there.values(), ring.base.settings.leaves):
             ring.meet(agent)
 
     def heard(member: Member) -> None:
+        """Most that is heard is how busy somebody is."""
         nonlocal due
-        gone = there.heard(member)
-        if gone is not None:
-            ring.went(gone)
-        if there.changed and not due:
+        known, agent = there.get(member.name), at(member.node, part)
+        came = member.state == "alive" and known != agent
+        went = known is not None and (known != agent or member.state in ("dead", "left"))
+        if member.node == node or not (came or went):
+            return
+        if went:
+            ring.went(there.pop(member.name))
+        if came:
+            there[member.name] = agent
+        if not due:
             due = True
             ring.base.after(SETTLE_S, look)
 
     watch(heard)
 
 
-class _Members:
-    """Who is there, by the distance from here."""
-
-    def __init__(self, me: AgentId, leaves: int) -> None:
-        self._node, self._part, self._place = node_of(me), part_of(me), place_of(me)
-        self._leaves = leaves
-        self._agents: dict[PeerName, AgentId] = {}
-        self._clockwise: list[tuple[int, AgentId]] = []
-        self.changed = False
-
-    def heard(self, member: Member) -> AgentId | None:
-        """Who has gone by that, if anybody has."""
-        if member.node == self._node:
-            return None
-        known, agent = self._agents.get(member.name), at(member.node, self._part)
-        is_there = member.state == "alive"
-        if is_there and known == agent:
-            return None
-        gone = None
-        if known is not None and (known != agent or member.state in ("dead", "left")):
-            gone = self._agents.pop(member.name)
-            del self._clockwise[bisect_left(self._clockwise, self._entry(gone))]
-            self.changed = True
-        if is_there:
-            self._agents[member.name] = agent
-            insort(self._clockwise, self._entry(agent))
-            self.changed = True
-        return gone
-
-    def _entry(self, agent: AgentId) -> tuple[int, AgentId]:
-        return distance(self._place, place_of(agent)), agent
-
-    def neighbours(self) -> list[AgentId]:
-        """Those whom this node should know."""
-        order, leaves = self._clockwise, self._leaves
-        found = [agent for _, agent in (*order[:leaves], *order[leaves:][-leaves:])]
-        for power in range(ID_BITS):
-            at_least = bisect_left(order, (1 << power, ""))
-            if leaves <= at_least < len(order) - leaves:
-                found.append(order[at_least][1])
-        return list(dict.fromkeys(found))
+def neighbours(me: AgentId, others: Iterable[AgentId], leaves: int) -> list[AgentId]:
+    """Those whom a node should know."""
+    place = place_of(me)
+    order = sorted((distance(place, place_of(agent)), agent) for agent in others)
+    found = [*order[:leaves], *order[leaves:][-leaves:]]
+    for power in range(ID_BITS):
+        at_least = bisect_left(order, (1 << power, ""))
+        if leaves <= at_least < len(order) - leaves:
+            found.append(order[at_least])
+    return list(dict.fromkeys(agent for _, agent in found))

@@ -2,8 +2,7 @@
 
 The meta-molecules of the feature to rank by lie in the order of its values around the ring. So a
 query goes to the owner of the first position and then from neighbour to neighbour, until the range
-ends or enough is found: O(log n) hops to the first and one for each node on the way. The other way,
-which the paper assumes, splits the range into some log n pieces and looks each of them up.
+ends or enough is found: O(log n) hops to the first and one for each node on the way.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sureline.overlay.ring.base import RingBase
 from sureline.overlay.ring.lookup import OwnerLookup, Owners
 from sureline.overlay.ring.messages import Meta, Scan, Scanned, ValueRange
 from sureline.overlay.ring.metas import Metas
-from sureline.overlay.ring.places import SPACE, Feature, distance, place_of
+from sureline.overlay.ring.places import SPACE, Feature, place_of
 from sureline.world.protocol import AgentId, Message
 
 
@@ -55,39 +54,24 @@ class Ranging:
         self._wants = {query.rank: limits, **query.wants}
         self._questions = 0
         self._whole = True
-        self._pieces = [(self._first, self._last)]
 
     def start(self) -> None:
         if self._first > self._last:
             self._base.after(0.0, self._end)
             return
-        if self._base.settings.way == "lookups":
-            self._pieces = dyadic(self._first, self._last, _log_of_nodes(self._base))
-        if self._query.highest:
-            self._pieces.reverse()
-        self._next_piece()
-
-    # Pieces, each from its owner on.
-
-    def _next_piece(self) -> None:
-        if not self._pieces or self._questions >= self._base.settings.nodes_max:
-            self._whole = self._whole and not self._pieces
-            self._end()
-            return
-        first, last = self._pieces.pop(0)
 
         def found(owners: Owners) -> None:
             self._questions += lookup.questions
-            self._visit([owner.agent for owner in owners], first, last)
+            self._visit([owner.agent for owner in owners], self._first, self._last)
 
-        lookup = OwnerLookup(self._base, last if self._query.highest else first, found)
+        lookup = OwnerLookup(self._base, self._last if self._query.highest else self._first, found)
         lookup.start()
 
     def _visit(self, candidates: Sequence[AgentId], first: int, last: int) -> None:
-        """Ask the next node about what is left of the piece; if it is silent, the one behind it."""
+        """Ask the next node about what is left of the range; if it is silent, the one behind it."""
         if not candidates or self._questions >= self._base.settings.nodes_max:
             self._whole = False
-            self._next_piece()
+            self._end()
             return
         base, node = self._base, candidates[0]
         self._questions += 1
@@ -137,11 +121,8 @@ class Ranging:
         self._go_on(before, first, last)
 
     def _go_on(self, following: list[AgentId], first: int, last: int) -> None:
-        if self._is_enough(first, last):
-            self._pieces.clear()
+        if first > last or self._is_enough(first, last):
             self._end()
-        elif first > last:
-            self._next_piece()
         else:
             self._visit(following, first, last)
 
@@ -162,40 +143,6 @@ class Ranging:
             self._best.values(), key=lambda meta: (sign * meta.features[rank], meta.publisher)
         )
         self._on_done(MetasFound(tuple(ordered[: self._query.most]), self._whole, self._questions))
-
-
-def dyadic(first: int, last: int, depth: int) -> list[tuple[int, int]]:
-    """The range in the fewest arcs that halving the ring gives, down to 2^-depth of it; the arcs at
-    both ends are cut.
-
-    >>> quarter = SPACE // 4
-    >>> [(a // quarter, (b + 1) // quarter) for a, b in dyadic(quarter, SPACE - 1, 3)]
-    [(1, 2), (2, 4)]
-    """
-    found: list[tuple[int, int]] = []
-
-    def split(start: int, size: int, left: int) -> None:
-        end = start + size - 1
-        if end < first or start > last:
-            return
-        if (first <= start and end <= last) or left == 0:
-            found.append((max(first, start), min(last, end)))
-            return
-        half = size // 2
-        split(start, half, left - 1)
-        split(start + half, half, left - 1)
-
-    split(0, SPACE, depth)
-    return found
-
-
-def _log_of_nodes(base: RingBase) -> int:
-    """About log2 n, from how far apart the neighbours are."""
-    after = base.table.after()
-    if not after:
-        return 0
-    far = distance(base.table.place, place_of(after[-1].agent))
-    return max(0, math.ceil(math.log2(SPACE / max(1, far) * len(after))))
 
 
 def scan(base: RingBase, metas: Metas, asked: Scan) -> Scanned:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 
@@ -56,6 +54,3 @@ class RingSettings(msgspec.Struct, frozen=True):
     """Meta-molecules in one message."""
     nodes_max: int = 4_096
     """Nodes that one query may visit."""
-    way: Literal["links", "lookups"] = "links"
-    """How a range is covered: from neighbour to neighbour, O(log n + k); or, as the paper assumes,
-    in pieces that are looked up one by one, O(log^2 n)."""

@@ -24,7 +24,6 @@ from sureline.overlay.tree.messages import (
     Commit,
     Committed,
     Nowhere,
-    Released,
     Reserved,
     RollBack,
     TimeRequest,
@@ -34,7 +33,7 @@ from sureline.overlay.tree.messages import (
 )
 from sureline.overlay.tree.shape import Links, Ref, links_of
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
-from sureline.overlay.tree.summary import EMPTY, Summary, unpacked
+from sureline.overlay.tree.summary import EMPTY, Summary, has, unpacked
 from sureline.world.address import NO_AGENT
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, World
@@ -208,9 +207,10 @@ class Tree(Agent):
         return 0 if kids[0].host == sender else 1 if kids[1].host == sender else NOBODY
 
     def _nowhere(self, request: TimeRequest) -> None:
-        ask = request.ask
-        told = Nowhere(ask.number, ask.first, len(ask.works), request.hops, request.trail)
-        self.world.send(request.owner, told)
+        known = self._summary(leaf=self.kids is None).keys
+        large = any(has(key, *request.ask.limits) for key in known)
+        reason = "no machine has the time" if large else "no machine that is large enough has time"
+        self.world.send(request.owner, Nowhere(request.ask.number, request.hops, reason))
 
     def _summary(self, leaf: bool) -> Summary:
         """Of what is free in this peer's leaf, or below its branch."""
@@ -222,7 +222,9 @@ class Tree(Agent):
 
     def _reserve(self, request: TimeRequest) -> None:
         ask = request.ask
-        slots = self.leaf.reserve(ask, self.world.now()) if self.leaf is not None else ()
+        slots: tuple[PromisedTime, ...] = ()
+        if self.leaf is not None:
+            slots = self.leaf.reserve(ask, self.world.now(), request.owner)
         if slots:
             self.world.send(
                 request.owner, Reserved(ask.number, ask.first, slots, request.hops, request.trail)
@@ -238,7 +240,7 @@ class Tree(Agent):
         slots: tuple[PromisedTime, ...] = ()
         if self.leaf is not None:
             slots = self.leaf.commit(
-                commit.number, commit.first, commit.startlines_s, self.world.now()
+                commit.number, commit.first, commit.startlines_s, self.world.now(), sender
             )
             self.changed(leaf=True)
         self.world.send(sender, Committed(commit.number, commit.first, slots))
@@ -248,11 +250,10 @@ class Tree(Agent):
         if self.leaf is not None:
             self.leaf.release(release.number, release.first, release.count, self.world.now())
             self.changed(leaf=True)
-        self.world.send(sender, Released(release.number))
 
     # What the client hears.
 
-    @handles(Reserved, Nowhere, Committed, Released)
+    @handles(Reserved, Nowhere, Committed)
     def _on_answer(self, sender: AgentId, message: TreeAnswer) -> None:
         if self.client is not None:
             self.client.told(sender, message)

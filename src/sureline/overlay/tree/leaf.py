@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from sureline.overlay.tree.summary import Amounts, Summary
+from sureline.world.address import NO_AGENT
+from sureline.world.protocol import AgentId
 
 ANYWHERE = 255
 
@@ -35,6 +37,8 @@ class HoleSought(NamedTuple):
 
     reach: int = ANYWHERE
     """How many levels above its owner it may go: not all tries are worth the root's time."""
+    priority: Literal["low", "normal", "high"] = "normal"
+    """What its owner says of how much it matters; local schedulers may heed it."""
 
     @property
     def deadline_s(self) -> float:
@@ -63,12 +67,19 @@ class PromisedTime(NamedTuple):
 class Leaf(Protocol):
     def summary(self, now_s: float) -> Summary: ...
 
-    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
-        """Take it, for as long as a lease lasts; nothing if it would make anybody late. Asked again
-        for what it has, it says the same."""
+    def reserve(
+        self, ask: HoleSought, now_s: float, owner: AgentId = NO_AGENT
+    ) -> tuple[PromisedTime, ...]:
+        """Take it, for as long as a lease lasts; nothing if it would make anybody late, or if its
+        policy favours others. Asked again for what it has, it says the same."""
 
     def commit(
-        self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
+        self,
+        number: int,
+        first: int,
+        startlines_s: tuple[float, ...],
+        now_s: float,
+        owner: AgentId = NO_AGENT,
     ) -> tuple[PromisedTime, ...]:
         """Keep what was reserved until it has run, as early as it now can; nothing if the lease was
         over."""

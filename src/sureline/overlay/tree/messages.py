@@ -72,12 +72,10 @@ class Reserved(TreeAnswer, frozen=True, tag="tree.reserved"):
 
 
 class Nowhere(TreeAnswer, frozen=True, tag="tree.nowhere"):
-    """No hole is known for these tasks."""
+    """No hole is known for one of its pieces."""
 
-    first: int
-    tasks: int
     hops: int
-    trail: Trail | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class Commit(Message, frozen=True, tag="tree.commit"):
@@ -104,9 +102,5 @@ class RollBack(Message, frozen=True, tag="tree.release"):
     count: int = TASKS_MAX
 
 
-class Released(TreeAnswer, frozen=True, tag="tree.released"):
-    pass
-
-
-MESSAGES = (Update, TimeRequest, Reserved, Nowhere, Commit, Committed, RollBack, Released)
+MESSAGES = (Update, TimeRequest, Reserved, Nowhere, Commit, Committed, RollBack)
 """All that travels, for the codec."""

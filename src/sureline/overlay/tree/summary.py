@@ -84,12 +84,6 @@ def _end(key: np.uint32) -> int:
 
 
 @kernel
-def span(key: np.uint32) -> int:
-    """How many intervals between reference points a hole of this cell touches."""
-    return _end(key) - max(_begin(key), FIRST - 1)
-
-
-@kernel
 def has(key: np.uint32, memory: int, cores: int, disk: int) -> bool:
     rest = int(np.int64(key))
     return (rest >> 10) & 31 >= memory and (rest >> 5) & 31 >= cores and rest & 31 >= disk

@@ -1,13 +1,19 @@
 """A chemically coordinated shared space: molecules on a ring, and rules that react with them.
 
 After Fernandez, Obrovac and Tedeschi, "Decentralised Multiple Workflow Scheduling via a
-Chemically-coordinated Shared Space". Three parts, and what they share:
-- `entry`, beside a run's writer: puts the workflow into the ring, and binds as it is advised.
-- `holder`, on every node: reacts with the molecules that lie there; `seeking` is one task's way to
-  a resource.
-- `owner`, on every machine: its resource molecule, of which each part is taken by one alone.
-- `rulebook` reads the rules (`rules.chem`, `orders/`) and lets them react; `molecules` is what they
-  react with, `messages` what is said.
+Chemically-coordinated Shared Space". To read it beside the paper, in this order:
+- section 2, the chemical model: `chemistry/molecules`, `matching`, `reactor`.
+- 3.1 and 3.2, molecules and where they lie: `molecules` here, `overlay/ring/places`, `lookup`,
+  `captures`, `metas`, `ranges`.
+- 3.3, the rules: `rules.chem` and `orders/`, read by `rulebook`.
+- 3.3, the flow: `entry`, beside a run's writer, puts the workflow into the ring, and binds as it is
+  advised; `holder`, on every node, reacts with the molecules that lie there; `seeking` is one
+  task's way to a resource; `owner`, on every machine, is its resource molecule, of which each part
+  is taken by one alone.
+
+What is said between them is in `messages`, what a user may set in `settings`. The heads of
+`chemistry` and `overlay/ring` say what their other files are for: the notation, and what a ring
+needs to stay alive.
 """
 
 from __future__ import annotations

@@ -31,10 +31,9 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.advised import Advised
-from sureline.strategies.chemical.holder import PART, wrapped
+from sureline.strategies.chemical.holder import PART
 from sureline.strategies.chemical.messages import (
     Answered,
-    AskRules,
     Deploy,
     Done,
     Enter,
@@ -42,7 +41,6 @@ from sureline.strategies.chemical.messages import (
     Envelope,
     Seeks,
     Tending,
-    TheRules,
     id_of,
 )
 from sureline.strategies.chemical.molecules import (
@@ -67,7 +65,7 @@ ENTER_S = 3.0
 SILENT_S = 45.0
 """Longer than a lease and a move: whoever holds a molecule has been heard of by then."""
 NOTE_S = 60.0
-LEVEL_MAX = 200
+LEVEL_MAX = 100
 """Tasks in one level molecule; a wider level is several, one after the other."""
 DONE_PAGE = 500
 NEVER = 1e18
@@ -95,8 +93,6 @@ class WorkflowEntry(Advised):
         super().__init__(seat)
         self._settings: ChemicalSettings = seat.settings
         self._book = book_of(self._settings.rules, self._settings.order)
-        usual = book_of("", self._settings.order).rules == self._book.rules
-        self._digest = "" if usual else self._book.digest
         self._heap: list[tuple[float, int]] = []
         self._out: dict[int, _Out] = {}
         self._generations: dict[int, int] = {}
@@ -156,7 +152,7 @@ class WorkflowEntry(Advised):
 
     def _envelope(self, text: str, keys: dict[str, float], but: Sequence[PeerName]) -> bytes:
         run, epoch = self._engine.run, self._engine.epoch
-        return wrapped(Envelope(run, epoch, self.me, self._digest, text, keys, tuple(but)))
+        return Envelope(run, epoch, self.me, self._settings.rules, text, keys, tuple(but)).packed()
 
     def grown(self, tasks: range) -> None:
         for task in tasks:
@@ -245,10 +241,6 @@ class WorkflowEntry(Advised):
             del self._entering[said.number]
             if one.task in self._out:
                 self._out[one.task].heard_s = self.world.elapsed()
-
-    @handles(AskRules)
-    def on_ask_rules(self, sender: AgentId, asked: AskRules) -> None:
-        self.world.send(sender, TheRules(self._engine.run, self._book.rules, self._book.order))
 
     def _tick(self) -> None:
         if self._is_over:

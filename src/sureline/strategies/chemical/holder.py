@@ -12,15 +12,14 @@ with what it says. So nothing here is needed that is not in the molecule or with
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from sureline.chemistry import Solution, Symbol, show
 from sureline.overlay.ring import Captured, Ring
 from sureline.strategies.chemical.messages import (
     Answered,
-    AskRules,
     Done,
     Enter,
     Entered,
@@ -30,12 +29,11 @@ from sureline.strategies.chemical.messages import (
     ResourceOffer,
     Taken,
     Tending,
-    TheRules,
     id_of,
 )
 from sureline.strategies.chemical.molecules import level_key, task_key, without_dests
-from sureline.strategies.chemical.rulebook import Rulebook, RulesError, book_of, is_tagged
-from sureline.strategies.chemical.seeking import Seeking
+from sureline.strategies.chemical.rulebook import Rulebook, RulesError, book_of
+from sureline.strategies.chemical.seeking import Question, Seeking, Then
 from sureline.world.address import node_of
 from sureline.world.agent import Agent, handles
 from sureline.world.protocol import Action, AgentId, World
@@ -47,14 +45,6 @@ TEND_S = 5.0
 DEAF_S = 600.0
 """A level whose writer has not been heard for so long is nobody's business any more."""
 WORK_MAX = 1024
-BOOKS_MAX = 64
-
-_decode = msgspec.msgpack.Decoder(Envelope).decode
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def wrapped(envelope: Envelope) -> bytes:
-    return _encode(envelope)
 
 
 class _Level(msgspec.Struct):
@@ -65,6 +55,15 @@ class _Level(msgspec.Struct):
     left: set[str]
     heard_s: float
     advancing: bool = False
+
+
+def _understood(held: Captured | None) -> tuple[Envelope, Rulebook] | None:
+    """What was taken, and the rules that are for it."""
+    envelope = Envelope.of(held.value) if held is not None else None
+    try:
+        return None if envelope is None else (envelope, book_of(envelope.rules, "first"))
+    except RulesError:
+        return None
 
 
 class MoleculeHolder(Agent):
@@ -78,11 +77,8 @@ class MoleculeHolder(Agent):
         """Not all at once: who says it first says it for all."""
         ring.on_molecule = self._came
         self._working: dict[bytes, None] = {}
-        self._seekers: dict[bytes, Seeking] = {}
-        self._asking: dict[int, Seeking] = {}
+        self._asking: dict[int, Then] = {}
         self._levels: dict[bytes, _Level] = {}
-        self._books: dict[str, Rulebook] = {}
-        self._waiting_for_rules: dict[bytes, tuple[str, Callable[[Rulebook], None]]] = {}
         self._numbers = world.random.getrandbits(40)
         world.after(LOOK_S, self._look)
 
@@ -107,74 +103,33 @@ class MoleculeHolder(Agent):
     def _came(self, key: bytes, value: bytes) -> None:
         if key in self._working or len(self._working) >= WORK_MAX:
             return
-        try:
-            envelope = _decode(value)
-        except msgspec.DecodeError:
-            return
-        molecule = envelope.molecule()
-        if is_tagged(molecule, "TASK"):
-            self._work(key, envelope, self._seek)
-        else:
-            match molecule:
-                case (Symbol("LEVEL"), int(), Symbol("READY"), Solution()):
-                    self._work(key, envelope, self._take_apart)
-                case (Symbol("LEVEL"), int(level), Symbol("RUNNING"), Solution() as tasks):
-                    self._tend(key, envelope, level, tasks)
-                case _:
-                    pass
+        envelope = Envelope.of(value)
+        match envelope and envelope.molecule():
+            case (Symbol("TASK"), str(), *_):
+                self._work(key, self._seek)
+            case (Symbol("LEVEL"), int(), Symbol("READY"), Solution()):
+                self._work(key, self._take_apart)
+            case (Symbol("LEVEL"), int(level), Symbol("RUNNING"), Solution() as tasks):
+                assert envelope is not None
+                self._tend(key, envelope, level, tasks)
+            case _:
+                pass
 
-    def _work(
-        self, key: bytes, envelope: Envelope, then: Callable[[Captured, Envelope, Rulebook], None]
-    ) -> None:
+    def _work(self, key: bytes, then: Callable[[Captured, Envelope, Rulebook], None]) -> None:
         """Take the molecule, and the rules that are for it."""
         self._working[key] = None
 
         def captured(held: Captured | None, why: str) -> None:
-            if held is None:
+            found = _understood(held)
+            if held is None or found is None:
                 self._done(key)
-                return
-            try:
-                found = _decode(held.value)
-            except msgspec.DecodeError:
-                self._done(key)
-                return
-            self._with_rules(key, found, partial(then, held, found))
+            else:
+                then(held, *found)
 
         self.ring.capture(key, captured)
 
     def _done(self, key: bytes) -> None:
         self._working.pop(key, None)
-        self._waiting_for_rules.pop(key, None)
-
-    # -- rules ---------------------------------------------------------------------------------
-
-    def _with_rules(self, key: bytes, envelope: Envelope, then: Callable[[Rulebook], None]) -> None:
-        if not envelope.book:
-            then(book_of("", "first"))
-        elif envelope.book in self._books:
-            then(self._books[envelope.book])
-        else:
-            self._waiting_for_rules[key] = envelope.book, then
-            self.world.send(envelope.writer, AskRules(envelope.run))
-            self.world.after(self.ring.base.settings.lease_s, lambda: self._give_up(key))
-
-    def _give_up(self, key: bytes) -> None:
-        if key in self._waiting_for_rules:
-            self._done(key)
-
-    @handles(TheRules)
-    def on_rules(self, sender: AgentId, said: TheRules) -> None:
-        try:
-            book = Rulebook(said.rules, said.order)
-        except RulesError:
-            return
-        while len(self._books) >= BOOKS_MAX:
-            del self._books[next(iter(self._books))]
-        self._books[book.digest] = book
-        for key, (wanted, then) in list(self._waiting_for_rules.items()):
-            if wanted == book.digest:
-                del self._waiting_for_rules[key]
-                then(book)
 
     # -- tasks ---------------------------------------------------------------------------------
 
@@ -183,26 +138,25 @@ class MoleculeHolder(Agent):
         if task is None or not id_of(task):
             self._done(held.key)
             return
-        seeking = self._seekers[held.key] = Seeking(self, held, envelope, task, book)
-        seeking.look()
-
-    def number(self, worker: Seeking) -> int:
-        self._numbers += 1
-        self._asking[self._numbers] = worker
-        return self._numbers
-
-    def forget(self, number: int) -> None:
-        self._asking.pop(number, None)
+        Seeking(self, held, envelope, task, book).look()
 
     def over(self, worker: Seeking) -> None:
-        self._seekers.pop(worker.held.key, None)
         self._done(worker.held.key)
+
+    def ask(self, to: AgentId, question: Question, patience_s: float, then: Then) -> None:
+        self._numbers += 1
+        number = self._numbers
+        self._asking[number] = then
+        self.world.send(to, question(number))
+        self.world.after(patience_s, lambda: self._answer(number, None))
 
     @handles(Taken, NotTaken, Answered)
     def on_answer(self, sender: AgentId, said: NumberedMessage) -> None:
-        worker = self._asking.pop(said.number, None)
-        if worker is not None:
-            worker.heard(said.number, said)
+        self._answer(said.number, said)
+
+    def _answer(self, number: int, said: NumberedMessage | None) -> None:
+        if (then := self._asking.pop(number, None)) is not None:
+            then(said)
 
     # -- levels --------------------------------------------------------------------------------
 
@@ -215,15 +169,15 @@ class MoleculeHolder(Agent):
             return
         for task in tasks:
             name = id_of(task)
-            one = msgspec.structs.replace(
+            one = replace(
                 envelope,
                 text=show(without_dests(task), as_given=True),
                 keys={name: envelope.keys.get(name, 0.0)},
             )
             key = task_key(envelope.run, envelope.epoch, name, 0)
-            self.ring.store(key, wrapped(one), lambda kept: None)
-        running = msgspec.structs.replace(envelope, text=show(rest, as_given=True))
-        self.ring.captures.put_back(held, wrapped(running), lambda done: self._done(held.key))
+            self.ring.store(key, one.packed(), lambda kept: None)
+        running = replace(envelope, text=show(rest, as_given=True))
+        self.ring.captures.put_back(held, running.packed(), lambda done: self._done(held.key))
 
     def _tend(self, key: bytes, envelope: Envelope, level: int, tasks: Solution) -> None:
         known = self._levels.get(key)
@@ -231,9 +185,7 @@ class MoleculeHolder(Agent):
             left = {id_of(task) for task in tasks.molecules}
             known = self._levels[key] = _Level(envelope, level, left, self.world.elapsed())
             self._ask_writer(key)
-        if known.advancing:
-            return
-        if not known.left:
+        if not known.left and not known.advancing:
             self._advance(key, known)
 
     def _ask_writer(self, key: bytes) -> None:
@@ -266,21 +218,17 @@ class MoleculeHolder(Agent):
         next_key = level_key(known.envelope.run, known.envelope.epoch, known.level - 1)
 
         def captured(held: Captured | None, why: str) -> None:
-            if held is None:
-                if why in ("gone", "missing"):
-                    self._drop(key)
-                else:
-                    known.advancing = False  # looked at again
-                return
-            envelope = _decode(held.value)
-            self._with_rules(next_key, envelope, partial(made_ready, held, envelope))
-
-        def made_ready(held: Captured, envelope: Envelope, book: Rulebook) -> None:
-            level = envelope.molecule()
-            ready = level and book.readied(known.level, level, self.world.random)
-            text = envelope.text if not ready else show(ready, as_given=True)
-            value = wrapped(msgspec.structs.replace(envelope, text=text))
-            self.ring.captures.put_back(held, value, put_back)
+            found = _understood(held)
+            if held is not None and found is not None:
+                envelope, book = found
+                level = envelope.molecule()
+                ready = level and book.readied(known.level, level, self.world.random)
+                text = envelope.text if not ready else show(ready, as_given=True)
+                self.ring.captures.put_back(held, replace(envelope, text=text).packed(), put_back)
+            elif held is not None or why in ("gone", "missing"):
+                self._drop(key)
+            else:
+                known.advancing = False  # looked at again
 
         def put_back(done: bool) -> None:
             if done:

@@ -29,13 +29,23 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     run: Text
     epoch: Count
     writer: Agent
-    book: Text
-    """The digest of its rules; '' for the usual ones."""
+    rules: Rules
+    """Which it reacts by; '' for the usual ones."""
     text: str
     keys: dict[str, float]
     """By task: what the order made of it; lower goes first."""
     but: Texts = ()
     """Peers that are not to be tried at first."""
+
+    def packed(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def of(value: bytes) -> Envelope | None:
+        try:
+            return _decode_envelope(value)
+        except msgspec.DecodeError:
+            return None
 
     def molecule(self) -> Molecule | None:
         try:
@@ -43,6 +53,9 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
         except ChemistryError:
             return None
         return found[0] if len(found) == 1 else None
+
+
+_decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
 
 
 def id_of(task: Molecule) -> str:
@@ -76,15 +89,6 @@ class Enter(NumberedMessage, frozen=True, tag="chemical.enter"):
 class Entered(NumberedMessage, frozen=True, tag="chemical.entered"):
     kept: bool
     """False if it is not there, or nobody knows."""
-
-
-class AskRules(ChemicalMessage, frozen=True, tag="chemical.ask-rules"):
-    """Which rules are these? Answered by TheRules."""
-
-
-class TheRules(ChemicalMessage, frozen=True, tag="chemical.the-rules"):
-    rules: Rules
-    order: Rules
 
 
 # A task's holder and the writer.
@@ -164,7 +168,7 @@ class ResourceOffer(Message, frozen=True, tag="chemical.offers"):
 
 
 MESSAGES = (
-    *(Enter, Entered, AskRules, TheRules),
+    *(Enter, Entered),
     *(Deploy, Answered, Seeks, Tending, Done),
     *(Take, Taken, NotTaken, GiveBack, ResourceOffer),
 )

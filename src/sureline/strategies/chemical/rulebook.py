@@ -13,8 +13,6 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from blake3 import blake3
-
 from sureline.chemistry import (
     Bounds,
     ChemistryError,
@@ -59,7 +57,6 @@ class Rulebook:
     """Raises RulesError for a text that is no such book."""
 
     def __init__(self, rules: str, order: str) -> None:
-        self.rules, self.order = rules, order
         known = _parsed(rules, "rules")
         missing = [name for name in NEEDED if name not in known]
         if missing:
@@ -71,10 +68,6 @@ class Rulebook:
         self._ordering = ordering["order"]
         self._asking = _asking(known["mapTaskRes"])
 
-    @property
-    def digest(self) -> str:
-        return blake3(f"{self.rules}\0{self.order}".encode()).hexdigest(16)
-
     def levels(self, tasks: Iterable[Molecule], random: Random) -> dict[int, Molecule]:
         """A workflow's levels by number; the last to run is 0."""
         first = [self._known[name] for name in self._known if name not in (*FALLING_APART, *LATER)]
@@ -84,23 +77,23 @@ class Rulebook:
 
     def tasks(self, level: Molecule, random: Random) -> tuple[Molecule | None, list[Molecule]]:
         """What is left of a level that is ready, and its tasks."""
-        made = self._small("levelDecomp", [level], random)
+        made = self._by("levelDecomp", [level], random)
         rest = next((m for m in made if level_of(m) is not None), None)
         return rest, [m for m in made if is_tagged(m, "TASK")]
 
     def readied(self, done: int, level: Molecule, random: Random) -> Molecule | None:
         """The level once another is done; None if it waits for something else."""
-        made = self._small("levelReady", [(Symbol("DONE"), done), level], random)
+        made = self._by("levelReady", [(Symbol("DONE"), done), level], random)
         return next((m for m in made if level_of(m) is not None and m != level), None)
 
     def fits(self, task: Molecule, resource: Molecule, random: Random) -> bool:
-        made = self._small("mapTaskRes", [task, resource], random)
+        made = self._by("mapTaskRes", [task, resource], random)
         return any(is_tagged(m, "DEPLOY") for m in made)
 
     def limits(self, task: Molecule, random: Random) -> dict[str, ValueRange]:
         """What the ring is asked for: by feature, which values will do."""
         found: dict[str, ValueRange] = {}
-        for made in _react([self._asking], [task], random, _bounds()):
+        for made in _react([self._asking], [task], random):
             match made:
                 case (Symbol("LIMIT"), Symbol(feature), str(sign), int() | float() as value):
                     name = feature.lower()
@@ -111,7 +104,7 @@ class Rulebook:
 
     def preferred(self, task: Molecule, random: Random) -> tuple[str, bool]:
         """The feature to rank resources by, and whether its highest value is the best."""
-        for made in self._small("prefer", [task], random):
+        for made in self._by("prefer", [task], random):
             match made:
                 case (Symbol("LOWEST" | "HIGHEST" as which), Symbol(feature)):
                     if feature.lower() in RANKED:
@@ -122,7 +115,7 @@ class Rulebook:
 
     def key(self, ready: Molecule, random: Random) -> float:
         """What the order makes of a ready task; lower goes first."""
-        for made in _react([self._ordering], [ready], random, _bounds()):
+        for made in _react([self._ordering], [ready], random):
             match made:
                 case (Symbol("KEY"), _, int() | float() as value):
                     return float(value)
@@ -130,18 +123,18 @@ class Rulebook:
                     pass
         return 0.0
 
-    def _small(self, rule: str, molecules: Iterable[Molecule], random: Random) -> list[Molecule]:
-        return _react([self._known[rule]], molecules, random, _bounds())
-
-
-def _bounds() -> Bounds:
-    return Bounds(_SMALL, 100 * _SMALL, _SMALL)
+    def _by(self, rule: str, molecules: Iterable[Molecule], random: Random) -> list[Molecule]:
+        return _react([self._known[rule]], molecules, random)
 
 
 def _react(
-    rules: Iterable[Rule], molecules: Iterable[Molecule], random: Random, bounds: Bounds
+    rules: Iterable[Rule],
+    molecules: Iterable[Molecule],
+    random: Random,
+    bounds: Bounds | None = None,
 ) -> list[Molecule]:
     """What is left at inertia, or at a bound; nothing, if the rules make no sense of these."""
+    bounds = bounds or Bounds(_SMALL, 100 * _SMALL, _SMALL)
     reactor = Reactor(molecules, rules=rules, random=random, bounds=bounds)
     try:
         reactor.run()
@@ -151,8 +144,8 @@ def _react(
 
 
 def _parsed(text: str, what: str) -> dict[str, Rule]:
-    if len(text) > TEXT_MAX:
-        raise RulesError(f"the {what} are longer than {TEXT_MAX:,} characters")
+    if len(text.encode()) > TEXT_MAX:
+        raise RulesError(f"the {what} are longer than {TEXT_MAX:,} bytes")
     try:
         return parse_rules(text)
     except ChemistryError as error:

@@ -56,17 +56,19 @@ BUT_MAX = 3
 """So often the peers that are to be avoided are."""
 
 
+Question = Callable[[int], Message]
+"""With its number."""
+Then = Callable[[Message | None], None]
+
+
 class Bench(Protocol):
     """What the node lends to those who work on it."""
 
     world: World
     ring: Ring
 
-    def number(self, worker: Seeking) -> int:
-        """A new one; answers to it reach the worker."""
-
-    def forget(self, number: int) -> None:
-        """No answer to it is waited for any more."""
+    def ask(self, to: AgentId, question: Question, patience_s: float, then: Then) -> None:
+        """`then` hears the answer, or None if there is none in time."""
 
     def over(self, worker: Seeking) -> None: ...
 
@@ -80,8 +82,6 @@ class Seeking:
         self.name = id_of(task)
         self._needs = needs_of(task)
         self._but: dict[str, None] = dict.fromkeys(envelope.but)
-        self._number = 0
-        self._then: Callable[[Message | None], None] = lambda answer: None
         self._tries = self._alone = self._in_vain = self._deaf = self._advised = 0
         self._owner, self._token = bench.ring.me, 0
         self._query = Query("load")
@@ -159,7 +159,7 @@ class Seeking:
         self._owner = at(node, RESOURCE)
         wait_s = patience_s * self._world.random.uniform(0.5, 1.5)
         key = self._envelope.keys.get(self.name, 0.0)
-        self._ask(
+        self._bench.ask(
             self._owner,
             lambda n: Take(self._envelope.run, n, self.name, self._needs, key, wait_s),
             wait_s + SILENCE_S,
@@ -167,6 +167,8 @@ class Seeking:
         )
 
     def _heard_owner(self, answer: Message | None) -> None:
+        if self._ended:
+            return
         if isinstance(answer, Taken):
             self._token, self._others = answer.token, answer.others
             self._advised = 0
@@ -185,7 +187,7 @@ class Seeking:
         if self._world.elapsed() - self._told_at > TELL_S:
             self._told_at = self._world.elapsed()
             said = f"{self._story()}; nothing is free"
-            self._send(self._envelope.writer, Seeks(self._envelope.run, self.name, said))
+            self._world.send(self._envelope.writer, Seeks(self._envelope.run, self.name, said))
         pause_s = min(PAUSE_MAX_S, PAUSE_S * 1.5**self._alone)
         self._alone += 1
         self._world.after(pause_s * self._world.random.uniform(0.5, 1.5), self.look)
@@ -197,7 +199,7 @@ class Seeking:
         peer = name_of(self._owner)
         said = f"{self._story()}; {self._would_do} had it, and RES:{peer} was taken"
         deploy = (self.name, peer, self._token, said[:2000])
-        self._ask(
+        self._bench.ask(
             self._envelope.writer,
             lambda n: Deploy(self._envelope.run, n, *deploy),
             SILENCE_S,
@@ -211,6 +213,8 @@ class Seeking:
         return f"TASK:{self.name} was held by {holder}, which asked for {asked}{others}"
 
     def _heard_writer(self, answer: Message | None) -> None:
+        if self._ended:
+            return
         if isinstance(answer, Answered):
             self._deaf = 0
             if not answer.bound:
@@ -231,37 +235,13 @@ class Seeking:
                 self._pause()
 
     def _give_back(self) -> None:
-        self._send(self._owner, GiveBack(self._envelope.run, self._token))
+        self._world.send(self._owner, GiveBack(self._envelope.run, self._token))
         self._token = 0
 
     def _use_up(self) -> None:
         self._ring.captures.consume(self.held, lambda done: None)
         self._token = 0
         self._end()
-
-    # -- speaking ------------------------------------------------------------------------------
-
-    def _send(self, to: AgentId, message: Message) -> None:
-        self._world.send(to, message)
-
-    def _ask(
-        self,
-        to: AgentId,
-        question: Callable[[int], Message],
-        patience_s: float,
-        then: Callable[[Message | None], None],
-    ) -> None:
-        number = self._number = self._bench.number(self)
-        self._then = then
-        self._send(to, question(number))
-        self._world.after(patience_s, lambda: self.heard(number, None))
-
-    def heard(self, number: int, answer: Message | None) -> None:
-        """An answer, or none in time."""
-        self._bench.forget(number)
-        if number == self._number and not self._ended:
-            self._number = 0
-            self._then(answer)
 
     def _end(self) -> None:
         if not self._ended:

@@ -1,9 +1,10 @@
 """Deadline reservations over the aggregation tree, after Celaya and Arronategui.
 
 - `reserving`, beside a run's writer: a workflow's sequences reserved stage by stage, then committed
-  or rolled back (`owner`), by the deadline or the `nearest` one that does; then bound.
+  or rolled back (`owner`), by the deadline or the `nearest` one that does; then bound. `lengths`
+  says how much time a task is to have.
 - `machine`, on every machine: its `lanes`, which promise time and keep it; `queues` is the
-  arithmetic of that.
+  arithmetic of that, `policy` says whom it favours.
 - On every node a `Tree` (`overlay/tree`) that follows the membership.
 """
 
@@ -15,9 +16,10 @@ from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.following import follow
 from sureline.overlay.tree.messages import MESSAGES
 from sureline.run.port import Host, Machine, Place, Seat, Strategy
+from sureline.strategies.peercomp.lengths import ReservingSettings
 from sureline.strategies.peercomp.machine import LanesKept, MachineSettings
 from sureline.strategies.peercomp.notes import deadline_kept
-from sureline.strategies.peercomp.reserving import PART, Reserving, ReservingSettings
+from sureline.strategies.peercomp.reserving import PART, Reserving
 from sureline.world.address import at
 
 

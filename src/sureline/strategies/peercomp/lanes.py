@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +31,7 @@ from sureline.overlay.tree.summary import (
     summary_of,
 )
 from sureline.peer.capacity import Capacity
+from sureline.strategies.peercomp.policy import Favour, Policy
 from sureline.strategies.peercomp.queues import (
     FAR_S,
     LATEST,
@@ -50,6 +51,8 @@ from sureline.strategies.peercomp.queues import (
     take,
 )
 from sureline.workflow.model import Needs
+from sureline.world.address import NO_AGENT
+from sureline.world.protocol import AgentId
 
 LEASE_S = 30.0
 """How long a reservation waits for its commitment."""
@@ -77,6 +80,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     number: int
     unit: int
     work: float
+    brought_s: float = 0.0
+    """How much of that is for bringing its inputs, which has begun when it is claimed."""
 
 
 Key = tuple[int, int]
@@ -91,13 +96,17 @@ class _Busy(NamedTuple):
 
 
 class Lanes:
-    def __init__(self, capacity: Capacity) -> None:
+    def __init__(self, capacity: Capacity, policy: Policy = "deadline") -> None:
+        self._favour = Favour(policy)
         self.count = max(1, min(LANES_MAX, int(capacity.cores)))
         self.power = 1.0
         """Of the seconds that a task was forecast to take, so many are done in one."""
         self.queues = Queues(self.count, DEPTH)
         self.guests_now: Callable[[], int] = lambda: 0
         """How many lanes are taken by tasks that were promised nothing."""
+        self.on_their_way: Callable[[], Mapping[Key, float]] = dict
+        """Tasks whose inputs are being brought, and how many seconds of their time that may take:
+        their promises stand for so long after they had to begin."""
         self._busy: dict[object, _Busy] = {}
         shares = [many / self.count for many in range(1, self.count + 1)]
         self._offers = [
@@ -133,7 +142,9 @@ class Lanes:
             found = merged(found, summary_of(slot, holes.reshape(-1, 2), self.power, offer, now_s))
         return found
 
-    def reserve(self, ask: HoleSought, now_s: float) -> tuple[PromisedTime, ...]:
+    def reserve(
+        self, ask: HoleSought, now_s: float, owner: AgentId = NO_AGENT
+    ) -> tuple[PromisedTime, ...]:
         width = self.width(ask.limits)
         if not (ask.is_sound and len(ask.works) <= PIECES_MAX and width):
             return ()
@@ -144,6 +155,8 @@ class Lanes:
             return slots_of(placed)
         lengths_s, dues_s = np.array(ask.works) / self.power, np.array(ask.dues_s)
         from_s = max(ask.startline_s, now_s)
+        favour, power = self._favour, self.power
+        rows = [row for row in rows if favour.lets(ask, owner, q, row, power, now_s)]
         for begin_s, end_s, lanes in sorted(
             self._common(rows, width, now_s), key=lambda hole: hole[1] - hole[0]
         ):
@@ -157,6 +170,7 @@ class Lanes:
                             q.queue[row], q.ids[row], q.sizes[row], ask.number, ask.first, from_s,
                             lengths_s, lengths_s, now_s + LEASE_S, placed,
                         )  # fmt: skip
+                    favour.promised(ask, owner)
                     return slots_of(placed)
         return ()
 
@@ -185,13 +199,21 @@ class Lanes:
                 yield begin_s, until_s, [row, *(other for _, other in others)]
 
     def commit(
-        self, number: int, first: int, startlines_s: tuple[float, ...], now_s: float
+        self,
+        number: int,
+        first: int,
+        startlines_s: tuple[float, ...],
+        now_s: float,
+        owner: AgentId = NO_AGENT,
     ) -> tuple[PromisedTime, ...]:
         self._see(now_s)
         if not all(map(math.isfinite, startlines_s)):
             return ()
         q, placed = self.queues, np.empty((len(startlines_s), 2))
         rows = self._rows_of(number, first, placed)
+        lasts_s = len(rows) * float((placed[:, 1] - placed[:, 0]).sum()) if rows else 0.0
+        if not (rows and self._favour.keeps((number, first), owner, lasts_s, now_s)):
+            return ()
         if len(rows) == 1:  # on several it stays where it is, at the same time on all of them
             row = rows[0]
             settle(
@@ -201,7 +223,7 @@ class Lanes:
         for row in rows:
             mine = q.ids[row, : q.sizes[row]] == number
             q.queue[row, : q.sizes[row], LEASE][mine] = np.inf
-        return slots_of(placed) if rows else ()
+        return slots_of(placed)
 
     def release(self, number: int, first: int, count: int, now_s: float) -> None:
         self._see(now_s)
@@ -232,10 +254,6 @@ class Lanes:
                 votes[keys[at]] += 1
                 length_s[keys[at]] = float(q.queue[row, at, LENGTH])
         return [(key, length_s[key]) for key, count in votes.items() if count == held[key]]
-
-    def holds(self, key: Key) -> bool:
-        """Whether it is promised, and the promise stands."""
-        return any(key in self._keys(row) for row in range(self.count))
 
     def room(self, limits: Amounts, length_s: float, now_s: float) -> tuple[int, ...]:
         """Lanes in which a task that is promised nothing makes nobody late if it begins now."""
@@ -289,8 +307,8 @@ class Lanes:
         elif over:
             self.power = min(1.0, RECOVERY * self.power)
 
-    def _keys(self, row: int) -> list[Key]:
-        q, size = self.queues, int(self.queues.sizes[row])
+    def _keys(self, row: int, size: int | None = None) -> list[Key]:
+        q, size = self.queues, int(self.queues.sizes[row]) if size is None else size
         units = q.queue[row, :size, UNIT].astype(int).tolist()
         return list(zip(q.ids[row, :size].tolist(), units, strict=True))
 
@@ -304,10 +322,13 @@ class Lanes:
                 self._learn(busy, now_s, over=False)
                 ends_s = now_s + max(1.0, now_s - busy.began_s)
             q.busy[list(busy.rows), 0] = ends_s
+        brought_s = self.on_their_way()
         for row in range(self.count):
             size = expire(q.queue[row], q.ids[row], q.sizes[row], now_s)
             latest_starts(q.queue[row], size)
-            kept = np.flatnonzero(q.queue[row, :size, LATEST] >= now_s - GRACE_S)
+            waits_s = [brought_s.get(key, 0.0) for key in self._keys(row, size)]
+            stands = q.queue[row, :size, LATEST] + waits_s >= now_s - GRACE_S
+            kept = np.flatnonzero(stands)
             for array in (q.queue[row], q.ids[row]):
                 array[: len(kept)] = array[kept]
             q.sizes[row] = len(kept)

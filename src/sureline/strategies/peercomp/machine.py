@@ -17,25 +17,30 @@ from sureline.peer.admitting import Admitting, Machine, Waiting
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Bind
 from sureline.strategies.peercomp.lanes import Claim, Key, Lanes, limits_of
+from sureline.strategies.peercomp.policy import Policy
 from sureline.workflow.model import Needs
 from sureline.world.agent import Agent
 from sureline.world.protocol import World
 
 LOOK_S = 0.5
+LEAST_S = 0.1
 Attempt = tuple[str, str, int]
 
 
 class MachineSettings(msgspec.Struct, frozen=True):
     per_core_hour: float = 0.0
     """Who asks a price promises nothing: `peercomp` spends no money."""
+    policy: Policy = "deadline"
+    """Whom it favours when not all can be promised time."""
 
 
 class LanesKept(Admitting):
     def __init__(self, machine: Machine, world: World, settings: MachineSettings) -> None:
         self._machine = machine
         self._world = world
-        self.lanes = Lanes(machine.capacity)
+        self.lanes = Lanes(machine.capacity, settings.policy)
         self.lanes.guests_now = self._lanes_of_guests
+        self.lanes.on_their_way = self._on_their_way
         self._asks_price = settings.per_core_hour > 0
         self._tree: Tree | None = None
         self._claims: dict[Attempt, Claim] = {}
@@ -67,9 +72,10 @@ class LanesKept(Admitting):
             if (claim := self._claims.get(attempt)) is not None
         }
         chosen = []
-        for key, length_s in self.lanes.startable(mine, now):
+        for key, promised_s in self.lanes.startable(mine, now):
             number = mine.pop(key)
-            self.lanes.begin(attempts[number], key, length_s, now)
+            length_s = promised_s - self._claims[attempts[number]].brought_s  # they are here
+            self.lanes.begin(attempts[number], key, max(LEAST_S, length_s), now)
             chosen.append(number)
         chosen += self._elsewhere(mine, waiting, now)
         others = [n for n, attempt in enumerate(attempts) if attempt not in self._claims]
@@ -89,7 +95,8 @@ class LanesKept(Admitting):
         found = []
         for (number, unit), place in mine.items():
             bind = waiting[place].bind
-            length_s = self._claims[_attempt_of(bind)].work / self.lanes.power
+            claim = self._claims[_attempt_of(bind)]
+            length_s = max(LEAST_S, claim.work - claim.brought_s) / self.lanes.power
             rows = self.lanes.room(limits_of(bind.needs), length_s, now)
             if rows:
                 self.lanes.release(number, unit, 1, now)
@@ -107,6 +114,13 @@ class LanesKept(Admitting):
             else:
                 added.pop()
         return found
+
+    def _on_their_way(self) -> dict[Key, float]:
+        return {
+            (claim.number, claim.unit): min(claim.brought_s, claim.work)
+            for attempt, claim in self._claims.items()
+            if claim.brought_s > 0 and attempt not in self._let
+        }
 
     def _lanes_of_guests(self) -> int:
         return self.lanes.count if self._machine.leaving else self._lanes_for(_together(()))

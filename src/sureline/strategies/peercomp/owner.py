@@ -28,6 +28,7 @@ from sureline.overlay.tree.messages import (
     TreeAnswer,
 )
 from sureline.overlay.tree.summary import Amounts
+from sureline.strategies.peercomp.policy import Priority
 from sureline.workflow.model import Graph
 from sureline.workflow.sequences import Window, sequences, windows
 from sureline.workflow.shapes import longest_s
@@ -105,7 +106,9 @@ class Booking:
         ask: Callable[[HoleSought], None] | None = None,
         *,
         tight: bool = False,
+        priority: Priority = "normal",
     ) -> None:
+        self._priority: Priority = priority
         self.tree = tree
         self._request = ask or tree.request
         self._tight = tight
@@ -206,7 +209,7 @@ class Booking:
         reach = REACH if self._tight else ANYWHERE
         return HoleSought(
             self._number(), 0, works, dues_s, early, startline_s, middle_s, needs,
-            self.tree.world.now(), reach,
+            self.tree.world.now(), reach, self._priority,
         )  # fmt: skip
 
     def _number(self) -> int:
@@ -233,7 +236,7 @@ class Booking:
         elif isinstance(message, Nowhere):
             self._hops += message.hops
             if self._orders[message.number].left:
-                self._fail("no machine has the time")
+                self._fail(message.reason)
         elif isinstance(message, Committed):
             self._committed(message)
 

@@ -216,6 +216,10 @@ class Queues:
         """When the task under way ends, or now."""
         return max(now_s, float(self.busy[row, 0]))
 
+    def is_idle(self, row: int, now_s: float) -> bool:
+        """Whether it has nothing under way, and has promised nothing."""
+        return not self.sizes[row] and not self.busy[row, 0] > now_s
+
     def holes(self, row: int, now_s: float, horizon_s: float) -> Floats:
         size = int(self.sizes[row])
         found = np.empty((size + 1, 2))

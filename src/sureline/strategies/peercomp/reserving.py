@@ -19,7 +19,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Annotated
 
 import msgspec
 
@@ -27,12 +26,12 @@ from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.overlay.tree.messages import RollBack
 from sureline.overlay.tree.summary import Amounts
+from sureline.peer.messages import Finished
 from sureline.run.port import (
     Action,
     Deciding,
     Engine,
     EstimatesFound,
-    Needs,
     Noted,
     Over,
     Seat,
@@ -41,6 +40,7 @@ from sureline.run.port import (
     Unknown,
 )
 from sureline.strategies.peercomp.lanes import GRACE_S, Claim, Lanes, limits_of
+from sureline.strategies.peercomp.lengths import Lengths, ReservingSettings
 from sureline.strategies.peercomp.nearest import (
     GRAIN_S,
     LATE_MAX,
@@ -68,26 +68,12 @@ AGAIN_S = 5.0
 OWNER = OwnerSettings(timeout_s=4.0, stage_s=0.2)
 
 
-class ReservingSettings(msgspec.Struct, frozen=True):
-    quantile: Annotated[
-        float,
-        msgspec.Meta(
-            ge=0, le=0.99,
-            description="tasks are given as much time as they need with this chance; 0: with the "
-            "surety that the run wants",
-        ),
-    ] = 0.0  # fmt: skip
-    margin_s: Annotated[
-        float,
-        msgspec.Meta(ge=0, description="seconds more, for bringing inputs and telling results"),
-    ] = 2.0
-
-
 class Reserving(Deciding):
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._world = seat.world
         self._settings: ReservingSettings = seat.settings
+        self._lengths = Lengths(seat.settings)
         self._tree = Tree(seat.me, seat.world, None)
         self._desk = Desk(self._tree)
         self._lanes: Lanes | None = None
@@ -131,9 +117,10 @@ class Reserving(Deciding):
             self._engine.estimates(self._plan)
 
     def _plan(self, found: EstimatesFound) -> None:
-        chance = self._settings.quantile or self._engine.terms.surety
-        margin_s = self._settings.margin_s
-        self._works = [max(0.1, one.quantile_s(chance)) + margin_s for one in found.tasks]
+        graph, history = self._engine.graph, self._seat.history()
+        chance, here = self._engine.terms.surety, self._lanes is not None
+        self._lengths.learn(graph, found, history, chance, here=here)
+        self._works = self._lengths.works()
         self._guessed = any(found.tasks[task].guessed for task in self._engine.open_tasks())
         self._limits = [limits_of(task.needs) for task in self._engine.graph.tasks]
         for task in self._engine.graph.tasks:
@@ -195,6 +182,7 @@ class Reserving(Deciding):
             ends_s = max(one.due_s for one in self._held.values())
             deadline_s, late = max(ends_s, self._by_s or 0.0), 0
         self._afresh = afresh
+        self._works = self._lengths.works()
         last_s = None if deadline_s is None else deadline_s - self._world.now()
         early = early_tries(last_s or 0.0, self._pause_s) if afresh else 1
         aheads_s = aheads_of(self._least_s(), last_s, early)
@@ -224,6 +212,7 @@ class Reserving(Deciding):
             Booking(
                 self._tree, engine.graph, order, self._works, by_s, on_done, OWNER, self._limits,
                 placed, self._ask, tight=self._by_s is None or by_s < self._by_s - GRAIN_S,
+                priority=self._settings.priority,
             )
         )  # fmt: skip
 
@@ -337,6 +326,9 @@ class Reserving(Deciding):
         task = over.bound.task
         if self._lanes is not None:
             self._lanes.end((task, over.bound.attempt), self._world.now())
+            if isinstance(over.told, Finished):
+                took_s = self._world.now() - over.bound.since
+                self._lengths.seen_beside(max(0.0, took_s - over.told.ended.elapsed_s))
         if over.ending != "succeeded" and not self._engine.attempts_of(task):
             self._slots.pop(task, None)
 
@@ -377,7 +369,7 @@ class Reserving(Deciding):
                 self._give_back([task])
                 continue
             del self._ready[task]
-            claim = Claim(one.number, one.unit, self._works[task])
+            claim = Claim(one.number, one.unit, self._works[task], self._lengths.brought_s[task])
             if self._engine.bind(task, name_of(one.host), msgspec.msgpack.encode(claim)):
                 self._held.pop(task)
 
@@ -427,12 +419,10 @@ class Reserving(Deciding):
         now_s = self._world.now()
         for bound in self._engine.attempts():
             slot = self._slots.get(bound.task)
-            late = slot is not None and now_s > slot.latest_start_s + LATE_S and not bound.started
+            if slot is None or bound.started:
+                continue
+            late = now_s > slot.latest_start_s + self._lengths.brought_s[bound.task] + LATE_S
             if late and self._by_s is not None and not bound.withdrawn:
                 self._engine.withdraw(bound.task, bound.attempt)
         self._engine.wake()
         self._world.after(TICK_S, self._tick)
-
-    def spare(self, needs: Needs, but: Sequence[PeerName]) -> PeerName | None:
-        """All time is reserved for something."""
-        return None

@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sureline.peer.capacity import Ledger
+from sureline.run.estimates import BANDWIDTH_BYTES_S
 from sureline.run.port import Bound, Engine, Target
 from sureline.strategies.books import Books
 from sureline.strategies.surety.client.broker import Broker, mean_s
@@ -46,8 +47,6 @@ DEFERRED_MAX = 32
 """Tasks of one service that are looked at and left waiting, in one pass."""
 DECIDED_MAX = 256
 """Tasks that are looked at in one pass and not placed."""
-BANDWIDTH_BYTES_S = 50e6
-"""What fetching inputs is reckoned with."""
 UNKNOWN_S = 10.0
 """A duration of which nothing is known."""
 DRIFT = 0.1
