@@ -116,7 +116,7 @@ def children_of(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
                 found.extend(map(int, file.read().split()))
     except OSError:
         pass

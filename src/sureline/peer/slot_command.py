@@ -187,7 +187,7 @@ class Commands:
             kept = self._interpreter
             if how == "ended" and kept.has_answered():
                 self._forget_line()
-                cpu_s, peak = kept.spent_s(), _peak(str(pid))
+                cpu_s, peak = kept.spent_s(), _peak(pid)
                 if not kept.is_good() or not self._children.none_left():
                     kept.end()
                 self._reaped = not kept.pid
@@ -380,11 +380,12 @@ class Children:
             return True
         if not self._kept.pid:
             return False
-        return not self._children() and not orphans.children_of(self._kept.pid)
+        return self._kept.is_alone() and not self._children()
 
     def _children(self) -> list[int]:
         """Adopted ones too; their own children follow when they are killed."""
-        return [pid for pid in orphans.children_of(os.getpid()) if pid != self._kept.pid]
+        found = slot_lone.read_status(f"self/task/{os.getpid()}/children").split()
+        return [pid for pid in map(int, found) if pid != self._kept.pid]
 
     def kill_descendants(self, token: str) -> None:
         """SIGKILL all that is left of a job that was cut short."""
@@ -406,17 +407,14 @@ class Memory:
     def peak_bytes(self, measured: int) -> int:
         """What a child reached, from its `ru_maxrss`; 0 if it cannot be told."""
         if measured > self._own:
-            self._own = _peak("self")
+            self._own = _peak(os.getpid())
         return measured * RSS_UNIT_BYTES if measured > self._own else 0
 
 
-def _peak(pid: str) -> int:
-    """Of a process, in the unit of `ru_maxrss`."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        return 0
+def _peak(pid: int) -> int:
+    """Of a process, in the unit of `ru_maxrss`; 0 if it cannot be told."""
+    _, found, rest = slot_lone.read_status(f"{pid}/status").partition(b"VmHWM:")
+    return int(rest.split(None, 1)[0]) if found else 0
 
 
 def _posix_spawn(

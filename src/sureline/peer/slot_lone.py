@@ -100,6 +100,8 @@ class Interpreter:
         self._modules: dict[str, str] = {}
         self._answer = b""
         self._cpu_s = 0.0
+        self._alone: bool | None = None
+        """Whether it has no children; it can make none while it stands still."""
 
     def ask(self, job: CommandJob, here: str, env: dict[str, str], start: Start) -> int:
         """Have a call made in the directory `here`; the number of the process that does. `env`: the
@@ -117,7 +119,7 @@ class Interpreter:
             self._start(job, start)
             self._for, self._modules, self._cpu_s = wanted, {}, 0.0
         self._modules |= modules
-        self._answer = b""
+        self._answer, self._alone = b"", None
         assert self.line is not None
         try:
             self.line.send(AGAIN)
@@ -147,8 +149,11 @@ class Interpreter:
         if not self._answer and self.line is not None:
             try:
                 self._answer = self.line.recv(1)
-                # With a closed line it is dead, or will never answer.
-                os.kill(self.pid, signal.SIGSTOP if self._answer else signal.SIGKILL)
+                if self._answer:
+                    os.kill(self.pid, signal.SIGSTOP)
+                    os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                else:  # it is dead, or will never answer
+                    os.kill(self.pid, signal.SIGKILL)
             except BlockingIOError:
                 pass
             except ConnectionError:
@@ -159,6 +164,12 @@ class Interpreter:
         """The time of the processor that it has used for this call, with its children."""
         before_s, self._cpu_s = self._cpu_s, _cpu_s(self.pid)
         return max(0.0, self._cpu_s - before_s)
+
+    def is_alone(self) -> bool:
+        """Whether it stands still, and has no children."""
+        if self._alone is None and self._answer:
+            self._alone = not orphans.children_of(self.pid)
+        return bool(self._alone)
 
     def is_good(self) -> bool:
         """Whether it may make another call."""
@@ -194,13 +205,25 @@ def run_of(job: CommandJob) -> str:
 
 def _cpu_s(pid: int) -> float:
     """From the kernel's clocks: a process's own time, and that of children it has waited for."""
+    ticks = sum(map(int, read_status(f"{pid}/stat").rpartition(b")")[2].split()[13:15]))
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            ticks = sum(map(int, file.read().rpartition(")")[2].split()[13:15]))
-        own_s = time.clock_gettime((~pid << 3) | _OF_PROCESS)
-    except (OSError, ValueError):
+        return time.clock_gettime((~pid << 3) | _OF_PROCESS) + ticks / _TICKS_PER_S
+    except OSError:
         return 0.0
-    return own_s + ticks / _TICKS_PER_S
+
+
+def read_status(path: str) -> bytes:
+    """What the kernel tells of processes, below /proc; nothing where there is none."""
+    try:
+        fd = os.open(f"/proc/{path}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError:
+        return b""  # it has ended
+    finally:
+        os.close(fd)
 
 
 _OF_PROCESS = 2
