@@ -29,8 +29,6 @@ SECONDS_MIN = 1e-3
 FACTOR_MAX = 20.0
 """A duration is never said to be earlier or later than the usual one by more than this."""
 GUESS = Takes(1.0, 10.0, 100.0)
-WRITE_S = 1.0
-"""What was seen is written so much later at most, together with what came meanwhile."""
 _P90 = NormalDist().inv_cdf(0.9)
 _SIGMAS = 3.0
 
@@ -57,7 +55,6 @@ class Experience:
         self._seen: dict[tuple[str, str], tuple[int, _Seen]] = {}
         """By client and kind: its place on disk, and what was seen; the one used last at the
         end."""
-        self._unwritten: dict[int, _Seen] = {}
 
     def load(self) -> None:
         """Read what earlier processes learned."""
@@ -83,14 +80,7 @@ class Experience:
             place, seen = self._place(), _Seen(key)
         self._seen[key] = (place, seen)
         seen.values = [*seen.values, value][-SEEN_MAX:]
-        if not self._unwritten:
-            self._world.after(WRITE_S, self._write)
-        self._unwritten[place] = seen
-
-    def _write(self) -> None:
-        for place, seen in self._unwritten.items():
-            self._world.put(f"market.seen.{place}", msgspec.msgpack.encode(seen))
-        self._unwritten = {}
+        self._world.put(f"market.seen.{place}", msgspec.msgpack.encode(seen))
 
     def _place(self) -> int:
         """A free place; of more than KINDS_MAX kinds, the one used longest ago gives up its own."""
