@@ -1,7 +1,7 @@
 """A grid that is already at work: the steady state of a small one, drawn for each of many lanes.
 
 To simulate a million nodes into a steady state would take hours. In the tree a lane's queue depends
-on the other lanes only through the load that all of them share, so the lanes of some thousand nodes,
+on the other lanes only through the load that all of them share, so the lanes of two thousand,
 simulated until nothing changes any more, are a sample of what the lanes of any number look like:
 each new lane is a copy of one of them, drawn at random. `alike` compares such a start with a grid
 that was simulated into its state with another seed.
