@@ -6,7 +6,7 @@ brings that neighbours in the tree are near each other; and whom policies favour
     python benchmarks/peercomp.py scale [--nodes 1000,10000,100000,1000000] [--minutes 2]
     python benchmarks/peercomp.py updates [--nodes 10000] [--every 1,2,5,10,30,60] [--minutes 3]
     python benchmarks/peercomp.py locality [--nodes 10000] [--minutes 3]
-    python benchmarks/peercomp.py policies [--nodes 3000] [--loads 1.3] [--minutes 20]
+    python benchmarks/peercomp.py policies [--nodes 3000] [--loads 2.0] [--minutes 30]
 
 All ways of one load start from the same loaded state and get the same workflows. Prints JSON.
 """
@@ -135,8 +135,8 @@ def locality(nodes: int, minutes: float, seed: int) -> dict[str, object]:
 
 def policies(nodes: int, load: float, minutes: float, seed: int) -> dict[str, object]:
     donors, rows = state_of(settled(load, seed)), []
-    for policy in POLICIES:
-        one = policy_compared(drawn(donors, nodes, seed), policy, load, seed + 1, minutes)
+    for policy, aims in POLICIES:
+        one = policy_compared(drawn(donors, nodes, seed), policy, aims, load, seed + 1, minutes)
         print(one, file=sys.stderr, flush=True)
         rows.append(msgspec.to_builtins(one))
     return {"policies": rows}
@@ -151,14 +151,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    usual = "1.3" if given.what == "policies" else "0.7,0.9,1.0"
+    usual = "2.0" if given.what == "policies" else "0.7,0.9,1.0"
     loads = [float(load) for load in (given.loads or usual).split(",")]
     if given.what == "updates":
         every_s = [float(period_s) for period_s in given.every.split(",")]
         count, minutes = int(given.nodes or 10_000), given.minutes or 3.0
         made = updates(count, every_s, loads[-1], minutes, given.seed)
     elif given.what == "policies":
-        nodes, minutes = int(given.nodes or 3000), given.minutes or 20.0
+        nodes, minutes = int(given.nodes or 3000), given.minutes or 30.0
         made = policies(nodes, loads[-1], minutes, given.seed)
     elif given.what == "locality":
         made = locality(int(given.nodes or 10_000), given.minutes or 3.0, given.seed)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from sureline.cli.main import run_command
-from sureline.experiments.peercomp_grid import EPOCH_S, Grid, delays
+from sureline.experiments.peercomp_grid import DEPTH, EPOCH_S, Grid, delays
 from sureline.experiments.peercomp_lane import Lane, SimulatedQueues
+from sureline.experiments.peercomp_load import POWERS
+from sureline.experiments.peercomp_policies import policy_compared
 from sureline.experiments.peercomp_rivals import RivalGrid
 from sureline.experiments.peercomp_sweeps import Sweeps, SweepSettings
 from sureline.experiments.peercomp_warm import Warm, alike, drawn, settled, state_of
@@ -173,3 +175,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 )
 def test_what_cannot_be_is_said(line: list[str]) -> None:
     assert run_command(line) == 2
+
+
+def test_policies_favour_whom_they_should() -> None:
+    """Where more is asked for than there is; against favouring nobody, on the same workflows."""
+    made = {}
+    for policy in ("deadline", "priority", "fair"):
+        powers = np.random.RandomState(1).choice(POWERS, 200)
+        warm = Warm(SimulatedQueues(powers, DEPTH), EPOCH_S)
+        made[policy] = policy_compared(warm, policy, (), 2.0, 1, 40.0)
+        assert made[policy].workflows > 200 and made[policy].missed == 0
+    nobody, priority, fair = made.values()
+    assert priority.by_rank["low"] < nobody.by_rank["low"] - 0.1
+    assert priority.by_rank["high"] > max(nobody.by_rank["high"], priority.by_rank["low"] + 0.1)
+    assert fair.greedy < nobody.greedy - 0.1 and fair.others > nobody.others

@@ -1,5 +1,5 @@
 """Very many real pilots, three workflows at once with files; then the same with chaos: pilots
-killed and stopped, the queue killed and started again.
+killed, stopped and cut off, the queue killed and started again, full caches, damaged files.
 
 LATE_PILOTS, LATE_TASKS (of all three workflows together) and LATE_SECONDS (of a task) make it
 smaller. What a task does is a timer (`swarm`).
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -152,21 +153,35 @@ def test_three_workflows_on_very_many_pilots(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.limit_s(7200)
-def test_pilots_and_the_queue_are_killed_and_stopped(tmp_path: Path) -> None:
+def test_all_that_may_befall_pilots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is killed, then all pilots of a process, both masters among them; others are
+    stopped for a while, others cut off though they go on. One cache of ten is full most of the
+    time, and all files that a tenth of the pilots have made are damaged."""
+    assert PILOTS >= 5 * PER_PROCESS, "five processes of pilots each suffer something else"
+    killed, stopped, damaged, *cut_off = range(1, 1 + 5 * PER_PROCESS, PER_PROCESS)
+    monkeypatch.setenv("SWARM_SMALL_EVERY", "10")
     with Swarm(tmp_path, PILOTS + 1, PER_PROCESS, ("north", "south")) as swarm:
 
         def chaos() -> None:
             places = [tmp_path / "runs" / kind for kind in KINDS]
             until(lambda: all(map(is_at_work, places)), "all runs to be at work", PATIENCE_S, 0.5)
             swarm.kill(0)  # the queue
+            assert swarm.damage(damaged)
             time.sleep(SECONDS)
-            swarm.kill(1)  # pilots, among them a master
-            swarm.stop(1 + PER_PROCESS)
+            swarm.kill(killed)
+            swarm.stop(stopped)
             time.sleep(SECONDS)
             swarm.serve(0, 1)
-            swarm.go_on(1 + PER_PROCESS)
+            swarm.go_on(stopped)
+            swarm.cut(*cut_off)
+            time.sleep(SECONDS)
+            swarm.cut()
+            swarm.serve(killed, PER_PROCESS)
 
-        all_done(swarm, tmp_path, chaos)
+        events = all_done(swarm, tmp_path, chaos)
+    ended = [event for run in events for event in run if isinstance(event, TaskEnded)]
+    outcomes = Counter(event.outcome for event in ended)
+    print(json.dumps({"pilots": PILOTS, "attempts": outcomes}), file=sys.__stderr__)
     for kind in KINDS:
         found = {path.name: path.read_bytes() for path in (tmp_path / "runs" / kind).glob("*.out")}
         assert found == right(kind), kind

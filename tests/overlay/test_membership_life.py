@@ -273,6 +273,27 @@ def test_reports_are_limited_to_about_one_a_second():
     assert grid.agents["n4"].members()["n1"].load == 999.0
 
 
+def test_in_a_large_grid_what_lasts_a_moment_is_not_told():
+    """From one task to the next, a machine is idle for a moment."""
+    grid = Grid(5, settings=MembershipSettings(loads_per_s=1.0))  # 5 nodes: 5 s
+    grid.add_acquainted(5)
+    agent = grid.agents["n1"]
+    agent.report(1.0, 0)
+    grid.run_for(10)
+    told = len(grid.seen)
+    for _ in range(5):
+        agent.report(0.0, 0)
+        grid.run_for(0.5)
+        agent.report(1.0, 0)
+        grid.run_for(9.5)
+    assert len(grid.seen) == told
+    agent.report(0.0, 0)
+    grid.run_for(15)
+    assert {node: a.members()["n1"].load for node, a in grid.agents.items() if node != "n1"} == {
+        node: 0.0 for node in grid.agents if node != "n1"
+    }
+
+
 def load_delays(count: int, changes_per_s: float, seconds: int, seed: int) -> list[float]:
     """How old the loads are that one node hears of, when it does."""
     grid = Grid(seed, watched=False)

@@ -364,6 +364,38 @@ def test_what_was_passed_on_least_goes_first_and_a_later_piece_replaces_an_earli
     assert spreader.take(4, 9) == ["b1", "a2"]
 
 
+def test_what_is_not_fresh_any_more_waits_for_another_message():
+    spreader: Spreader[str] = Spreader(len, items_max=10)
+    spreader.add("a", "a1")
+    assert [spreader.take(9, 5, fresh=2) for _ in range(3)] == [["a1"], ["a1"], []]
+    spreader.add("b", "b1")
+    assert spreader.take(9, 5, fresh=2) == ["b1"]
+    assert spreader.take(9, 5) == ["b1", "a1"]
+
+
+def test_what_others_pass_on_as_well_is_passed_on_less_often():
+    spreader: Spreader[str] = Spreader(len, items_max=10)
+    spreader.add("a", "a1")
+    spreader.heard("a")
+    spreader.heard("nobody")
+    assert [spreader.take(9, 3) for _ in range(3)] == [["a1"], ["a1"], []]
+    spreader.add("a", "a2")
+    assert spreader.take(9, 3) == ["a2"]
+
+
+def test_a_watcher_of_who_comes_and_goes_hears_of_no_loads_and_the_table_shows_them():
+    node = knowing(MemberRecord("b", 5, 0, "alive", OFFER))
+    there: list[str] = []
+    loads: list[float] = []
+    node.watch(lambda member: there.append(member.name), loads=False)
+    node.watch(lambda member: loads.append(member.load), loads=True)
+    assert node.members()["b"].load == 0.0
+    node.hear_loads([Load("b", 5, 1, 2.0, 0)])
+    assert (there, loads, node.members()["b"].load) == ([], [2.0], 2.0)
+    node.hear([MemberRecord("c", 5, 0, "alive", OFFER)], fresh=True)
+    assert (there, len(loads)) == (["c"], 2)
+
+
 def test_the_number_of_sends_grows_with_the_logarithm():
     often = [sends_max(10**power) for power in range(1, 6)]
     assert all(later - earlier <= 15 for earlier, later in pairwise(often))

@@ -77,6 +77,23 @@ def test_nobody_is_made_master_who_is_no_pilot_of_the_site(scene):
     assert agent._master == before
 
 
+def test_two_pilots_that_take_each_other_for_the_master_do_not_send_all_to_and_fro(scene):
+    """The queue's master was told of another one, which the queue has sent to it."""
+    sim = scene.bed.sim
+    mates = {a.me: a for a in scene.bed._agents if a._site == "infiniband"}
+    (master,) = [me for me, agent in mates.items() if agent.speaks is not None]
+    other = next(me for me in mates if me not in (master, PILOT))
+    sim.place(PILOT).send(master, Registered("infiniband", other))
+    sim.run(until=sim.time + 0.01)
+    assert mates[master].speaks is None
+    sim.place(other).send(master, RoomWish("infiniband", 1, 1))
+    sim.run(until=sim.time + 0.005)
+    assert mates[master].speaks is not None
+    sim.run(until=sim.time + 15.0)
+    assert [me for me, agent in mates.items() if agent.speaks is not None] == [master]
+    assert {agent._master for agent in mates.values()} == {master}
+
+
 def test_wishes_are_summed_up_settled_and_forgotten():
     wishes = Wishes()
     for n in range(4):

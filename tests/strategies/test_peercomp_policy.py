@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from toy_world import ToyWorld
 
 from sureline.overlay.tree.leaf import HoleSought, PromisedTime
 from sureline.peer.capacity import Capacity
+from sureline.strategies import machine_settings_of
+from sureline.strategies.peercomp import peercomp
 from sureline.strategies.peercomp.lanes import Lanes
+from sureline.strategies.peercomp.machine import LanesKept, MachineSettings
 from sureline.strategies.peercomp.policy import HALF_LIFE_S, Policy, Priority
 from sureline.world.protocol import AgentId
 
@@ -51,7 +57,7 @@ def test_time_is_kept_free_for_those_who_matter_more(policy, promised, priority)
 def test_a_low_priority_gets_what_is_left_beyond_what_is_kept() -> None:
     machine = Machine("priority")
     assert machine.ask(500.0, priority="high")
-    assert not machine.ask(250.0, priority="low") and machine.ask(150.0, priority="low")
+    assert not machine.ask(250.0, priority="low") and machine.ask(40.0, priority="low")
 
 
 @pytest.mark.parametrize("policy", ["deadline", "priority", "fair"])
@@ -77,3 +83,14 @@ def test_nobody_is_promised_time_in_anothers_name() -> None:
     assert machine.lanes.reserve(wish, 0.0, ANN)
     assert machine.lanes.commit(7, 0, (0.0,), 0.0, EVE) == ()
     assert machine.lanes.commit(7, 0, (0.0,), 0.0, ANN)
+
+
+def test_the_owner_of_a_machine_sets_its_policy() -> None:
+    given = machine_settings_of(peercomp, {"policy": "priority", "ends_at": 0.0})
+    capacity = Capacity(1.0, 1 << 30)
+    half = LanesKept(SimpleNamespace(capacity=capacity), ToyWorld(), given)
+    assert half.lanes.policy == "priority"
+    assert (
+        LanesKept(SimpleNamespace(capacity=capacity), ToyWorld(), MachineSettings()).lanes.policy
+        == "deadline"
+    )

@@ -7,6 +7,8 @@ alone. A process of its own for each peer, and for each task, would need more me
 has.
 
     python swarm.py WHERE FIRST COUNT [SITE ...]     serves the homes p<FIRST> ... of WHERE
+
+With SWARM_SMALL_EVERY=N in the environment, one of N peers has a cache for two files.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ AT_ONCE = 20
 """Peers of one process that start at the same time."""
 CONTACTS = 5
 """Whom a peer knows when it starts: not all come by way of one."""
+SMALL_EVERY = int(os.environ.get("SWARM_SMALL_EVERY", "0"))
+"""One of so many peers has a cache that is full most of the time."""
+SMALL_BYTES = 2500
 _profiles: list[cProfile.Profile] = []
 PAUSE = re.compile(r"pause ([0-9.]+)(?: ([0-9]+))?$")
 
@@ -198,6 +203,32 @@ class Swarm:
     def go_on(self, first: int) -> None:
         self._processes[first].send_signal(signal.SIGCONT)
 
+    def cut(self, *firsts: int) -> None:
+        """The peers of these processes and all others do not hear each other any more, though all
+        go on; `cut()` heals it."""
+        apart = {name for first in firsts for name in self._names(first)}
+        everybody = {name for first in self._processes for name in self._names(first)}
+        for first, process in self._processes.items():
+            others = everybody - apart if first in firsts else apart
+            _tell(self.where / f"cut-{first}", dict.fromkeys(others, 1))
+            process.send_signal(signal.SIGHUP)
+
+    def _names(self, first: int) -> list[str]:
+        count = 1 if first == 0 else min(self._per_process, self.count - first)
+        return [f"p{number}" for number in range(first, first + count)]
+
+    def damage(self, first: int) -> int:
+        """Every stored file of these peers is another one of its length; how many these are."""
+        count = 0
+        for name in self._names(first):
+            blobs = self.where / "homes" / name / "grids" / GRID / "peer" / "blobs"
+            for path in [path for path in blobs.rglob("*") if path.is_file()]:
+                spoilt = path.with_name(f"{path.name}.spoilt")
+                spoilt.write_bytes(bytes(path.stat().st_size))
+                spoilt.replace(path)
+                count += 1
+        return count
+
     def env(self, name: str) -> dict[str, str]:
         return {**os.environ, "SURELINE_HOME": str(self.where / "homes" / name)}
 
@@ -268,7 +299,7 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
             Capacity(cores=0 if number == 0 else 1, memory_bytes=1 << 30),
             site=site,
             listen=Listen("127.0.0.1"),
-            cache_bytes=1 << 30,
+            cache_bytes=SMALL_BYTES if SMALL_EVERY and number % SMALL_EVERY == 1 else 1 << 30,
             queue=number == 0,
         )
         runner = TimerRunner(loop, peer_directory(home)) if number else None
@@ -287,8 +318,18 @@ async def _serve(where: Path, first: int, count: int, sites: Sequence[str]) -> N
     (where / f"ready-{first}").write_text("")
     loop.add_signal_handler(signal.SIGUSR1, lambda: _tell_promises(where / f"promised-{first}"))
     loop.add_signal_handler(signal.SIGUSR2, lambda: _tell_traffic(where, first, nodes))
+    loop.add_signal_handler(signal.SIGHUP, lambda: _cut(where / f"cut-{first}", nodes))
     loop.add_signal_handler(signal.SIGTERM, lambda: [p.go(Going("told to")) for p in peers])
     await asyncio.gather(*tasks)
+
+
+def _cut(told: Path, nodes: Sequence[LiveNode]) -> None:
+    """These peers are not spoken to, nor let in, until another list comes."""
+    others = msgspec.json.decode(told.read_bytes(), type=dict[str, int])
+    for node in nodes:
+        node.transport._greeter.dropped.clear()
+        for name in others:
+            node.transport.drop(name)
 
 
 def _tell_promises(to: Path) -> None:

@@ -46,6 +46,7 @@ class GridNode:
         self.membership = Membership(me, ground.place(me), offer)
         me = at(self.id, "kademlia")
         self.kademlia = Kademlia(me, ground.place(me))
+        self.membership.watch(self._see, loads=False)
         me = at(self.id, "news")
         self.news = News(
             me,
@@ -75,21 +76,20 @@ class GridNode:
         """Knock at the contacts until one answers; without any, this is the first node of its grid.
         `on_met` hears how many others there are, once this node also finds its way in the hash
         table."""
-        met: list[int] = []
-        missing = {"membership", "kademlia"}
 
-        def joined(part: str) -> None:
-            missing.discard(part)
-            if not missing and met:
-                on_met(met.pop())
+        def met(others: int) -> None:
+            at_kademlia = [at(node, "kademlia") for node in contacts]
+            self.kademlia.join(at_kademlia, lambda known: on_met(others))
 
-        def members(others: int) -> None:
-            met.append(others)
-            joined("membership")
+        self.membership.join([at(node, "membership") for node in contacts], met)
 
-        self.membership.join([at(node, "membership") for node in contacts], members)
-        at_kademlia = [at(node, "kademlia") for node in contacts]
-        self.kademlia.join(at_kademlia, lambda known: joined("kademlia"))
+    def _see(self, member: Member) -> None:
+        """Who knows all members need not search for those who are near a key."""
+        agent = at(member.node, "kademlia")
+        if member.state in PRESENT:
+            self.kademlia.meet(agent)
+        else:
+            self.kademlia.went(agent)
 
     # -- for strategies' halves here (`port.Host`) ------------------------------------------------
 
@@ -108,7 +108,7 @@ class GridNode:
         return record is not None and record.present and record.node == node
 
     def watch(self, hear: Callable[[Member], None]) -> None:
-        self.membership.watch(hear)
+        self.membership.watch(hear, loads=False)
 
     def attending(self) -> bool:
         return self.membership.knowledge.own is not None

@@ -126,26 +126,41 @@ class _Element:
         self._sim.at(self._sim.time + ELEMENT_S, over)
 
 
+class _Everywhere:
+    """In place of the membership: all know at once who has come."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.there: set[Node] = set()
+        self.hearers: list[Callable[[Member], None]] = []
+
+    def come(self, node: Node, offer: Offer) -> None:
+        member = Member(node, 1, 0, "alive", offer)
+        self.members.append(member)
+        self.there.add(node)
+        for hear in self.hearers:
+            hear(member)
+
+
 class _Host:
     """What a pilot sees of its node: all members that have come."""
 
     kademlia: Any = None
 
-    def __init__(self, sim: Simulation, node: Node, members: list[Member], there: set[Node]):
-        self._sim, self.node = sim, node
-        self._members, self._there = members, there
+    def __init__(self, sim: Simulation, node: Node, grid: _Everywhere):
+        self._sim, self.node, self._grid = sim, node, grid
 
     def place(self, part: str) -> World:
         return self._sim.place(at(self.node, part))
 
     def members(self) -> list[Member]:
-        return self._members
+        return self._grid.members
 
     def has(self, node: Node) -> bool:
-        return node in self._there
+        return node in self._grid.there
 
     def watch(self, hear: Callable[[Member], None]) -> None:
-        """Whoever comes later makes itself known by joining the table."""
+        self._grid.hearers.append(hear)
 
     def attending(self) -> bool:
         return True
@@ -426,11 +441,11 @@ class Testbed:
         sim = self.sim
         queue = Node("queue")
         nodes = [(Node(f"p{n}"), SITES[n % len(SITES)]) for n in range(pilots)]
-        members = [Member(queue, 1, 0, "alive", Offer(0.0, 0, extras={"queue": 1.0}))]
-        there = {queue}
+        grid = _Everywhere()
+        grid.come(queue, Offer(0.0, 0, extras={"queue": 1.0}))
         sim.boot(queue, partial(self._boot_queue, queue))
         for number, (node, site) in enumerate(nodes):
-            boot = partial(self._boot_pilot, node, site, members, there)
+            boot = partial(self._boot_pilot, node, site, grid)
             sim.at(BOOT_S * number / pilots, partial(sim.boot, node, boot))
         for number in range(1, runs + 1):
             self._boot_run(f"workflow-{number}")
@@ -451,11 +466,10 @@ class Testbed:
         self.queue = TaskQueue(me, self.sim.place(me), lambda agent: True)
         self.sim.join(self.queue)
 
-    def _boot_pilot(self, node: Node, site: str, members: list[Member], there: set[Node]) -> None:
+    def _boot_pilot(self, node: Node, site: str, grid: _Everywhere) -> None:
         sim = self.sim
-        members.append(Member(node, 1, 0, "alive", Offer(1.0, 8 << 30, site=site, roles=("run",))))
-        there.add(node)
-        host = _Host(sim, node, members, there)
+        grid.come(node, Offer(1.0, 8 << 30, site=site, roles=("run",)))
+        host = _Host(sim, node, grid)
         kademlia = Kademlia(at(node, SITE), sim.place(at(node, SITE)), SITE_SETTINGS)
         sim.join(kademlia)
         agent = PilotAgent(at(node, PART), sim.place(at(node, PART)), host, kademlia)

@@ -326,7 +326,7 @@ class Host(Protocol):
         """Whether this node is a member that is not known to be gone."""
 
     def watch(self, hear: Callable[[Member], None]) -> None:
-        """Be told whenever something about a member changes."""
+        """Be told whenever a member comes, goes or says something else of itself; not of loads."""
 
     def attending(self) -> bool:
         """Whether this node is a member itself, or only a guest."""

@@ -12,6 +12,7 @@ from functools import partial
 
 from sureline.overlay.kademlia.base import KademliaBase
 from sureline.overlay.kademlia.broadcast import Aggregate, Broadcasts, Handler, Merge
+from sureline.overlay.kademlia.everybody import Everybody
 from sureline.overlay.kademlia.ids import ID_BYTES, is_guest
 from sureline.overlay.kademlia.messages import (
     Cast,
@@ -58,6 +59,21 @@ class Kademlia(Agent):
         """Become part of the network that these belong to; `on_done` hears how many contacts came
         of it. With none (nobody there yet, or the first node of all) it keeps trying them."""
         self.upkeep.join([c for c in contacts if c != self.me], on_done)
+
+    def meet(self, other: AgentId) -> None:
+        """Somebody is there, by the word of one who knows of all: from now on this node asks those
+        who are nearest without a search, and keeps no table of its own in order. Tell of each, and
+        of all who go (`went`)."""
+        base = self.base
+        if base.table.admissible(other):
+            if base.everybody is None:
+                base.everybody, base.joined = Everybody(), True
+            base.everybody.met(other)
+
+    def went(self, other: AgentId) -> None:
+        """Somebody is gone, by the same word."""
+        if self.base.everybody is not None:
+            self.base.everybody.went(other)
 
     def store(self, key: bytes, value: bytes, on_done: Callable[[int], None]) -> None:
         """Put a value under a key, besides what is there, and renew it until it is forgotten or
@@ -122,7 +138,7 @@ class Kademlia(Agent):
         """Hand over what is held here, say goodbye, and fall silent."""
 
         def handed_over() -> None:
-            for contact in self.base.table.closest(self.base.my_id, LEAVE_TOLD_MAX):
+            for contact in self.base.closest(self.base.my_id, LEAVE_TOLD_MAX):
                 self.world.send(contact, Leave())
             self.stop()
             on_done()
@@ -175,7 +191,7 @@ class Kademlia(Agent):
             self.world.send(sender, Found(find.number, (), records))
             return
         k = self.base.settings.k
-        nearest = self.base.table.closest(identifier(find.key), k + 1)
+        nearest = self.base.closest(identifier(find.key), k + 1)
         contacts = tuple([c for c in nearest if c != sender][:k])
         self.world.send(sender, Found(find.number, contacts))
         if find.claim and self.base.table.is_contact(sender):

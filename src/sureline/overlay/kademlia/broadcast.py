@@ -138,7 +138,7 @@ class Broadcasts:
                 f" not {len(payload)}"
             )
         ways = max(2, base.settings.regions)
-        levels = math.log(base.table.nodes_estimated(), ways) + SPARE_LEVELS
+        levels = math.log(base.nodes_estimated(), ways) + SPARE_LEVELS
         patience_s = base.settings.hop_s * levels if on_replies else 0.0
         self._serial += 1
         prefix = bytes(ID_BYTES)
@@ -226,7 +226,7 @@ class Broadcasts:
         base = self._base
         cast = duty.cast
         insiders = [i for i in (base.me, *cast.without) if id_of(i) in duty.region]
-        known = base.table.within(duty.region)
+        known = base.within(duty.region)
         told = [c for c in base.usable(cast.known) if id_of(c) in duty.region]
         contacts = [c for c in dict.fromkeys((*known, *told)) if c not in insiders]
         contacts = [c for c in contacts if c != cast.origin]
@@ -247,7 +247,7 @@ class Broadcasts:
         table = self._base.table
         if table.my_id not in region:
             return []
-        expected = table.nodes_estimated() / 2.0**region.length
+        expected = self._base.nodes_estimated() / 2.0**region.length
         known = {(id_of(contact) ^ table.my_id).bit_length() for contact in contacts}
         doubtful = []
         for length in range(region.length + 1, ID_BITS):

@@ -11,7 +11,9 @@ it should hold.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 
 from sureline.overlay.kademlia.base import KademliaBase
@@ -26,6 +28,8 @@ KEYS_PER_STEP = 256
 """Keys looked through in one go for a newcomer; the rest in the next step."""
 RECORDS_PER_STORE = 32
 assert RECORDS_PER_STORE <= RECORDS_MAX
+OnPlaced = Callable[[int], None]
+"""Hears on how many nodes something is kept."""
 
 
 def identifier(key: bytes) -> int:
@@ -33,17 +37,20 @@ def identifier(key: bytes) -> int:
 
 
 class Publishing:
-    __slots__ = ("_base", "_published", "_searches")
+    __slots__ = ("_base", "_published", "_searches", "_under_way", "_waiting")
 
     def __init__(self, base: KademliaBase, searches: Searches) -> None:
         self._base = base
         self._searches = searches
         self._published: dict[tuple[bytes, bytes], float] = {}
         """When each value of ours was last stored; the least recently stored first."""
+        self._waiting: deque[tuple[tuple[ValueRecord, ...], OnPlaced]] = deque()
+        """To be placed; as many as there are values here and of ours, at most."""
+        self._under_way = 0
 
     # What this node publishes.
 
-    def store(self, key: bytes, value: bytes, on_done: Callable[[int], None]) -> None:
+    def store(self, key: bytes, value: bytes, on_done: OnPlaced) -> None:
         settings = self._base.settings
         if len(value) > settings.value_bytes_max:
             raise ValueError(
@@ -72,18 +79,40 @@ class Publishing:
         """How many must answer a search for the nearest few before we believe it."""
         return self._base.settings.replicas + self._base.settings.alpha
 
-    def _place(self, records: tuple[ValueRecord, ...], on_done: Callable[[int], None]) -> None:
+    def _place(self, records: tuple[ValueRecord, ...], on_done: OnPlaced) -> None:
         """Store records of one key on the nodes nearest to it, this one among them."""
         base = self._base
-        target = identifier(records[0].key)
+        if base.everybody is not None:
+            self._waiting.append((records, on_done))
+            base.world.after(0.0, self._next)
+            return
 
         def found(search: Search) -> None:
-            candidates = search.lookup.nearest(base.settings.k)
-            if not is_guest(base.me):
-                candidates = sorted([*candidates, base.me], key=lambda c: id_of(c) ^ target)
-            Placement(base, records, candidates, base.settings.replicas, on_done).begin()
+            self._put(records, search.lookup.nearest(base.settings.k), on_done)
 
-        self._searches.start(target, found, width=self.width)
+        self._searches.start(identifier(records[0].key), found, width=self.width)
+
+    def _next(self) -> None:
+        """Without a search; a few at a time, since every one may cost some connections."""
+        base = self._base
+        while self._waiting and self._under_way < base.settings.searches_max:
+            records, on_done = self._waiting.popleft()
+            self._under_way += 1
+            nearest = base.candidates(identifier(records[0].key), base.settings.k)
+            self._put(records, nearest, partial(self._placed, on_done))
+
+    def _placed(self, on_done: OnPlaced, kept: int) -> None:
+        self._under_way -= 1
+        self._base.world.after(0.0, self._next)
+        on_done(kept)
+
+    def _put(
+        self, records: tuple[ValueRecord, ...], candidates: list[AgentId], on_done: OnPlaced
+    ) -> None:
+        base, target = self._base, identifier(records[0].key)
+        if not is_guest(base.me):
+            candidates = sorted([*candidates, base.me], key=lambda c: id_of(c) ^ target)
+        Placement(base, records, candidates, base.settings.replicas, on_done).begin()
 
     # Upkeep.
 
@@ -124,7 +153,7 @@ class Publishing:
         now = base.world.elapsed()
         parcel: list[ValueRecord] = []
         for key in keys[:KEYS_PER_STEP]:
-            if newcomer in base.table.closest(identifier(key), base.settings.replicas):
+            if newcomer in base.closest(identifier(key), base.settings.replicas):
                 parcel += base.storage.records(key, now)
         for start in range(0, len(parcel), RECORDS_PER_STORE):
             records = tuple(parcel[start : start + RECORDS_PER_STORE])
@@ -140,7 +169,7 @@ class Publishing:
         parcels: dict[AgentId, list[ValueRecord]] = {}
         for key in base.storage:
             records = base.storage.records(key, now)
-            for heir in base.table.closest(identifier(key), base.settings.replicas):
+            for heir in base.closest(identifier(key), base.settings.replicas):
                 parcels.setdefault(heir, []).extend(records)
         stores = [
             (heir, tuple(parcel[start : start + RECORDS_PER_STORE]))

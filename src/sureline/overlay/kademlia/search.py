@@ -37,7 +37,7 @@ class Search:
         """Ask the first questions. Never ends at once, so that nobody is called back early."""
         base = self._base
         base.table.searched(self.lookup.target, base.world.elapsed())
-        self.lookup.offer(base.table.candidates(self.lookup.target, 2 * base.settings.k))
+        self.lookup.offer(base.candidates(self.lookup.target, 2 * base.settings.k))
         self.lookup.offer(seeds)
         if self.lookup.over:
             base.world.after(0.0, self.end)

@@ -68,7 +68,10 @@ class TableUpkeep:
 
         def settled(_: Search) -> None:
             self._keep_in_mind(self._seeds)
-            self._fill(ready)
+            if self._base.everybody is None:
+                self._fill(ready)
+            else:
+                ready()
 
         self._search_self(settled, claim=not is_guest(self._base.me))
 
@@ -80,10 +83,10 @@ class TableUpkeep:
                 table.remember(seed)
 
     def _search_self(self, on_end: Callable[[Search], None], *, claim: bool = False) -> None:
-        base = self._base
-        self._searches.start(
-            base.my_id, on_end, width=base.settings.k, claim=claim, seeds=self._seeds
-        )
+        """Whoever knows everybody asks only those who may have something for it."""
+        base, settings = self._base, self._base.settings
+        width = settings.k if base.everybody is None else settings.replicas
+        self._searches.start(base.my_id, on_end, width=width, claim=claim, seeds=self._seeds)
 
     def _fill(self, on_done: Callable[[], None]) -> None:
         """Ask about every bucket beyond the nearest neighbour's: once if somebody is known there,
@@ -136,6 +139,8 @@ class TableUpkeep:
             settings.upkeep_s if busy else min(2 * self._pause_s, settings.upkeep_quiet_s)
         )
         self._set_timer(self._pause_s)
+        if base.everybody is not None:
+            return
         if neighbours:
             self._ask(base.world.random.choice(neighbours))
         lost = base.table.lost

@@ -31,6 +31,7 @@ from sureline.overlay.membership.messages import (
 )
 from sureline.overlay.membership.rota import Rota
 from sureline.overlay.membership.settings import (
+    REPORT_S,
     RUMOUR_BYTES_BURST,
     RUMOUR_BYTES_PROBE,
     MembershipSettings,
@@ -46,6 +47,9 @@ CALLERS_MAX = 8
 GOODBYES = 8
 RIVAL_ACKS = 4
 """How long one who claims to be this node may take to answer, in times of an ordinary answer."""
+HURRIED = 12
+"""So often a piece of news is sent on at once; the probes carry it further. When very many come one
+after another, each message would else repeat what nearly all know by then."""
 HANDLER_S = 50e-6
 """About what a message costs its receiver, decoding included."""
 
@@ -142,7 +146,8 @@ class Membership(Agent):
 
     def report(self, load: float, waiting: int) -> None:
         """What this node is doing: cores in use, tasks waiting. Told to the others if it has
-        changed, the latest state only, about once a second at most."""
+        changed, the latest state only, about once a second at most. In a large grid, what lasts
+        for a moment only (from one task to the next) is not told at all."""
         own = self.knowledge.own
         if own is None or self._stopped:
             return
@@ -150,6 +155,7 @@ class Membership(Agent):
         if "report" not in self._timers:
             least_s = self.settings.report_s(len(self.knowledge.table.ring))
             wait_s = self._reported_at + least_s - self.world.elapsed()
+            wait_s = max(wait_s, least_s - REPORT_S)
             if wait_s <= 0:
                 self._report()
             else:
@@ -165,9 +171,10 @@ class Membership(Agent):
         died or left too, for `forget_s`."""
         return self.knowledge.members()
 
-    def watch(self, on_change: Callable[[Member], None]) -> None:
-        """From now on hear of every change, once it is believed."""
-        self.knowledge.watch(on_change)
+    def watch(self, on_change: Callable[[Member], None], *, loads: bool = True) -> None:
+        """From now on hear of every change, once it is believed; or, without `loads`, only of who
+        comes and goes."""
+        self.knowledge.watch(on_change, loads=loads)
 
     # -- the beat -------------------------------------------------------------------------------
 
@@ -291,7 +298,7 @@ class Membership(Agent):
     def _burst(self) -> None:
         self._burst_at = self.world.elapsed()
         for name in self._near(self.settings.fanout):
-            rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST)
+            rumours = self.knowledge.take_rumours(RUMOUR_BYTES_BURST, HURRIED)
             if rumours:
                 self.world.send(self._agent_of(name), Gossip(self.news, rumours))
 

@@ -1,7 +1,8 @@
 """What is still to be passed on, and how often.
 
 Everything is passed on a number of times that grows with the logarithm of the members, what was
-passed on least often first, as far as there is room in a message.
+passed on least often first, as far as there is room in a message. To hear it from others counts as
+well: where many pass on the same, each has less to do.
 """
 
 from __future__ import annotations
@@ -53,15 +54,22 @@ class Spreader(Generic[T]):
         if sends is not None:
             del self._by_sends[sends][name]
 
-    def take(self, size_max: int, sends_max: int) -> list[T]:
-        """What the next message carries."""
+    def heard(self, name: str) -> None:
+        """Somebody else passes this on as well: that is as good as having done so."""
+        sends = self._sends.get(name)
+        if sends is not None:
+            self._raise(name, sends)
+
+    def take(self, size_max: int, sends_max: int, fresh: int | None = None) -> list[T]:
+        """What the next message carries: of that which is `fresh`, nothing that was passed on so
+        often already."""
         if not self._sends:
             return []
         taken: list[T] = []
         chosen: list[tuple[str, int]] = []
         left = size_max
         for sends, level in enumerate(self._by_sends):
-            if left <= 0:
+            if left <= 0 or (fresh is not None and sends >= fresh):
                 break
             if sends >= sends_max:
                 for name in list(level):

@@ -99,7 +99,11 @@ class Knowledge:
         self._held: dict[PeerName, Member] = {}
         """How those are shown who flap: dead, and as they were then, whatever becomes of them."""
         self._watchers: list[Callable[[Member], None]] = []
+        self._load_watchers: list[Callable[[Member], None]] = []
+        """Those who also hear how busy members are; on most nodes nobody does."""
         self._view: dict[PeerName, Member] | None = None
+        self._stale: set[PeerName] = set()
+        """Whose load has changed since it was put into the view."""
         if offer is not None:
             self.offer(node, offer)
 
@@ -117,10 +121,15 @@ class Knowledge:
     def members(self) -> dict[PeerName, Member]:
         if self._view is None:
             self._view = {name: self._member(name) for name in self.table.records}
+        for name in self._stale & self._view.keys():
+            self._view[name] = self._member(name)
+        self._stale.clear()
         return dict(self._view)
 
-    def watch(self, on_change: Callable[[Member], None]) -> None:
+    def watch(self, on_change: Callable[[Member], None], *, loads: bool) -> None:
         self._watchers.append(on_change)
+        if loads:
+            self._load_watchers.append(on_change)
 
     def others_present(self) -> int:
         return len(self.table.ring) - (self.own is not None and self.own.present)
@@ -171,13 +180,17 @@ class Knowledge:
             name = name_of(record.node)
             if name == self.name and self.own is not None:
                 self._hear_of_myself(record)
+                continue
+            old = self.table.records.get(name)
+            if old is not None and record.order <= old.order:  # nearly all that is heard
+                if fresh and record.order == old.order:
+                    self.rumours.heard(name)
             elif is_sane(record, self.world.now()):
-                self._hear_of(name, record, fresh)
+                self._hear_of(name, old, record, fresh)
 
-    def _hear_of(self, name: PeerName, record: MemberRecord, fresh: bool) -> None:
-        old = self.table.records.get(name)
-        if old is not None and record.order <= old.order:
-            return
+    def _hear_of(
+        self, name: PeerName, old: MemberRecord | None, record: MemberRecord, fresh: bool
+    ) -> None:
         offer = old.offer if old is not None and old.life == record.life else record.offer
         if offer is None:
             if record.present and len(self.lacking) < RECORDS_PER_PAGE:
@@ -348,18 +361,21 @@ class Knowledge:
                 self._take_load(load)
 
     def _take_load(self, load: Load) -> None:
-        watched = self._view is not None or bool(self._watchers)
-        seen_before = self._seen(load.name) if watched else None
-        if self.table.put_load(load):
-            self.loads.add(load.name, load)
-            if watched:
-                self._changed(load.name, seen_before)
+        if not self.table.put_load(load):
+            return
+        self.loads.add(load.name, load)
+        if self._view is not None:
+            self._stale.add(load.name)
+        if self._load_watchers and load.name not in self._held:
+            member = self._member(load.name)
+            for watcher in list(self._load_watchers):
+                watcher(member)
 
     # -- what the next message carries ----------------------------------------------------------
 
-    def take_rumours(self, bytes_max: int) -> tuple[MemberRecord, ...]:
+    def take_rumours(self, bytes_max: int, fresh: int | None = None) -> tuple[MemberRecord, ...]:
         often = sends_max(len(self.table.ring))
-        return tuple(self.rumours.take(bytes_max, often))
+        return tuple(self.rumours.take(bytes_max, often, fresh))
 
     def take_loads(self) -> tuple[Load, ...]:
         return tuple(self.loads.take(LOADS_PER_MESSAGE, LOAD_SENDS_MAX))

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import msgspec
 
+REPORT_S = 1.0
+"""Between two reports of one member's load, in a small grid."""
+
 
 class MembershipSettings(msgspec.Struct, frozen=True):
     """Raises ValueError if `detect_s` is too short for a peer to prove that it is alive."""
@@ -68,7 +71,7 @@ class MembershipSettings(msgspec.Struct, frozen=True):
 
     def report_s(self, present: int) -> float:
         """The least time between two reports of one member's load, in a grid of so many."""
-        return max(1.0, present / self.loads_per_s)
+        return max(REPORT_S, present / self.loads_per_s)
 
 
 RUMOUR_BYTES_PROBE = 1_200

@@ -3,11 +3,14 @@ until they hear that he is gone."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from sureline.overlay.membership import Member
 from sureline.overlay.tree.agent import Tree
-from sureline.world.address import Node, PeerName, at, part_of
+from sureline.overlay.tree.shape import order_of
+from sureline.world.address import PeerName, at, name_of, part_of
+from sureline.world.protocol import AgentId
 
 SETTLE_S = 0.5
 """Several who come or go at once are one change; the more there are, the longer it is waited..."""
@@ -23,26 +26,37 @@ def follow(
     """Keep the tree's links those that follow from who is there. `members` tells of those who are
     not known to be gone; all have their tree at the same part of their node."""
     part, due = part_of(tree.me), False
-    there: dict[PeerName, Node] = {}
+    there: dict[PeerName, AgentId] = {}
+    ordered: list[AgentId] = []
+    """The same in their order in the tree: to sort them anew with every look would cost a grid of
+    n peers that all come one after another n * n * log(n)."""
+
+    def begin() -> None:
+        for member in members():
+            heard(member)
+        look()
 
     def look() -> None:
         nonlocal due
         due = False
-        there.clear()
-        there.update({member.name: member.node for member in members()})
-        peers = [at(node, part) for node in there.values()]
-        if tree.me in peers:
-            tree.among(peers)
+        if there.get(name_of(tree.me)) == tree.me:
+            tree.among(ordered)
 
     def heard(member: Member) -> None:
-        """Most that is heard is how busy somebody is."""
         nonlocal due
-        node = None if member.state in ("dead", "left") else member.node
-        if not due and there.get(member.name) != node:
+        name, known = member.name, there.get(member.name)
+        agent = None if member.state in ("dead", "left") else at(member.node, part)
+        if known == agent:
+            return
+        if known is not None:
+            del there[name], ordered[bisect_left(ordered, order_of(known), key=order_of)]
+        if agent is not None:
+            there[name] = agent
+            insort(ordered, agent, key=order_of)
+        if not due:
             due = True
-            settle_s = SETTLE_S * max(1.0, len(there) / FEW)
-            tree.world.after(settle_s, look)
+            tree.world.after(SETTLE_S * max(1.0, len(there) / FEW), look)
 
     watch(heard)
     tree.begin()
-    tree.world.after(SETTLE_S, look)
+    tree.world.after(SETTLE_S, begin)

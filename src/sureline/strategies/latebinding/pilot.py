@@ -1,7 +1,8 @@
 """The agent of a node: a pilot among the pilots of its site, and, if it is elected, their master.
 
 It says to its master how much room there is, and judges the tasks that the master tells of. The
-pilots of a site are a hash table of their own (`kademlia`), over which lists are broadcast.
+pilots of a site are a hash table of their own (`kademlia`), over which lists are broadcast; the
+membership tells who they are.
 
 The queue makes the first pilot that registers the master of its site; those that come later ask a
 pilot who is there already. When a master is gone, the one with the lowest id is master, as all can
@@ -53,10 +54,8 @@ from sureline.world.protocol import World
 PART = "latebinding"
 SITE = "latebinding.site"
 SITE_SETTINGS = KademliaSettings(hop_s=1.0, watch_s=0.5, upkeep_s=90.0)
-"""Files are found by the table of the grid; this one is for broadcasts, and membership tells who is
-gone."""
+"""Files are found by the table of the grid; this one is for broadcasts."""
 QUICK_S = 0.02
-CONTACTS = 3
 LOOK_S = 0.5
 """Members that come and go within this time are looked at together."""
 KNOWN_MAX = 4 * LISTED_MAX
@@ -98,7 +97,6 @@ class PilotAgent(Agent):
         self._newcomers: list[AgentId] = []
         """Who asked for the master before it was known."""
         self._registered = False
-        self._joined = False
         self._queue: AgentId | None = None
         self._central: AgentId | None = None
         self._central_s = 0.0
@@ -123,10 +121,9 @@ class PilotAgent(Agent):
             self.world.after(1.0, self._begin)
             return
         self._site = me.offer.site
-        mates = [m for m in members if m.offer.site == self._site and m is not me and is_pilot(m)]
-        if mates and not self._joined:
-            known = self.world.random.sample(mates, min(CONTACTS, len(mates)))
-            self._join([at(member.node, SITE) for member in known])
+        mates = [m for m in members if m is not me and self._is_mate(m)]
+        for member in mates:
+            self._kademlia.meet(at(member.node, SITE))
         self._look_for_queue()
         if mates:
             self.world.send(at(self.world.random.choice(mates).node, PART), Register(self._site))
@@ -139,10 +136,12 @@ class PilotAgent(Agent):
         if self._site is None:
             return
         gone = member.state in ("dead", "left")
-        if not gone:
-            self._meet(member)
-        elif self._master is not None and node_of(self._master) == member.node:
-            self._elect()
+        if gone:
+            self._kademlia.went(at(member.node, SITE))
+            if self._master is not None and node_of(self._master) == member.node:
+                self._elect()
+        elif self._is_mate(member):
+            self._kademlia.meet(at(member.node, SITE))
         self._see_queue(member, gone=gone)
         if not self._looking and (gone or self._hosts_rather(member)):
             self._looking = True
@@ -161,25 +160,9 @@ class PilotAgent(Agent):
             node_of(self._queue) != member.node and queue_order(member) < self._queue_order
         )
 
-    def _meet(self, member: Member) -> None:
-        mine = member.node == self._host.node or member.offer.site != self._site
-        if mine or not is_pilot(member) or self._joined:
-            return
-        self._join([at(member.node, SITE)])
-
-    def _join(self, contacts: list[AgentId]) -> None:
-        self._joined = True
-
-        def joined(contacts: int) -> None:
-            self._joined = contacts > 0
-
-        self._kademlia.join(contacts, joined)
-
     def _elect(self) -> None:
         """The lowest id, as far as this node sees."""
-        pilots = [
-            m.node for m in self._host.members() if is_pilot(m) and m.offer.site == self._site
-        ]
+        pilots = [m.node for m in self._host.members() if self._is_mate(m)]
         if pilots:
             self._follow(at(min(pilots, key=lambda node: id_of(at(node, PART))), PART))
 
@@ -228,17 +211,17 @@ class PilotAgent(Agent):
             self._said = PilotRoom(0, 0)
         self._say()
 
-    def _is_mate(self, agent: AgentId) -> bool:
-        node = node_of(agent)
-        found = next((m for m in self._host.members() if m.node == node), None)
-        return found is not None and is_pilot(found) and found.offer.site == self._site
+    def _is_mate(self, member: Member) -> bool:
+        return is_pilot(member) and member.offer.site == self._site
 
     def _lives(self, agent: AgentId) -> bool:
         return self._host.has(node_of(agent))
 
     @handles(Registered)
     def _on_registered(self, sender: AgentId, said: Registered) -> None:
-        if self._half is not None and said.site == self._site and self._is_mate(said.master):
+        node = node_of(said.master)
+        master = next((m for m in self._host.members() if m.node == node), None)
+        if self._half is not None and master is not None and self._is_mate(master):
             self._registered = True
             for newcomer in self._newcomers:
                 self.world.send(newcomer, said)
@@ -306,7 +289,9 @@ class PilotAgent(Agent):
     def _on_wish(self, sender: AgentId, said: RoomWish) -> None:
         if self._site is None or said.site != self._site:
             return
-        if self.speaks is None and (self._master is None or not self._lives(self._master)):
+        if self._master == sender != self.me:  # whom we follow follows us: one of us has to speak
+            self._follow(self.me)
+        elif self.speaks is None and (self._master is None or not self._lives(self._master)):
             self._elect()
         if self.speaks is not None:
             self.speaks.on_wish(sender, said)

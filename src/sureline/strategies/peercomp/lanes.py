@@ -124,6 +124,10 @@ class Lanes:
         return 0
 
     @property
+    def policy(self) -> Policy:
+        return self._favour.policy
+
+    @property
     def promised(self) -> bool:
         """Whether anything is, or runs by a promise."""
         return bool(self._busy) or bool(np.count_nonzero(self.queues.sizes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -45,6 +45,10 @@ class ReservingSettings(msgspec.Struct, frozen=True):
             gt=0, description="megabytes of inputs that are brought to a machine a second"
         ),
     ] = BANDWIDTH_BYTES_S / 1e6
+    aim: Annotated[
+        Literal["early", "deadline"],
+        msgspec.Meta(description="what is tried first: an early end, or just to keep the deadline"),
+    ] = "early"
     priority: Annotated[
         Priority,
         msgspec.Meta(description="on machines whose policy is `priority`: who is favoured"),

@@ -8,8 +8,9 @@ promised nothing takes anybody: nothing stands idle for somebody who may never c
 
 - `deadline`: nobody is favoured; who comes first is promised first. The paper's.
 - `priority`: runs that say that they matter more (`--with priority=high`), which is believed.
-- `fair`: those who had less of this machine lately than others. Nobody's word is needed for that:
-  the machine has counted itself what it promised, and to whom.
+- `fair`: those who had less of this machine lately than others: of who had n times the mean, all
+  but an n-th is kept free. Nobody's word is needed for that: the machine has counted itself what it
+  promised, and to whom.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ from sureline.world.protocol import AgentId
 
 Policy = Literal["deadline", "priority", "fair"]
 Priority = Literal["low", "normal", "high"]
-KEPT_FREE: dict[Priority, float] = {"low": 0.3, "normal": 0.15, "high": 0.0}
+KEPT_FREE: dict[Priority, float] = {"low": 0.45, "normal": 0.2, "high": 0.0}
 """Of the time until the deadline, by the priority of who asks."""
-KEPT_FREE_OF_GREEDY = 0.3
 GREEDY = 1.5
-"""Who had so many times as much as submitters have on average is greedy."""
+"""Who had so many times as much as submitters had on average, or more, is not favoured."""
 HALF_LIFE_S = 3600.0
 """What was had so long ago counts half."""
 REMEMBERED_MAX = 1000
@@ -65,8 +65,8 @@ class Favour:
             return 0.0
         self._forget(now_s)
         had = self._had_s
-        is_greedy = had.get(who, 0.0) * len(had) > GREEDY * sum(had.values())
-        return KEPT_FREE_OF_GREEDY if is_greedy else 0.0
+        times = had.get(who, 0.0) * len(had) / sum(had.values()) if had else 0.0
+        return 1 - 1 / times if times > GREEDY else 0.0
 
     def promised(self, ask: HoleSought, owner: AgentId) -> None:
         """For as long as a lease lasts."""

@@ -18,10 +18,13 @@ class Limits(NamedTuple):
 
     warm_links: int = 24
     """Connections kept open; beyond them the least recently used idle one is closed."""
-    links_max: int = 64
-    """Beyond this many, one is closed even if it was used a moment ago."""
-    busy_s: float = 0.25
-    """A connection used within this time is not idle: an answer may be under way."""
+    links_max: int = 2048
+    """Beyond this many, or a quarter of the files that the process may open, one is closed even if
+    it was used a moment ago."""
+    busy_s: float = 30.0
+    """A connection used within this time is not idle: an answer may be under way, or the end of a
+    task. Whom many speak to, such as a run's driver, would else exchange keys with all of them
+    again and again."""
 
     connect_s: float = 3.0
     handshake_s: float = 30.0

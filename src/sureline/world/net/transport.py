@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import resource
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -78,6 +79,8 @@ class NetTransport:
         self._reaching = Reaching(self, self._dialler)
         self._bulk_client = BulkClient(self, self._reaching.ways)
         self._links: dict[NetLink, Route] = {}
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._links_max = min(limits.links_max, max(limits.warm_links, files // 4))
         self._routes: dict[Node, Route] = {}
         self._aliases: dict[Node, Node] = {}
         self._sent: Counter[str] = Counter()
@@ -448,7 +451,7 @@ class NetTransport:
         excess = len(links) - self.limits.warm_links
         if excess <= 0:
             return
-        too_many = len(links) - self.limits.links_max
+        too_many = len(links) - self._links_max
         links.sort(key=lambda link: link.used_at)
         for link in links:
             idle = link.idle and not self._links[link].waiting
