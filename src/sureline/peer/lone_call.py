@@ -43,7 +43,7 @@ def main(line_fd: int) -> None:
     os.register_at_fork(after_in_child=line.close)
     _die_with_parent()
     here, inherited = os.getcwd(), dict(os.environ)
-    calls: Calls | None = None
+    calls: CallsOfRun | None = None
     while line.recv(1):
         with open(f"{here}/{ORDER}", "rb") as file:
             order = msgspec.msgpack.decode(file.read(), type=Order)
@@ -53,7 +53,7 @@ def main(line_fd: int) -> None:
             os.environ.update(environment)
         word = _unfit(order.call)
         if word is None:
-            calls = calls or Calls(here)
+            calls = calls or CallsOfRun(here)
             word = calls.make(order.call, order.inputs)
         os.chdir(here)
         with open(WORD, "xb") as file:
@@ -100,7 +100,7 @@ def _unfit(call: LoneCall) -> Word | None:
 # -- calling -------------------------------------------------------------------------------------
 
 
-class Calls:
+class CallsOfRun:
     """The calls of one run, one after the other, in the directory `here`."""
 
     def __init__(self, here: str) -> None:
