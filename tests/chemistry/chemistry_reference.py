@@ -27,9 +27,9 @@ class NoSenseError(Exception):
 
 
 def plain(molecule):
-    """A form that can be compared: solutions as sorted texts, true apart from 1, 1 as 1.0."""
+    """A form that can be compared: solutions sorted, true apart from 1, 1 as 1.0."""
     if isinstance(molecule, Solution):
-        return ("solution", tuple(sorted(repr(plain(m)) for m in molecule.molecules)))
+        return ("solution", tuple(sorted(map(plain, molecule.molecules), key=repr)))
     if isinstance(molecule, tuple):
         return ("tuple", *[plain(m) for m in molecule])
     if isinstance(molecule, bool):

@@ -97,6 +97,7 @@ def by_reactions(molecules, ambient, reactions):
 
 @MANY
 @given(SEEDS, st.integers(0, 3))
+@example(612, 0)  # solutions within solutions, thirty deep
 def test_capture_is_atomic(made_from, seed):
     """What a step's reactions take was there before it, nothing was taken twice, and what was not
     taken is there afterwards."""

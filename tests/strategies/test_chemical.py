@@ -172,6 +172,19 @@ def test_a_file_of_rules_travels_with_the_run(tmp_path):
     assert resolved(options) == options, "whoever takes the run over has no such file"
 
 
+def test_a_molecule_brings_the_rules_that_it_is_reacted_with_by():
+    net = ChemicalNet(7, nodes=6)
+    rules = usual_text("rules").replace("memory >= m", "memory >= m + 2000000000")
+    net.enter_task("bad", rules="let a = replace")
+    net.enter_task("own", rules=rules)
+    net.enter_task("usual")
+    assert net.until(lambda: len(net.writer.bound) == 2)
+    asked = dict(zip(net.writer.order, net.writer.said, strict=True))
+    assert "memory >= 2GB" in asked["own"] and "memory" not in asked["usual"]
+    net.pass_time(10.0)
+    assert set(net.writer.bound) == {"own", "usual"}  # one that makes no sense harms nobody
+
+
 # Resources.
 
 

@@ -120,15 +120,15 @@ class ChemicalNet(Net):
 
     # -- what enters ---------------------------------------------------------------------------
 
-    def envelope(self, text, keys, but=()):
-        return Envelope("run", 1, at(WRITER, "run"), "", text, keys, but).packed()
+    def envelope(self, text, keys, but=(), rules=""):
+        return Envelope("run", 1, at(WRITER, "run"), rules, text, keys, but).packed()
 
     def enter(self, number, key, value):
         gate = at(self.random.choice(sorted(self.live)), PART)
         self.writer.world.send(gate, Enter("run", number, key, value))
 
-    def enter_task(self, name, cores=1.0, key=0.0, but=()):
-        value = self.envelope(_task(name, cores), {name: key}, but)
+    def enter_task(self, name, cores=1.0, key=0.0, but=(), rules=""):
+        value = self.envelope(_task(name, cores), {name: key}, but, rules)
         self.enter(hash_of(name), task_key("run", 1, name, 1), value)
 
     def enter_levels(self, levels):

@@ -117,9 +117,9 @@ class Reserving(Deciding):
             self._engine.estimates(self._plan)
 
     def _plan(self, found: EstimatesFound) -> None:
-        graph, history = self._engine.graph, self._seat.history()
         chance, here = self._engine.terms.surety, self._lanes is not None
-        self._lengths.learn(graph, found, history, chance, here=here)
+        history = {} if here else self._seat.history()
+        self._lengths.learn(self._engine.graph, found, history, chance, here=here)
         self._works = self._lengths.works()
         self._guessed = any(found.tasks[task].guessed for task in self._engine.open_tasks())
         self._limits = [limits_of(task.needs) for task in self._engine.graph.tasks]
@@ -175,6 +175,8 @@ class Reserving(Deciding):
     def _search(self, *, afresh: bool) -> None:
         """Between those that stay; or, `afresh`, together with all that has not begun, by a later
         deadline if need be."""
+        if not self._works:  # the graph has grown meanwhile; `_plan` follows
+            return
         deadline_s, late = self._by_s, LATE_MAX
         if afresh:
             self._give_back(list(self._held))
