@@ -177,7 +177,8 @@ class Course:
             if state is State.COMMITTED:
                 self.known.read_by(task)
             elif state is State.WAITING and not self.tasks.missing_parents[task]:
-                self.ready(task)
+                if self.cancel is None:
+                    self.ready(task)
 
     def grow(self, graph: Graph) -> None:
         growth = graph.growth(self.graph)
