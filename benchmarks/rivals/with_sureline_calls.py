@@ -1,4 +1,4 @@
-"""Sureline's executor on a grid: each call is made by a confined interpreter of its own."""
+"""Sureline's executor on a grid: calls are made by confined interpreters, one for each slot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from work import same
 
 from sureline import Executor
 from sureline.testing.live import GRID
-
-SHARES = {"calls": 0.02}
-"""At some tens of calls a second, all ten thousand would take minutes."""
 
 
 class Engine(with_sureline_spread.Engine):

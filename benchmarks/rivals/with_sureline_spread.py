@@ -1,8 +1,7 @@
 """Sureline on a grid: peers of one slot each, real processes with TLS, and `sureline run --grid`.
 
 Its no-op is a pretended task of no time: it goes the whole way (bound, admitted, reported,
-recorded, acknowledged), but starts no process. A Python call on a grid gets an interpreter of its
-own, which `with_sureline_calls` measures.
+recorded, acknowledged), but starts no process. `with_sureline_calls` measures Python calls.
 """
 
 from __future__ import annotations

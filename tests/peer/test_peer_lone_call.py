@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +15,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from peer_bench import Bench
+from peer_bench import Bench, alive
 
 from sureline.peer import careful, code
+from sureline.peer.calls import Handle
 from sureline.peer.confine import choosing
 from sureline.peer.confine.rules import Kind, Rules
 from sureline.peer.describing import Describer
@@ -54,9 +59,9 @@ def made_of(bench: Bench, function: Callable[..., Any], *args: Any, **more: Any)
         for data in (packed, described.call.arguments)
         for one in buffers_of(data)
     ]
-    env = more.pop("env", {})
+    env, label = more.pop("env", {}), more.pop("label", "r.0.1")
     call = LoneCall(inputs[0].digest, described.call.arguments, **{"python": PYTHON, **more})
-    return CommandJob("0.1", "f:0", 1, "", tuple(inputs), env=env, call=call)
+    return CommandJob(label, "f:0", 1, "", tuple(inputs), env=env, call=call)
 
 
 def _stored(bench: Bench, data: bytes) -> FileRecord:
@@ -197,3 +202,118 @@ def test_a_call_cannot_write_to_the_store_or_read_what_is_not_its_own(bench: Ben
 
     ended = bench.run(made_of(bench, attack, str(bench.directory)))
     assert value_of(bench, ended) == []
+
+
+# -- an interpreter that is kept ------------------------------------------------------------------
+
+
+def pid_of(bench: Bench, label: str = "r.0.1", **more: Any) -> int:
+    """Which process makes a call of this run."""
+    return int(value_of(bench, bench.run(made_of(bench, os.getpid, label=label, **more))))
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_the_next_call_of_a_run_finds_its_code_loaded(bench: Bench) -> None:
+    def count(seen: list[int] = []) -> tuple[int, str, str | None, list[str]]:  # noqa: B006 - kept
+        seen.append(1)
+        left = os.environ.pop("SURELINE_TASK"), os.environ.get("LEFT"), sorted(os.listdir("."))
+        os.environ["LEFT"] = "x"
+        Path("left").write_text("x")
+        os.chdir("/")
+        return len(seen), *left
+
+    job = made_of(bench, count)
+    clean = ("f:0", None, [CALL_DIRECTORY])
+    assert value_of(bench, bench.run(job)) == (1, *clean)
+    assert value_of(bench, bench.run(job)) == (2, *clean)
+
+
+def test_an_interpreter_stands_still_between_calls_and_serves_one_run(bench: Bench) -> None:
+    first = pid_of(bench)
+    bench.until(lambda: state_of(first) == "T")
+    assert pid_of(bench, "r.1.1") == first
+    bench.run(CommandJob("r.2.1", "t", 1, "true"))
+    assert pid_of(bench, "r.3.1") == first
+    second = pid_of(bench, "other.0.1")
+    assert second != first and not alive(first)
+    bench.run(CommandJob("r.4.1", "t", 1, "true"))
+    assert not alive(second)
+
+
+def test_an_interpreter_that_read_more_than_data_is_not_used_again(bench: Bench) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return exec, ("import builtins; builtins.print = lambda *a, **k: None",)
+
+    def said(value: object) -> int:
+        print("said")
+        return os.getpid()
+
+    def used(value: object) -> JobEnded:
+        describer = Describer(bench.root)
+        described = describer.describe(said, (Handle("f:1"),), {}, lambda task: {})
+        packed = _stored(bench, describer.functions[described.call.function])
+        results = {"f:1": pickle.dumps(value)}
+        call = LoneCall(packed.digest, described.call.arguments, results, python=PYTHON)
+        return bench.run(CommandJob("r.0.1", "f:0", 1, "", (packed,), call=call))
+
+    harmless = used({"numbers": [1, 2]})
+    assert value_of(bench, used([3])) == value_of(bench, harmless)
+    assert used(Evil()).stdout == ""
+    after = used([4])
+    assert after.stdout == "said\n"
+    assert value_of(bench, after) != value_of(bench, harmless)
+
+
+def test_what_a_call_leaves_running_ends_with_it(bench: Bench) -> None:
+    def leave() -> tuple[int, int]:
+        child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        return os.getpid(), child.pid
+
+    first, child = value_of(bench, bench.run(made_of(bench, leave)))
+    assert not alive(child)
+    assert pid_of(bench) != first
+
+
+def test_an_interpreter_that_died_while_it_was_kept_is_replaced(bench: Bench) -> None:
+    first = pid_of(bench)
+    os.kill(first, signal.SIGKILL)
+    bench.until(lambda: not alive(first))
+    second = pid_of(bench)
+    assert second != first
+
+    def vanish() -> None:
+        os._exit(3)
+
+    ended = bench.run(made_of(bench, vanish))
+    assert (ended.outcome, ended.exit_code) == ("failed", 3)
+    assert pid_of(bench) not in (first, second)
+
+
+def test_a_call_with_much_to_say_is_heard_and_so_is_the_next(bench: Bench) -> None:
+    ended = bench.run(made_of(bench, print, "x" * 10_000))
+    assert ended.stdout_file is not None and ended.stdout.endswith("x\n")
+    assert bench.run(made_of(bench, print, "next")).stdout == "next\n"
+
+
+def test_nothing_is_left_of_an_interpreter_whose_slot_is_killed(bench: Bench) -> None:
+    pid = pid_of(bench)
+    slot = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(slot, signal.SIGKILL)
+    bench.until(lambda: not alive(pid))
+
+
+def test_a_call_that_takes_too_long_is_stopped_and_the_next_is_made(bench: Bench) -> None:
+    job = made_of(bench, time.sleep, 60)
+    ended = bench.run(msgspec.structs.replace(job, timeout_s=0.5))
+    assert ended.outcome == "timeout"
+    assert pid_of(bench)
+
+
+def test_an_interpreter_that_nobody_asks_for_goes_after_a_while(bench: Bench) -> None:
+    pid = pid_of(bench)
+    bench.until(lambda: not alive(pid))
+    assert pid_of(bench) != pid

@@ -56,3 +56,18 @@ def test_nothing_is_told_after_the_end_and_nothing_moves_where_nobody_takes_over
     grid, run = begun(peers=2, tasks=1, takeover_after_s=0.0)
     run.drive()
     assert not told(run)
+
+
+def test_inputs_are_entrusted_to_those_who_have_read_them():
+    grid = ToyGrid()
+    grid.duration = lambda job: 0.5 if job.task == "first" else 100.0
+    tasks = [
+        Task("first", Command("first"), ("in",), ("made",)),
+        Task("then", Command("then"), ("made",), ("out",)),
+    ]
+    run = GridRun(grid, Graph("flow", tasks), peers=8)
+    grid.machine(HOME).files |= {"in"}
+    run.submit()
+    grid.run(lambda: told(run) and told(run)[-1].whole, 60.0)
+    (first,) = [event for event in run.events if getattr(event, "task", "") == "first"][-1:]
+    assert first.peer in told(run)[-1].by

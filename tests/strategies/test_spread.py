@@ -15,6 +15,7 @@ from sureline.peer.messages import Finished
 from sureline.run.port import Bound, Over
 from sureline.strategies.ahead import AHEAD_MAX
 from sureline.strategies.books import PATIENCE, Books
+from sureline.strategies.nearby import FETCHED_BYTES_PER_S
 from sureline.strategies.spread import Spread
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
@@ -248,6 +249,8 @@ class Later:
     def now(self) -> float:
         return self.time_s
 
+    elapsed = now
+
     def after(self, seconds, action):
         self.due.append(action)
 
@@ -302,3 +305,55 @@ def test_tasks_that_read_the_same_large_file_go_where_it_is():
             made.over(task, peer)
     assert sorted(read["a"] + read["b"]) == [0] * 4 + [1] * 4 + [2] * 4
     assert len(set(read["a"])) + len(set(read["b"])) == 4, "one file is needed by both at the end"
+
+
+def reading(files, **cores):
+    """A strategy with a clock, and tasks of which each reads these large files."""
+    made = NotingEngine(Spread("run", Later()))
+    made.wake = lambda: None
+    for peer, count in cores.items():
+        made.join(peer, Capacity(cores=count, memory_bytes=100))
+    for task, names in enumerate(files):
+        made.files[task] = [FileRecord(name, name, 100 << 20) for name in names]
+        made.ready(task, ONE, 1.0)
+    return made, made.deciding._ground
+
+
+def test_an_idle_peer_waits_for_as_long_as_fetching_takes_before_it_fetches_what_another_has():
+    made, world = reading(["x"] * 3, a=1, b=1)
+    ((task, peer),) = places(made)
+    assert places(made) == [] and len(world.due) == 1
+    made.over(task, peer)
+    ((task, again),) = places(made)
+    assert again == peer, "who has it takes the next"
+    world.time_s = (100 << 20) / FETCHED_BYTES_PER_S + 0.1
+    ((_, other),) = places(made)
+    assert other != peer, "it has waited long enough"
+
+
+def test_nobody_waits_for_what_no_single_peer_has_nor_for_files_that_nobody_has():
+    made, _ = reading(["x", "y"], a=1, b=1)
+    assert len(places(made)) == 2
+    made, _ = reading(["x", "y", "xy"], a=2, b=2)
+    assert len(places(made)) == 3, "one must fetch for the last in any case"
+
+
+def test_small_tasks_go_to_a_peer_that_waits():
+    made, _ = reading(["x"] * 3, a=1, b=1)
+    ((_, peer),) = places(made)
+    made.ready(9, ONE, 1.0)
+    ((task, other),) = places(made)
+    assert task == 9 and other != peer
+
+
+def test_how_fast_files_come_is_learned():
+    made, world = reading(["x"] * 3, a=1)
+    ((task, peer),) = places(made)
+    world.time_s = 1000.0  # fetching took that long
+    ended = Finished("r", f"t{task}", 1, JobEnded("succeeded", 0, elapsed_s=1.0))
+    made.deciding.over(Over(Bound(task, 1, peer, 0.0), "succeeded", ended))
+    assert len(places(made)) == 1
+    made.join("b", Capacity(cores=1, memory_bytes=100))
+    assert places(made) == []
+    world.time_s += (100 << 20) / FETCHED_BYTES_PER_S + 0.1
+    assert places(made) == [], "it is worth a longer wait"

@@ -2,7 +2,7 @@
 
 One run, in a directory that does not outlive the executor, grows by the calls that are submitted.
 Each is described as a workflow's are, so that its code and arguments travel by content; it is made
-in an interpreter of its own, in a sandbox. What comes back is read with care: data only, unless
+in a sandbox. What comes back is read with care: data only, unless
 these machines are trusted as one's own (`peer.careful`).
 """
 

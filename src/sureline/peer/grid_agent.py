@@ -56,7 +56,7 @@ from sureline.peer.messages import (
     Started,
     Withdraw,
 )
-from sureline.peer.outbox import Key, Outbox
+from sureline.peer.outbox import GATHER_S, Key, Outbox
 from sureline.peer.safekeeping import Safekeeping
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
@@ -95,6 +95,7 @@ class _Task(msgspec.Struct):
     brought: Brought = Brought()
     handle: JobHandle | None = None
     started: bool = False
+    pid: int | None = None
     fraction: float | None = None
     fetched_again: int = 0
 
@@ -139,6 +140,8 @@ class GridPeerAgent(Agent):
         """Those of them that have a say in what starts first."""
         self._ill = ""
         """Why this machine takes nothing just now."""
+        self._unsaid: dict[Key, None] = {}
+        """Attempts that have begun, of which nobody was told."""
 
     def start(self) -> None:
         """Take up what an earlier process left: its writers hear that it was started again."""
@@ -365,13 +368,18 @@ class GridPeerAgent(Agent):
         """Start what fits, in the order in which inputs were complete, or that a strategy's half
         gives; smaller ones may overtake, within LOOKED_AT_MAX."""
         fits = True
-        while fits:
+        while fits and self._has_room():
             fits = False
             for key in self._allowed():
                 if key in self._ready and self.ledger.fits(self._tasks[key].bind.needs):
                     fits = True
                     del self._ready[key]
                     self._start(key, self._tasks[key])
+
+    def _has_room(self) -> bool:
+        """Whether anything that may be looked at fits: if not, nobody need be asked."""
+        looked_at = self._ready if self._ordering else islice(self._ready, LOOKED_AT_MAX)
+        return any(self.ledger.fits(self._tasks[key].bind.needs) for key in looked_at)
 
     def _allowed(self) -> list[Key]:
         """What may start now, first first."""
@@ -400,8 +408,10 @@ class GridPeerAgent(Agent):
         task = self._tasks[key]
         match event:
             case JobStarted(pid=pid):
-                task.started = True
-                self._say(Started(*key, pid, task.bind.warrant))
+                task.started, task.pid = True, pid
+                if not self._unsaid:
+                    self.world.after(GATHER_S, self._say_started)
+                self._unsaid[key] = None
             case JobProgressed(fraction=fraction):
                 task.fraction = fraction
                 self._say(Progressed(*key, fraction, task.bind.warrant))
@@ -417,6 +427,14 @@ class GridPeerAgent(Agent):
                     self._report(key, task, event)
                 self._start_ready()
                 self._changed()
+
+    def _say_started(self) -> None:
+        """Of those that are still under way: of the others, the report has said it."""
+        unsaid, self._unsaid = self._unsaid, {}
+        for key in unsaid:
+            task = self._tasks.get(key)
+            if task is not None and task.started:
+                self._say(Started(*key, task.pid, task.bind.warrant))
 
     def _fetch_again(self, key: Key, task: _Task) -> None:
         """A stored input was found damaged, and is gone now."""
@@ -460,12 +478,15 @@ class GridPeerAgent(Agent):
         ended = msgspec.structs.replace(
             ended, stdout_file=_travels(ended.stdout_file), stderr_file=_travels(ended.stderr_file)
         )
-        finished = Finished(*key, ended, task.bind.key, task.brought, task.bind.warrant)
+        bind, began = task.bind, key in self._unsaid
+        pid = task.pid if began else None
+        finished = Finished(*key, ended, bind.key, task.brought, bind.warrant, began, pid)
         if ended.outcome == "cancelled":
             self._say(finished)  # if it is lost, the writer asks and finds nothing under way
             return
         self._marks.keep(ended.outputs, key[0])
-        self.outbox.add(finished)
+        # While others wait to start here, whoever binds them is in no hurry.
+        self.outbox.add(finished, hurry=not self._ready)
 
     def _drop(self, key: Key, ended: JobEnded | None) -> None:
         task = self._tasks.pop(key)

@@ -15,7 +15,7 @@ BLOB = "blob:"
 
 
 class LoneCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A Python call that an interpreter of its own makes, on a machine that is not the user's.
+    """A Python call that a bound interpreter makes, on a machine that is not the user's.
 
     What it needs are inputs of its job, `CALL_DIRECTORY/DIGEST`: code, buffers and long results,
     and the user's modules in `MODULES`."""

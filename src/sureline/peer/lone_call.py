@@ -1,37 +1,81 @@
-"""The interpreter of one Python call that came from another machine.
+"""The interpreter that makes the Python calls of a run that came from another machine.
 
 It stands in a directory of its own with the call's inputs, and may write nowhere else. Before it
 loads anything it compares itself with the one in which the call was described; a difference makes
 this machine unfit for the call, and is told in one sentence. What the call looks for in the user's
 directory and did not name is not here: then it fails, also if it did not mind, because at home
 it would have seen more.
+
+It is asked again for the run's next call, so that code stays loaded. Results of other calls come
+from machines of others: they are read as data. One that is more than data may do anything here; so
+after that this interpreter is not used again.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import pickle
+import signal
+import socket
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sureline.peer.jobs import CALL_DIRECTORY, MODULES, LoneCall
-from sureline.peer.slot_lone import ORDER, RESULT, WORD, Word
+from sureline.peer.slot_lone import AGAIN, ORDER, RESULT, SPENT, WORD, Order, Word
+from sureline.workflow.mistakes import SurelineError
+
+if TYPE_CHECKING:
+    from sureline.peer.code import Code
+    from sureline.peer.packed import Buffer
 
 NOTED_MAX = 100
+_PR_SET_PDEATHSIG = 1
 
 
-def main() -> None:
-    with open(ORDER, "rb") as file:
-        call, inputs = msgspec.msgpack.decode(file.read(), type=tuple[LoneCall, list[str]])
-    here = os.getcwd()
-    word = _unfit(call) or _made(call, here, inputs)
-    os.chdir(here)
-    with open(WORD, "xb") as file:
-        file.write(msgspec.msgpack.encode(word))
-    sys.stdout.flush()
-    sys.stderr.flush()
+def main(line_fd: int) -> None:
+    line = socket.socket(fileno=line_fd)
+    line.set_inheritable(False)
+    # What a call forks must not hold on to it, or this process's death would go unnoticed.
+    os.register_at_fork(after_in_child=line.close)
+    _die_with_parent()
+    here, inherited = os.getcwd(), dict(os.environ)
+    calls: CallsOfRun | None = None
+    while line.recv(1):
+        with open(f"{here}/{ORDER}", "rb") as file:
+            order = msgspec.msgpack.decode(file.read(), type=Order)
+        environment = inherited | order.env
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        word = _unfit(order.call)
+        if word is None:
+            calls = calls or CallsOfRun(here)
+            word = calls.make(order.call, order.inputs)
+        os.chdir(here)
+        with open(WORD, "xb") as file:
+            file.write(msgspec.msgpack.encode(word))
+        _flush()
+        line.send(SPENT if calls is None or calls.spent else AGAIN)
+
+
+def _die_with_parent() -> None:
+    """A slot that is killed cannot tell this process, which may stand still, that it is over."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # the call closed it
 
 
 # -- comparing -----------------------------------------------------------------------------------
@@ -41,6 +85,8 @@ def _unfit(call: LoneCall) -> Word | None:
     has = ".".join(map(str, sys.version_info[:2]))
     if call.python and has != call.python:
         return Word("unfit", f"has Python {has}, and the call was described with {call.python}")
+    if not call.packages:
+        return None
     from sureline.peer.reach import package_version
 
     for name, wanted in call.packages.items():
@@ -54,91 +100,126 @@ def _unfit(call: LoneCall) -> Word | None:
 # -- calling -------------------------------------------------------------------------------------
 
 
-def _made(call: LoneCall, here: str, inputs: list[str]) -> Word:
-    from sureline.peer.slot_reads import Reads
+class CallsOfRun:
+    """The calls of one run, one after the other, in the directory `here`."""
 
-    sys.dont_write_bytecode = True
-    sys.path[:0] = [f"{here}/{MODULES}"]
-    sys.path.append(here)
-    missed = Missed(here, call, inputs)
-    reads = Reads(f"{here}/{CALL_DIRECTORY}")
-    word = _called(call, here, reads, missed)
-    unkept = reads.end("", inputs, here)
-    if missed.paths:
-        shown = ", ".join(list(missed.paths)[:3])
-        return Word(
-            "failed",
-            f"it reads {shown} of your directory, which did not come with it; name what it reads "
-            "with using(inputs=...)",
-            trace=word.trace,
-        )
-    return msgspec.structs.replace(word, unkept=word.unkept or unkept)
+    def __init__(self, here: str) -> None:
+        from sureline.peer.slot_reads import Reads
 
+        self._here = here
+        self._known: dict[str, tuple[Code, str]] = {}
+        """By digest; with why results of it are not to be reused."""
+        self._modules: set[str] = set()
+        self.spent = False
+        """Whether something was loaded here that may have been made to harm."""
+        sys.dont_write_bytecode = True
+        sys.path[:0] = [f"{here}/{MODULES}"]
+        sys.path.append(here)
+        self._missed = Missed(here)
+        self._reads = Reads(f"{here}/{CALL_DIRECTORY}")
 
-def _called(call: LoneCall, here: str, reads: Any, missed: Missed) -> Word:
-    from sureline.peer import code
-    from sureline.peer.calls import describe, dump_error
-    from sureline.peer.packed import bundle
-    from sureline.peer.shown import shown_call, trace_of
+    def make(self, call: LoneCall, inputs: list[str]) -> Word:
+        if not self._modules.issuperset(inputs):
+            self._modules.update(inputs)
+            importlib.invalidate_caches()
+        self._missed.begin(call, inputs)
+        word = self._called(call)
+        unkept = self._reads.end(call.function, inputs, self._here)
+        if self._missed.paths:
+            shown = ", ".join(list(self._missed.paths)[:3])
+            return Word(
+                "failed",
+                f"it reads {shown} of your directory, which did not come with it; name what it "
+                "reads with using(inputs=...)",
+                trace=word.trace,
+            )
+        return msgspec.structs.replace(word, unkept=word.unkept or unkept)
 
-    called, known = "", None
-    try:
-        known, args, kwargs = _loaded(call, here)
-        changed = known.changed()
-        reads.begin()
-        missed.active = True
+    def _called(self, call: LoneCall) -> Word:
+        from sureline.peer import code
+
+        called, known = "", None
         try:
-            value = known.function(*args, **kwargs)
-        except BaseException:
-            called = shown_call(known.function, args, kwargs)
-            raise
-        finally:
-            missed.active = False
-            os.chdir(here)
-        pickled, views = code.dump_result(value, known)
-        unkept = f"{', '.join(changed)} changed after the call was described" if changed else ""
-        if not views and len(pickled) <= call.inline_bytes:
-            return Word("succeeded", result=pickled, unkept=unkept)
-        with open(RESULT, "xb", buffering=0) as file:
-            for piece in bundle(pickled, views):
-                left = memoryview(piece).cast("B")
-                while left:
-                    left = left[file.write(left) or 0 :]
-        return Word("succeeded", has_file=True, unkept=unkept)
-    except BaseException as error:
-        trace = trace_of(error, called)
-        print(trace, end="", file=sys.stderr)
-        packed = dump_error(error) if known is None else code.dump_error(error, known)
-        return Word("failed", describe(error), error=packed, trace=trace)
+            known, unkept = self._code(call.function)
+            args, kwargs = self._arguments(call, known)
+            self._reads.begin()
+            self._missed.active = True
+            try:
+                value = known.function(*args, **kwargs)
+            except BaseException:
+                from sureline.peer.shown import shown_call
+
+                called = shown_call(known.function, args, kwargs)
+                raise
+            finally:
+                self._missed.active = False
+                os.chdir(self._here)
+            pickled, views = code.dump_result(value, known)
+            if not views and len(pickled) <= call.inline_bytes:
+                return Word("succeeded", result=pickled, unkept=unkept)
+            _write_result(pickled, views)
+            return Word("succeeded", has_file=True, unkept=unkept)
+        except BaseException as error:
+            from sureline.peer.calls import describe, dump_error
+            from sureline.peer.shown import trace_of
+
+            trace = trace_of(error, called)
+            print(trace, end="", file=sys.stderr)
+            packed = dump_error(error) if known is None else code.dump_error(error, known)
+            return Word("failed", describe(error), error=packed, trace=trace)
+
+    def _code(self, digest: str) -> tuple[Code, str]:
+        found = self._known.get(digest)
+        if found is None:
+            from sureline.peer.packed import unpacked
+
+            data = bytes(self._blob(digest))
+            pickled, buffers = unpacked(data, lambda one: self._blob(one.digest))
+            known = pickle.loads(pickled, buffers=buffers)
+            changed = known.changed()
+            why = f"{', '.join(changed)} changed after the call was described" if changed else ""
+            found = self._known[digest] = known, why
+        return found
+
+    def _arguments(self, call: LoneCall, known: Code) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        from sureline.peer import code
+        from sureline.peer.packed import bundled, unpacked
+
+        def named(key: str) -> object:
+            return known.names[key][0]
+
+        def result_of(task: str) -> object:
+            data = call.results.get(task)
+            pickled, buffers = (data, ()) if data is not None else bundled(self._long(call, task))
+            from sureline.peer import careful
+
+            try:
+                return careful.load(pickled, buffers, named, known.modules)
+            except SurelineError:
+                self.spent = True  # it is more than data
+                return code.load(pickled, buffers, named)
+
+        pickled, buffers = unpacked(call.arguments, lambda one: self._blob(one.digest))
+        args, kwargs = code.load(pickled, buffers, named, result_of)
+        return args, kwargs
+
+    def _long(self, call: LoneCall, task: str) -> Buffer:
+        return self._blob(call.files[task])
+
+    def _blob(self, digest: str) -> Buffer:
+        from sureline.peer.packed import mapped
+
+        return mapped(f"{self._here}/{CALL_DIRECTORY}/{digest}")
 
 
-def _loaded(call: LoneCall, here: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    import pickle
+def _write_result(pickled: bytes, views: list[memoryview]) -> None:
+    from sureline.peer.packed import bundle
 
-    from sureline.peer import code
-    from sureline.peer.packed import Buffer, bundled, mapped, unpacked
-
-    def blob(digest: str) -> Buffer:
-        return mapped(f"{here}/{CALL_DIRECTORY}/{digest}")
-
-    def whole(data: bytes) -> tuple[bytes, list[Buffer]]:
-        return unpacked(data, lambda one: blob(one.digest))
-
-    pickled, buffers = whole(bytes(blob(call.function)))
-    known = pickle.loads(pickled, buffers=buffers)
-
-    def named(key: str) -> object:
-        return known.names[key][0]
-
-    def result_of(task: str) -> object:
-        data = call.results.get(task)
-        if data is not None:
-            return code.load(data, (), named)
-        return code.load(*bundled(blob(call.files[task])), named)
-
-    pickled, buffers = whole(call.arguments)
-    args, kwargs = code.load(pickled, buffers, named, result_of)
-    return known, args, kwargs
+    with open(RESULT, "xb", buffering=0) as file:
+        for piece in bundle(pickled, views):
+            left = memoryview(piece).cast("B")
+            while left:
+                left = left[file.write(left) or 0 :]
 
 
 class Missed:
@@ -147,16 +228,21 @@ class Missed:
     Names that lie there are here too, but of nothing that can be read: so a call that asks whether
     something exists hears the same as at home, and is caught when it reads it."""
 
-    def __init__(self, here: str, call: LoneCall, inputs: Iterable[str]) -> None:
-        self._roots = [root for root in (here, call.directory) if root]
+    def __init__(self, here: str) -> None:
+        self._here = here
+        self.paths: dict[str, None] = {}
+        self.active = False
+        sys.addaudithook(self._hear)
+
+    def begin(self, call: LoneCall, inputs: Iterable[str]) -> None:
+        """Of another call."""
+        self._roots = [root for root in (self._here, call.directory) if root]
         self._beside = {name.rstrip("/") for name in call.beside}
         self._named = list(inputs)
         self._wrote: set[str] = set()
-        self.paths: dict[str, None] = {}
-        self.active = False
+        self.paths = {}
         for name in call.beside:
             _pretend(name)
-        sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         if not self.active or event not in ("open", "os.listdir", "os.scandir"):

@@ -142,6 +142,9 @@ class Finished(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.finish
     key: str = ""
     brought: Brought | None = None
     warrant: bytes = b""
+    began: bool = False
+    """It was so short that Started was not said: this says that, too."""
+    pid: int | None = None
 
 
 class Refused(AttemptMessage, frozen=True, omit_defaults=True, tag="peer.refused"):

@@ -111,16 +111,21 @@ def kill_adopted(slots: Collection[int]) -> int:
     return kill_all(lambda: _adopted(slots)) if _adopting else 0
 
 
-def _adopted(slots: Collection[int]) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """Also those that it has adopted; none if it has ended."""
     found: list[int] = []
     try:
-        for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-                found.extend(pid for pid in map(int, file.read().split()) if pid not in slots)
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                found.extend(map(int, file.read().split()))
     except OSError:
-        return []
+        pass
+    return found
+
+
+def _adopted(slots: Collection[int]) -> list[int]:
     living = []
-    for pid in found:
+    for pid in [pid for pid in children_of(os.getpid()) if pid not in slots]:
         try:
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 living.append(pid)

@@ -26,6 +26,8 @@ AGE_MAX_S = 7 * 86_400.0
 REPORT_BYTES_MAX = 768 << 10
 RESEND_S = 5.0
 RESEND_MAX_S = 300.0
+GATHER_S = 0.02
+"""A report that nobody waits for is kept, and sent, together with those that follow so soon."""
 GROUP_MAX = 64
 """Reports sent again in one go; the next group follows PAUSE_S later."""
 PAUSE_S = 0.2
@@ -71,6 +73,8 @@ class Outbox:
         self._timer_at = 0.0
         self._not_before = 0.0
         """When the next group may go."""
+        self._gathered: list[tuple[Key, _Entry]] = []
+        """Those that are not on their way to the disk yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -110,8 +114,8 @@ class Outbox:
         keys = self._of_run.get(run, ())
         return [(key[1], key[2], self._entries[key].report.warrant) for key in keys]
 
-    def add(self, report: Finished) -> None:
-        """Keep a report, and send it once it is durable."""
+    def add(self, report: Finished, *, hurry: bool = True) -> None:
+        """Keep a report, and send it once it is durable. Without `hurry`, others may come along."""
         key, report = _key(report), fitting(report)
         if key in self._entries:
             return
@@ -120,10 +124,22 @@ class Outbox:
         stored = _Stored(self._world.now(), report)
         self._world.put(f"outbox.{entry.place}", _encode(stored))
 
+        self._gathered.append((key, entry))
+        if hurry:
+            self._sync()
+        elif len(self._gathered) == 1:
+            self._world.after(GATHER_S, self._sync)
+
+    def _sync(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            return
+
         def durable() -> None:
-            entry.durable = True
-            if self._entries.get(key) is entry:
-                self._send(key, entry)
+            for key, entry in gathered:
+                entry.durable = True
+                if self._entries.get(key) is entry:
+                    self._send(key, entry)
 
         self._world.sync(durable)
 

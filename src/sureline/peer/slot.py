@@ -65,6 +65,7 @@ class Slot:
         while (order := self._channel.receive()) is not None:
             if isinstance(order, Run):
                 self._serve(order)
+                self._commands.rest()
             # a Stop outside a command is too late (or the runner kills this process)
 
     def _serve(self, order: Run) -> None:

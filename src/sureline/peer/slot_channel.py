@@ -52,6 +52,14 @@ class Channel:
                 return None
         return self._orders.popleft()
 
+    def has_order_within(self, wait_s: float) -> bool:
+        """Whether there is something to receive, waiting for it for so long. What is held back is
+        said before that."""
+        if self._orders or select.select([self._sock], [], [], 0)[0]:
+            return True
+        self.say_held()
+        return bool(select.select([self._sock], [], [], wait_s)[0])
+
     def pump(self, flags: int = 0) -> bool:
         """Read what there is, waiting for something; False when the runner is gone."""
         try:

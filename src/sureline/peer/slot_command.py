@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -18,6 +18,7 @@ from sureline.peer.health import trouble_at
 from sureline.peer.jobs import CommandJob, JobEnded, JobProgressed, JobStarted
 from sureline.peer.slot_capture import RSS_UNIT_BYTES, Capture
 from sureline.peer.slot_channel import Channel, Lifeline
+from sureline.peer.slot_lone import Interpreter
 from sureline.peer.slot_sandbox import Sandbox
 from sureline.peer.store import BlobStore, StoreError
 
@@ -29,6 +30,9 @@ _ANNOUNCE_AFTER_S = 0.005
 _RESET = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 """The job starts with the defaults, whatever this process or its caller ignores. (All are named:
 of a signal that is not, the C library asks first how it stands.)"""
+
+_KEPT_S = 5.0
+"""For so long an interpreter waits for another call."""
 
 How = Literal["ended", "timeout", "cancelled", "excess"]
 
@@ -72,7 +76,8 @@ class Commands:
         where = place.own if confined is None else confined.temporary
         self._progress = f"{where}/progress"
         self._environment = dict(os.environ)
-        self._children = Children()
+        self._interpreter = Interpreter()
+        self._children = Children(self._interpreter)
         self._memory = Memory()
         self._wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watching = False
@@ -90,10 +95,16 @@ class Commands:
         self._children.foreign = True
         self._watching = False
 
+    def rest(self) -> None:
+        """Nothing is to be done: wait, while something is kept that should not be for long."""
+        if self._interpreter.pid and not self._channel.has_order_within(_KEPT_S):
+            self._interpreter.end()
+
     def run(self, serial: int, job: CommandJob) -> JobEnded:
         if not self._watching:
             self._watch_children()
         started = time.monotonic()
+        self._interpreter.end_unless_of(job)
         self._children.begin()
         usable = False
         try:
@@ -105,6 +116,8 @@ class Commands:
                 self._lifeline.arm()
             usable = self._children.none_left()
         finally:
+            if not usable:
+                self._interpreter.end()
             self._forget_progress()
             self._sandbox.clean(reusable=usable)
             if self._confined is not None:
@@ -130,9 +143,7 @@ class Commands:
         inherited: Mapping[str, str] = self._environment
         if self._confined is not None:
             inherited = self._confined.environment(self._sandbox.path)
-        environment = {
-            **inherited,
-            **job.env,
+        own = {
             "SURELINE_TASK": job.task,
             "SURELINE_ATTEMPT": str(job.attempt),
             "SURELINE_CORES": f"{job.cores:g}",
@@ -141,35 +152,58 @@ class Commands:
         }
         try:
             self._reaped = False
-            pid = self._start(job, environment)
+            pid = self._start(job, {**inherited, **job.env, **own}, own)
         except OSError as error:
             return _not_started(job, error)
         self._channel.say_held()  # how the job before it ended
         how = self._wait(pid, serial, job, started, token)
-        orphans.kill_group(pid)
-        _, status, usage = os.wait4(pid, 0)
-        self._reaped = True
+        code, cpu_s, peak = self._end_of(pid, job, how)
         if how != "ended" or self._confined is not None or self._sandbox.lease_wanted():
             self._children.kill_descendants(token)
         if job.outputs or job.call is not None:
             # Taking them may last: this slot must not outlive its runner by that.
             self._lifeline.hear(lambda: self._die_with(pid, token))
         elapsed_s = time.monotonic() - started
-        code = os.waitstatus_to_exitcode(status)
         captured = self._capture.collect(job.label)
+        if captured.stdout_file or captured.stderr_file:
+            self._interpreter.end()  # it would go on writing there
         ended = JobEnded(
             "succeeded",
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             elapsed_s=elapsed_s,
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            memory_peak_bytes=self._memory.peak_bytes(usage.ru_maxrss),
+            cpu_s=cpu_s,
+            memory_peak_bytes=self._memory.peak_bytes(peak),
             stdout=captured.stdout,
             stderr=captured.stderr,
             stdout_file=captured.stdout_file,
             stderr_file=captured.stderr_file,
         )
         return self._judge(job, how, code, ended)
+
+    def _end_of(self, pid: int, job: CommandJob, how: How) -> tuple[int, float, int]:
+        """The exit code of what has ended, the time that it spent, and its peak of memory."""
+        if job.call is not None:
+            kept = self._interpreter
+            if how == "ended" and kept.has_answered():
+                self._forget_line()
+                cpu_s, peak = kept.spent_s(), _peak(pid)
+                if not kept.is_good() or not self._children.none_left():
+                    kept.end()
+                self._reaped = not kept.pid
+                return 0, cpu_s, peak
+            self._forget_line()
+            kept.forget()
+        orphans.kill_group(pid)
+        _, status, usage = os.wait4(pid, 0)
+        self._reaped = True
+        code = os.waitstatus_to_exitcode(status)
+        return code, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
+
+    def _forget_line(self) -> None:
+        if self._interpreter.line is not None:
+            self._poller.unregister(self._interpreter.line)
+            self._end_poller.unregister(self._interpreter.line)
 
     def _judge(self, job: CommandJob, how: How, code: int, ended: JobEnded) -> JobEnded:
         damaged = self._sandbox.written_inputs()
@@ -197,7 +231,7 @@ class Commands:
                 ended = msgspec.structs.replace(ended, fault="machine")
         elif job.call is not None:
             alone = self._children.none_left()
-            return slot_lone.told(job, ended, self._sandbox, alone=alone)
+            return slot_lone.told(job, ended, self._sandbox, self._interpreter, alone=alone)
         elif job.outputs:
             try:
                 alone = self._children.none_left()
@@ -209,15 +243,27 @@ class Commands:
             return ended
         return msgspec.structs.replace(ended, outcome="failed", reason=reason)
 
-    def _start(self, job: CommandJob, environment: dict[str, str]) -> int:
-        if self._confined is None:
-            return self._spawn(job, environment)
-        return self._confined.start(lambda: self._spawn(job, environment))
+    def _start(self, job: CommandJob, environment: dict[str, str], own: dict[str, str]) -> int:
+        """`own`: what of the environment belongs to this job alone."""
+        if job.call is None:
+            return self._bound(lambda: self._spawn(job, environment))
+        environment[orphans.TOKEN] = orphans.token_of(
+            self._place.root, self._place.run, self._place.name
+        )
+
+        def start(argv: list[str]) -> int:
+            return self._bound(lambda: _posix_spawn(argv[0], argv, environment, []))
+
+        pid = self._interpreter.ask(job, self._sandbox.path, own, start)
+        assert self._interpreter.line is not None
+        self._poller.register(self._interpreter.line, select.POLLIN)
+        self._end_poller.register(self._interpreter.line, select.POLLIN)
+        return pid
+
+    def _bound(self, spawn: Callable[[], int]) -> int:
+        return spawn() if self._confined is None else self._confined.start(spawn)
 
     def _spawn(self, job: CommandJob, environment: dict[str, str]) -> int:
-        if job.call is not None:
-            argv = slot_lone.prepared(job)
-            return _posix_spawn(argv[0], argv, environment, [])
         path = environment.get("PATH")
         argv, is_script = start_of(job.run, path, job.shell)
         if is_script:
@@ -248,7 +294,9 @@ class Commands:
             task_progress.Listener((1, 2), self._progress),
             started + task_progress.EVERY_S,
         )
-        while not _has_ended(pid):
+        while not (job.call is not None and self._interpreter.has_answered()) and not _has_ended(
+            pid
+        ):
             soonest = min(t for t in (announce_at, act_at, look_at) if t is not None)
             wait_ms = max(0.0, soonest - time.monotonic()) * 1000
             # Until it is announced, only its end matters: an order for the next job would wake us
@@ -259,7 +307,7 @@ class Commands:
                     _drain(fd)
                     if self._sandbox.lease_wanted():
                         orphans.kill_group(pid)  # it would wait to write until its time is up
-                elif not self._channel.pump():
+                elif fd == self._channel.fd and not self._channel.pump():
                     self._die_with(pid, token)
             now = time.monotonic()
             stop = self._channel.stop_for(serial)
@@ -304,11 +352,13 @@ class Children:
     """The descendants of a job, also those that left its session.
 
     Where the system allows, this process adopts orphans, so that "no child" means "nothing is
-    left of the job". `foreign`: this process also has children that no job started.
+    left of the job". `foreign`: this process also has children that no job started. `kept` is a
+    child that belongs to no job.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Interpreter) -> None:
         self.foreign = False
+        self._kept = kept
         self._adopts: bool | None = None
         self._alone = False
 
@@ -323,11 +373,19 @@ class Children:
         if self.foreign or not self._adopts:
             return False
         try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            while ended := os.waitpid(-1, os.WNOHANG)[0]:
+                if ended == self._kept.pid:
+                    self._kept.forget()
         except ChildProcessError:
             return True
-        return False
+        if not self._kept.pid:
+            return False
+        return self._kept.is_alone() and not self._children()
+
+    def _children(self) -> list[int]:
+        """Adopted ones too; their own children follow when they are killed."""
+        found = slot_lone.read_status(f"self/task/{os.getpid()}/children").split()
+        return [pid for pid in map(int, found) if pid != self._kept.pid]
 
     def kill_descendants(self, token: str) -> None:
         """SIGKILL all that is left of a job that was cut short."""
@@ -336,7 +394,7 @@ class Children:
     def _descendants(self, token: str) -> list[int]:
         if not self._alone:
             return orphans.find(token)
-        return [] if self.none_left() else _children_of_this_process()
+        return [] if self.none_left() else self._children()
 
 
 class Memory:
@@ -349,26 +407,14 @@ class Memory:
     def peak_bytes(self, measured: int) -> int:
         """What a child reached, from its `ru_maxrss`; 0 if it cannot be told."""
         if measured > self._own:
-            self._own = _own_peak()
+            self._own = _peak(os.getpid())
         return measured * RSS_UNIT_BYTES if measured > self._own else 0
 
 
-def _own_peak() -> int:
-    """In the unit of `ru_maxrss`."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        return 0
-
-
-def _children_of_this_process() -> list[int]:
-    """Adopted ones too; their own children follow when they are killed."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
+def _peak(pid: int) -> int:
+    """Of a process, in the unit of `ru_maxrss`; 0 if it cannot be told."""
+    _, found, rest = slot_lone.read_status(f"{pid}/status").partition(b"VmHWM:")
+    return int(rest.split(None, 1)[0]) if found else 0
 
 
 def _posix_spawn(

@@ -1,21 +1,34 @@
-"""Python calls of others, as a slot sees them: each is an interpreter of its own, bound as every
-command is, that finds its order in `CALL_DIRECTORY` and leaves its word there.
+"""Python calls of others, as a slot sees them: an interpreter, bound as every command is, that
+finds its order in `CALL_DIRECTORY` and leaves its word there.
 
-A call of the user's own runs in the slot itself, which is warm and may do what the user may. One
-that came from elsewhere must not: code in the slot could write to the store, which others trust.
+A call of the user's own runs in the slot itself, which may do what the user may. One that came from
+elsewhere must not: code in the slot could write to the store, which others trust. Its interpreter
+is kept for the next call of the same run, and stands still until then.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
+import socket
 import stat
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from sureline.peer.jobs import CALL_DIRECTORY, PYTHON_ENVIRONMENT, CommandJob, JobEnded
+from sureline.peer import orphans
+from sureline.peer.jobs import (
+    CALL_DIRECTORY,
+    MODULES,
+    PYTHON_ENVIRONMENT,
+    CommandJob,
+    JobEnded,
+    LoneCall,
+)
 from sureline.workflow.files import result_path
 
 if TYPE_CHECKING:
@@ -25,9 +38,14 @@ ORDER = f"{CALL_DIRECTORY}/order"
 WORD = f"{CALL_DIRECTORY}/word"
 RESULT = f"{CALL_DIRECTORY}/result"
 WORD_BYTES_MAX = 4 << 20
+MOVED_BYTES = 4 << 20
+"""To move a result of this length into the store pays for another start of the interpreter; a
+shorter one is copied, because the interpreter may still have it open."""
+AGAIN, SPENT = b"a", b"s"
+"""What an interpreter says after a call: whether it may make another."""
 _BOOT = """
 import sys
-own, sys.path[:] = sys.argv[1], sys.argv[2:] or sys.path
+line, own, sys.path[:] = int(sys.argv[1]), sys.argv[2], sys.argv[3:] or sys.path
 if own:
     from importlib.util import module_from_spec, spec_from_file_location
     first = f"{own}/__init__.py"
@@ -35,10 +53,18 @@ if own:
     sys.modules["sureline"] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules["sureline"])
 from sureline.peer.lone_call import main
-main()
+main(line)
 """
 """This program is loaded from where it lies: a task may not look into the directory around it."""
 _OWN = os.path.dirname(os.path.dirname(__file__))
+
+
+class Order(msgspec.Struct, frozen=True, array_like=True):
+    """What an interpreter is asked for. `env`: what is this call's own of the environment."""
+
+    call: LoneCall
+    inputs: list[str]
+    env: dict[str, str]
 
 
 class Word(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,21 +86,156 @@ def _environment(job: CommandJob) -> str:
     return job.env.get(PYTHON_ENVIRONMENT, "")
 
 
-def prepared(job: CommandJob) -> list[str]:
-    """Write the order, in the directory of the call; the argument vector that makes it."""
-    assert job.call is not None
-    os.makedirs(CALL_DIRECTORY, exist_ok=True)
-    with open(ORDER, "xb") as file:
-        file.write(msgspec.msgpack.encode((job.call, [r.path for r in job.inputs])))
-    environment = _environment(job)
-    if environment:
-        return [f"{environment}/bin/python", "-P", "-c", _BOOT, ""]
-    return [sys.executable, "-P", "-c", _BOOT, _OWN, *(path for path in sys.path if path)]
+Start = Callable[[list[str]], int]
+"""Starts a process with these arguments; its number."""
 
 
-def told(job: CommandJob, ended: JobEnded, sandbox: Sandbox, *, alone: bool) -> JobEnded:
-    """What the interpreter, which has ended well, left behind. It may be anything: it is checked.
-    `alone`: no process of the call is left."""
+class Interpreter:
+    """One that makes the calls of one run, in one directory; or none."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.line: socket.socket | None = None
+        self._for: tuple[str, str, dict[str, str]] = ("", "", {})
+        self._modules: dict[str, str] = {}
+        self._answer = b""
+        self._cpu_s = 0.0
+        self._alone: bool | None = None
+        """Whether it has no children; it can make none while it stands still."""
+
+    def ask(self, job: CommandJob, here: str, env: dict[str, str], start: Start) -> int:
+        """Have a call made in the directory `here`; the number of the process that does. `env`: the
+        environment that is this call's own. Raises OSError if none can be started."""
+        assert job.call is not None
+        os.makedirs(CALL_DIRECTORY, exist_ok=True)
+        with open(ORDER, "xb") as file:
+            order = Order(job.call, [record.path for record in job.inputs], env)
+            file.write(msgspec.msgpack.encode(order))
+        wanted = run_of(job), here, job.env
+        modules = {file.path: file.digest for file in job.inputs if file.path.startswith(MODULES)}
+        if self._for != wanted or any(self._modules.get(m, d) != d for m, d in modules.items()):
+            self.end()
+        if not self.pid:
+            self._start(job, start)
+            self._for, self._modules, self._cpu_s = wanted, {}, 0.0
+        self._modules |= modules
+        self._answer, self._alone = b"", None
+        assert self.line is not None
+        try:
+            self.line.send(AGAIN)
+        except OSError:
+            pass  # it is dead, which is seen when its end is waited for
+        os.kill(self.pid, signal.SIGCONT)
+        return self.pid
+
+    def _start(self, job: CommandJob, start: Start) -> None:
+        self.line, theirs = socket.socketpair()
+        self.line.setblocking(False)
+        with theirs:
+            theirs.set_inheritable(True)
+            environment = _environment(job)
+            program = f"{environment}/bin/python" if environment else sys.executable
+            paths = [] if environment else [_OWN, *(path for path in sys.path if path)]
+            boot = [program, "-P", "-c", _BOOT, str(theirs.fileno()), *(paths or [""])]
+            try:
+                self.pid = start(boot)
+            except OSError:
+                self.line.close()
+                self.line = None
+                raise
+
+    def has_answered(self) -> bool:
+        """Whether the call is over. It stands still then."""
+        if not self._answer and self.line is not None:
+            try:
+                self._answer = self.line.recv(1)
+                if self._answer:
+                    os.kill(self.pid, signal.SIGSTOP)
+                    os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                else:  # it is dead, or will never answer
+                    os.kill(self.pid, signal.SIGKILL)
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                os.kill(self.pid, signal.SIGKILL)
+        return bool(self._answer)
+
+    def spent_s(self) -> float:
+        """The time of the processor that it has used for this call, with its children."""
+        before_s, self._cpu_s = self._cpu_s, _cpu_s(self.pid)
+        return max(0.0, self._cpu_s - before_s)
+
+    def is_alone(self) -> bool:
+        """Whether it stands still, and has no children."""
+        if self._alone is None and self._answer:
+            self._alone = not orphans.children_of(self.pid)
+        return bool(self._alone)
+
+    def is_good(self) -> bool:
+        """Whether it may make another call."""
+        return self._answer == AGAIN
+
+    def end_unless_of(self, job: CommandJob) -> None:
+        """Before a job begins: nothing of another run is to be there."""
+        if self.pid and run_of(job) != self._for[0]:
+            self.end()
+
+    def end(self) -> None:
+        """Kill it, if there is one."""
+        if self.pid:
+            orphans.kill_group(self.pid)
+            try:
+                os.waitpid(self.pid, 0)
+            except ChildProcessError:
+                pass  # it was dead, and has been waited for
+            self.forget()
+
+    def forget(self) -> None:
+        """It has ended."""
+        self.pid = 0
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+
+def run_of(job: CommandJob) -> str:
+    """The run that a job belongs to, on a machine that serves several."""
+    return job.label.rpartition(".")[0].rpartition(".")[0]
+
+
+def _cpu_s(pid: int) -> float:
+    """From the kernel's clocks: a process's own time, and that of children it has waited for."""
+    ticks = sum(map(int, read_status(f"{pid}/stat").rpartition(b")")[2].split()[13:15]))
+    try:
+        return time.clock_gettime((~pid << 3) | _OF_PROCESS) + ticks / _TICKS_PER_S
+    except OSError:
+        return 0.0
+
+
+def read_status(path: str) -> bytes:
+    """What the kernel tells of processes, below /proc; nothing where there is none."""
+    try:
+        fd = os.open(f"/proc/{path}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError:
+        return b""  # it has ended
+    finally:
+        os.close(fd)
+
+
+_OF_PROCESS = 2
+"""The clock of a process's time, in the number of a clock."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def told(
+    job: CommandJob, ended: JobEnded, sandbox: Sandbox, interpreter: Interpreter, *, alone: bool
+) -> JobEnded:
+    """What a call that is over left behind. It may be anything: it is checked. `alone`: no process
+    of the call is left, but for its interpreter."""
     try:
         word = _decode(_left_behind(WORD))
         assert job.call is not None
@@ -86,9 +247,11 @@ def told(job: CommandJob, ended: JobEnded, sandbox: Sandbox, *, alone: bool) -> 
     if word.outcome == "unfit":
         return _unfit(ended, word.reason)
     if word.outcome == "succeeded" and word.has_file:
-        ended = msgspec.structs.replace(
-            ended, outputs=(sandbox.take(RESULT, result_path(job.task), move=alone),)
-        )
+        if os.lstat(RESULT).st_size >= MOVED_BYTES:
+            interpreter.end()
+        move = alone and not interpreter.pid
+        taken = sandbox.take(RESULT, result_path(job.task), move=move)
+        ended = msgspec.structs.replace(ended, outputs=(taken,))
     return msgspec.structs.replace(
         ended,
         outcome=word.outcome,

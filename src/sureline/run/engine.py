@@ -129,6 +129,7 @@ class RunEngine(Agent):
         self.successors: Callable[[], Sequence[str]] = tuple
         """Which other peers could take the run over; a few."""
         self._is_let_go = False
+        self._settling = False
         """Whether the strategy has given its word that the run may begin."""
         self.stays_open = False
         """Whether it waits for more tasks (`grow`) when there is nothing left to do."""
@@ -213,13 +214,14 @@ class RunEngine(Agent):
             lambda: course.over,
             self.successors,
             self._going_to,
-            course.delivery.holders.add,
+            course.delivery.holders,
         )
         self._entrusting.start()
 
-    def _going_to(self) -> dict[str, set[PeerName]]:
-        """Where tasks that are under way read which contents."""
-        found: dict[str, set[PeerName]] = {}
+    def _going_to(self, digests: Iterable[str]) -> dict[str, set[PeerName]]:
+        """Where tasks have read these contents, or will."""
+        holders = self._course.delivery.holders
+        found = {digest: set(holders.peers(digest)) for digest in digests}
         for bound in self._course.attempts.all():
             for file in self._course.known.reads(bound.task):
                 found.setdefault(file.digest, set()).add(bound.target)
@@ -270,15 +272,31 @@ class RunEngine(Agent):
         self._decisions.pump()
         self._finish_if_over()
 
+    def _settle_soon(self) -> None:
+        """On a grid, several may have something to tell at once: it is decided, and put on record,
+        once for all of them."""
+        if self._here:
+            self.settled()
+        elif not self._settling:
+            self._settling = True
+            self.world.after(0.0, self._settle)
+
+    def _settle(self) -> None:
+        self._settling = False
+        self.settled()
+
     @handles(Started)
     def on_started(self, sender: AgentId, message: Started) -> None:
+        self._began(sender, message, 0.0)
+
+    def _began(self, sender: AgentId, message: Started | Finished, ago_s: float) -> None:
         bound = self._course.on_book(sender, message)
         if bound is not None and not bound.started:
             bound.started = True
+            now = self.world.now()
+            at = min(now, max(bound.since, now - ago_s))  # whatever a peer says
             self.world.record(
-                TaskStarted(
-                    self.world.now(), message.task, message.attempt, bound.target, message.pid
-                )
+                TaskStarted(at, message.task, message.attempt, bound.target, message.pid)
             )
             self._deciding.started(bound)
 
@@ -292,12 +310,14 @@ class RunEngine(Agent):
     @handles(Refused)
     def on_refused(self, sender: AgentId, message: Refused) -> None:
         self._course.refused(sender, message)
-        self.settled()
+        self._settle_soon()
 
     @handles(Finished)
     def on_finished(self, sender: AgentId, message: Finished) -> None:
+        if message.began:
+            self._began(sender, message, message.ended.elapsed_s)
         self._course.finished(sender, message)
-        self.settled()
+        self._settle_soon()
 
     # -- ending --------------------------------------------------------------------------------
 

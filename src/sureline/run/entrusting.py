@@ -20,6 +20,7 @@ from sureline.peer.jobs import FileReady, UserFile
 from sureline.peer.messages import Entrust, Holds
 from sureline.peer.travelling import data_of
 from sureline.run.fleet import Fleet
+from sureline.run.holders import Holders
 from sureline.run.keys import digest_of
 from sureline.run.known import Known
 from sureline.workflow.files import FileRecord
@@ -54,8 +55,8 @@ class _File(msgspec.Struct):
 
 class Entrusting:
     """`me` is the writer; its own peer holds nothing for it. `is_over` tells when there is nothing
-    left to do, `successors` which other peers could take the run over, `going_to` where tasks read
-    which contents. `on_held` hears who holds what."""
+    left to do, `successors` which other peers could take the run over, `going_to` where
+    tasks read which contents. `holders` hears who holds what, and who will."""
 
     def __init__(
         self,
@@ -68,8 +69,10 @@ class Entrusting:
         fleet: Fleet,
         is_over: Callable[[], bool],
         successors: Callable[[], Sequence[str]],
-        going_to: Callable[[], Mapping[str, Collection[PeerName]]] = dict,
-        on_held: Callable[[str, PeerName], None] = lambda digest, peer: None,
+        going_to: Callable[
+            [Iterable[str]], Mapping[str, Collection[PeerName]]
+        ] = lambda digests: {},
+        holders: Holders | None = None,
     ) -> None:
         self._world = world
         self._me = me
@@ -84,7 +87,7 @@ class Entrusting:
         self._is_over = is_over
         self._successors = successors
         self._going_to = going_to
-        self._on_held = on_held
+        self._holding = holders
         self._told: Entrusted | None = None
         self._told_s = 0.0
 
@@ -143,7 +146,7 @@ class Entrusting:
     def _give(self) -> None:
         now_s, holders = self._world.elapsed(), self._holders()
         batches: dict[PeerName, list[FileRecord]] = {}
-        waiting, going_to = dict.fromkeys(holders, 0), self._going_to()
+        waiting, going_to = dict.fromkeys(holders, 0), self._going_to(self._files)
         for one in self._files.values():
             one.holders.intersection_update(holders)
             for name, asked_s in one.asked_s.items():
@@ -153,12 +156,14 @@ class Entrusting:
             if one.is_safe(holders):
                 continue
             able = [name for name in holders if name not in one.refused]
-            there = going_to.get(digest, ())  # a task reads it there: nothing else needs to move
+            there = going_to.get(digest) or ()  # a task reads it there: nothing needs to move
             able.sort(key=lambda n: (n not in there, digest_of(f"{digest} {n}".encode())))
             for name in able[:HOLDERS]:
                 due = now_s - one.asked_s.get(name, -AGAIN_S) >= AGAIN_S
                 if name not in one.holders and due and waiting[name] < GIVEN_AT_ONCE:
                     one.asked_s[name] = now_s
+                    if self._holding is not None:
+                        self._holding.expect(digest, name)
                     waiting[name] += 1
                     batches.setdefault(name, []).append(one.record)
         for name, files in batches.items():
@@ -178,7 +183,10 @@ class Entrusting:
             one.refused.add(name)
         else:
             one.holders.add(name)
-            self._on_held(message.digest, name)
+        if self._holding is not None:
+            self._holding.expect_no_more(message.digest, name)
+            if not message.refused:
+                self._holding.add(message.digest, name)
 
     def _tell(self) -> None:
         """In the journal, if anything has changed, and not too often."""

@@ -22,6 +22,15 @@ class Holders:
         self._node_of = node_of
         self._local: set[str] = set()
         self._peers: dict[str, tuple[PeerName, ...]] = {}
+        self._expected: dict[str, dict[PeerName, None]] = {}
+        """Who has been asked to fetch it."""
+
+    def expect(self, digest: str, peer: PeerName) -> None:
+        """It will have it soon: nobody need fetch it there, nor anywhere else."""
+        self._expected.setdefault(digest, {})[peer] = None
+
+    def expect_no_more(self, digest: str, peer: PeerName) -> None:
+        self._expected.get(digest, {}).pop(peer, None)
 
     def add(self, digest: str, peer: PeerName) -> None:
         known = self._peers.get(digest, ())
@@ -53,10 +62,15 @@ class Holders:
             found.append(self._here)
         return tuple(found)
 
+    def peers(self, digest: str) -> tuple[PeerName, ...]:
+        """Those that hold it, as far as is remembered."""
+        return self._peers.get(digest, ())
+
     def bytes_on(self, inputs: Iterable[FileRecord]) -> Mapping[PeerName, int]:
-        """How much of these files each peer holds."""
+        """How much of these files each peer holds, or will soon."""
         found: dict[PeerName, int] = {}
         for record in inputs:
-            for peer in self._peers.get(record.digest, ()):
+            known = self._peers.get(record.digest, ())
+            for peer in {**dict.fromkeys(known), **self._expected.get(record.digest, {})}:
                 found[peer] = found.get(peer, 0) + record.size
         return found

@@ -62,18 +62,18 @@ class BindingAhead:
             before_s = self._recent_s.setdefault(kind, took_s)
             self._recent_s[kind] = before_s + RECENT_WEIGHT * (took_s - before_s)
 
-    def bind(self, queue: ReadyQueue, suits: Callable[[PeerName, Needs, int], int]) -> None:
+    def bind(self, queue: ReadyQueue, suits: Callable[[PeerName, Needs, int], int | None]) -> None:
         """In turns, so that all have about the same to do. `suits` names, of the tasks that are
-        like one, that which suits a target best."""
+        like one, that which suits a target best; None, if it had better get none."""
         if not len(queue) or not self._recent_s:
             return
         for depth in range(1, AHEAD_MAX + 1):
             for target, needs in list(self._room):
                 while self._waits_less(target, needs, depth):
                     task = self._next(queue, target, needs)
+                    task = None if task is None else suits(target, needs, task)
                     if task is None:
                         break
-                    task = suits(target, needs, task)
                     queue.take(task, needs)
                     self._engine.bind(task, target)
         for one in [one for one in self._room if not self._waits_less(*one, AHEAD_MAX)]:

@@ -6,7 +6,8 @@ task's inputs is taken, and else one by a hash of this run and the target, so th
 not all choose the same one. Short tasks are also bound ahead (`ahead`).
 
 Of tasks that are equally urgent and need the same, a target gets the one of whose large inputs it
-has most, or has been told to fetch.
+has most, or has been told to fetch; an idle one waits for a while before it fetches what another
+has (`nearby`).
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ from sureline.run.port import (
 from sureline.run.ready import ReadyQueue
 from sureline.strategies.ahead import BindingAhead
 from sureline.strategies.books import Books
+from sureline.strategies.nearby import Nearby
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName
 from sureline.world.protocol import World
 
 EQUAL_LOADS = 1e-6
-LARGE_BYTES = 1 << 20
-"""Files below this are fetched wherever they are needed."""
 LOOKED_AT = 64
-"""Tasks among which the one is chosen that suits a target."""
+"""Tasks among which the one is chosen that suits a target, and that may be put off."""
 
 
 class Spread(Deciding):
@@ -49,13 +49,12 @@ class Spread(Deciding):
         self._queue = ReadyQueue(patience=None)
         self._books = Books(salt)
         self._best: tuple[PeerName, float] | None = None
-        self._fetched: dict[PeerName, set[str]] = {}
-        """The large files that each target has been told to fetch."""
         self._aside: list[int] = []
         """Tasks for which only targets have room that are unfit for them."""
 
     def begin(self, engine: Engine, past: Sequence[Noted | Unknown], go: Action) -> None:
         self._engine = engine
+        self._nearby = Nearby(engine, self._ground, self._books.__contains__)
         if self._ground is not None:
             self._ahead = BindingAhead(engine, self._ground, self._books)
         go()
@@ -65,7 +64,7 @@ class Spread(Deciding):
 
     def gone(self, target: PeerName) -> None:
         self._books.leave(target)
-        self._fetched.pop(target, None)
+        self._nearby.gone(target)
 
     def load(self, target: PeerName, cores: float) -> None:
         self._books.report(target, cores)
@@ -77,15 +76,15 @@ class Spread(Deciding):
     def bound(self, bound: Bound) -> None:
         needs = self._engine.graph.tasks[bound.task].needs
         self._books.take(bound.target, needs)
-        large = {} if bound.confirmed else self._large(bound.task)
-        if large:  # of one that was found there, nothing needs to be known yet
-            self._fetched.setdefault(bound.target, set()).update(large)
+        if not bound.confirmed:  # of one that was found there, nothing needs to be known yet
+            self._nearby.bound(bound)
         if self._ahead is not None:
             self._ahead.bound(bound, needs)
 
     def over(self, over: Over) -> None:
         needs = self._engine.graph.tasks[over.bound.task].needs
         self._books.give_back(over.bound.target, needs)
+        self._nearby.over(over)
         if self._ahead is not None:
             self._ahead.over(over, needs)
 
@@ -103,27 +102,30 @@ class Spread(Deciding):
         aside, self._aside = self._aside, []
         for task in aside:
             self.ready(task)
-        while (popped := self._queue.pop_fitting(self)) is not None:
+        put_off: list[int] = []
+        idle: set[PeerName] = set()
+        while len(put_off) < LOOKED_AT and (popped := self._queue.pop_fitting(self)) is not None:
             task, needs = popped
-            unfit = self._engine.unfit(task)
-            best = self._books.best(needs, unfit) if unfit else self._best
+            unfit, waiting = self._engine.unfit(task), idle if self._nearby.large(task) else ()
+            best = self._books.best(needs, {*unfit, *waiting}) if unfit or waiting else self._best
             if best is None:
-                self._aside.append(task)
-            else:
-                target = self._nearest(task, needs, *best)
-                if self._engine.bind(self._swapped(task, needs, target), target):
-                    self._books.placed(needs)
+                (put_off if waiting else self._aside).append(task)
+                continue
+            target = self._nearest(task, needs, *best)
+            task = self._swapped(task, needs, target)
+            if self._nearby.waits(task, target):
+                put_off.append(task)
+                idle.add(target)
+            elif self._engine.bind(task, target):
+                self._books.placed(needs)
+        for task in put_off:
+            self.ready(task)
         if self._ahead is not None:
-            self._ahead.bind(self._queue, self.suits)
-
-    def _large(self, task: int) -> dict[str, int]:
-        """The large files that it reads, with their sizes."""
-        reads = self._engine.reads(task)
-        return {file.digest: file.size for file in reads if file.size >= LARGE_BYTES}
+            self._ahead.bind(self._queue, self._suits_ahead)
 
     def _swapped(self, task: int, needs: Needs, target: PeerName) -> int:
         """The task, or one that is as urgent and suits the target better; the task waits then."""
-        if not self._large(task):
+        if not self._nearby.large(task):
             return task
         self._queue.push(task, needs, self._engine.urgency(task))
         task = self.suits(target, needs, task)
@@ -132,17 +134,15 @@ class Spread(Deciding):
 
     def suits(self, target: PeerName, needs: Needs, task: int) -> int:
         """Of those that wait and are alike, the one of which least is to be fetched there."""
-        if not self._large(task):
+        if not self._nearby.large(task):
             return task
-        here = self._fetched.get(target, set())
-
-        def missing(one: int) -> tuple[int, int]:
-            files = self._large(one)
-            fetched = sum(size for digest, size in files.items() if digest not in here)
-            return max(0, fetched - self._engine.held(one).get(target, 0)), one
-
         able = [one for one in self._queue.alike(needs, LOOKED_AT) if self._may(one, target)]
-        return min([task, *able], key=missing)
+        return self._nearby.least([task, *able], target)
+
+    def _suits_ahead(self, target: PeerName, needs: Needs, task: int) -> int | None:
+        """Likewise, for a target that is busy: none, if another has what would be fetched."""
+        task = self.suits(target, needs, task)
+        return None if self._nearby.is_elsewhere(task, target) else task
 
     def _may(self, task: int, target: PeerName) -> bool:
         return target not in self._engine.unfit(task)

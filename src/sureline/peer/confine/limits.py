@@ -12,6 +12,7 @@ import resource
 import time
 
 from sureline.peer.confine.rules import Rules
+from sureline.peer.orphans import children_of
 
 _PAGE_BYTES = resource.getpagesize()
 _BLOCK_BYTES = 512
@@ -71,22 +72,11 @@ def _processes(enough: int) -> tuple[int, int]:
     count = memory_bytes = 0
     while waiting and count <= enough:
         parent = waiting.pop()
-        for child in _children(parent):
+        for child in children_of(parent):
             count += 1
             memory_bytes += _resident_bytes(child)
             waiting.append(child)
     return count, memory_bytes
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-                found.extend(map(int, file.read().split()))
-    except OSError:
-        pass  # it has ended
-    return found
 
 
 def _resident_bytes(pid: int) -> int:

@@ -130,7 +130,7 @@ class Lanes:
     @property
     def promised(self) -> bool:
         """Whether anything is, or runs by a promise."""
-        return bool(self._busy) or bool(self.queues.sizes.any())
+        return bool(self._busy) or bool(np.count_nonzero(self.queues.sizes))
 
     # A leaf of the tree.
 

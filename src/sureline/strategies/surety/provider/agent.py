@@ -366,8 +366,8 @@ class Provider(Agent, Admitting):
     def admitted(self, bind: Bind) -> None:
         now, promise = self.world.now(), self._promises.get(contract_of(bind))
         if promise is None:
-            takes = self._experience.expects(self._writer(bind), kind_of(bind.task), None)
-            self._guests[_attempt_of(bind)] = self._places.take(bind.needs, now + takes.likely_s)
+            usually_s = self._experience.usually_s(self._writer(bind), kind_of(bind.task))
+            self._guests[_attempt_of(bind)] = self._places.take(bind.needs, now + usually_s)
             return
         self._promises.bound(promise, now)
 
