@@ -311,3 +311,9 @@ def test_a_call_that_takes_too_long_is_stopped_and_the_next_is_made(bench: Bench
     ended = bench.run(msgspec.structs.replace(job, timeout_s=0.5))
     assert ended.outcome == "timeout"
     assert pid_of(bench)
+
+
+def test_an_interpreter_that_nobody_asks_for_goes_after_a_while(bench: Bench) -> None:
+    pid = pid_of(bench)
+    bench.until(lambda: not alive(pid))
+    assert pid_of(bench) != pid

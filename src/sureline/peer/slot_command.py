@@ -31,7 +31,7 @@ _RESET = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 """The job starts with the defaults, whatever this process or its caller ignores. (All are named:
 of a signal that is not, the C library asks first how it stands.)"""
 
-_KEPT_S = 10.0
+_KEPT_S = 5.0
 """For so long an interpreter waits for another call."""
 
 How = Literal["ended", "timeout", "cancelled", "excess"]

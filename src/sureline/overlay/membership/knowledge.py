@@ -42,7 +42,7 @@ CORES_MAX = 1e6
 """More than any machine has; a greater number is a mistake or a lie."""
 
 
-class Member(msgspec.Struct, frozen=True):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """A member as others see it. A later life is another process: what ran in the one before is
     gone."""
 

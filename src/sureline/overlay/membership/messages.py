@@ -19,7 +19,7 @@ RANK: dict[State, int] = {"alive": 0, "suspect": 1, "dead": 2, "left": 3}
 PRESENT: tuple[State, ...] = ("alive", "suspect")
 
 
-class Offer(msgspec.Struct, frozen=True, array_like=True):
+class Offer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a member has to give; fixed for one life."""
 
     cores: float
@@ -46,7 +46,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True):
         return float(ends_at) if isinstance(ends_at, float | int) else None
 
 
-class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
+class MemberRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One statement about one member. Without an offer it only says something new about a member
     whose offer is known already."""
 
@@ -91,7 +91,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class Load(msgspec.Struct, frozen=True, array_like=True):
+class Load(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a member reports of itself. Later reports of a life have greater sequences."""
 
     name: PeerName
