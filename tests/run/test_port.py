@@ -16,7 +16,7 @@ from sureline.peer.agent import PeerAgent
 from sureline.peer.capacity import Capacity
 from sureline.peer.messages import Bind
 from sureline.run.engine import Hearers, RunEngine
-from sureline.run.options import Options, Past
+from sureline.run.options import CancelRun, Options, Past
 from sureline.run.port import Bound, Over, Target
 from sureline.run.states import FOLLOWS, State, Tasks
 from sureline.strategies.embedded import Embedded
@@ -107,6 +107,18 @@ def test_nothing_is_ready_before_the_strategy_lets_it_go():
     lab.world.run()
     assert [end.state for end in lab.ends] == ["succeeded"]
     assert deciding.told == [0, 1, 2]
+
+
+def test_a_run_that_is_cancelled_before_it_is_let_go_ends_then():
+    """It used to make tasks ready that nobody would ever bind, and never ended."""
+    deciding = Holding()
+    lab = OnMachine(chain(3), deciding)
+    lab.world.send("writer", CancelRun())
+    lab.world.run()
+    deciding.go()
+    lab.world.run()
+    assert [end.state for end in lab.ends] == ["cancelled"]
+    assert not lab.of(TaskReady) and not lab.of(TaskBound)
 
 
 def grown(graph):

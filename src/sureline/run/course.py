@@ -176,7 +176,11 @@ class Course:
         for task, state in enumerate(self.tasks.state):
             if state is State.COMMITTED:
                 self.known.read_by(task)
-            elif state is State.WAITING and not self.tasks.missing_parents[task]:
+            elif (
+                state is State.WAITING
+                and not self.tasks.missing_parents[task]
+                and self.cancel is None
+            ):
                 self.ready(task)
 
     def grow(self, graph: Graph) -> None:

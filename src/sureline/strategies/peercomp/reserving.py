@@ -186,8 +186,7 @@ class Reserving(Deciding):
         self._afresh = afresh
         self._works = self._lengths.works()
         last_s = None if deadline_s is None else deadline_s - self._world.now()
-        early = early_tries(last_s or 0.0, self._pause_s) if afresh else 1
-        early = early if self._settings.aim == "early" else 0
+        early = early_tries(last_s or 0.0, self._pause_s) if self._settings.aim == "early" else 0
         aheads_s = aheads_of(self._least_s(), last_s, early)
         self._nearest = NearestDeadline(
             self._world, self._book, aheads_s, deadline_s, self._found, late=late,
