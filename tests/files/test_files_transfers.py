@@ -317,7 +317,22 @@ def test_a_damaged_copy_is_found_out_complained_of_and_removed(tmp_path: Path) -
         record = await put(a, tmp_path, data)
         await put(c, tmp_path, data)
         _damage(Path(a.cache.store.blob_path(record.digest)))
+        asked, fetched = asyncio.Event(), asyncio.Event()
+        grid.on_chunk = lambda node, index: asked.set() if node == a.me else None
+        answer, complain = c.answer, b._asker.complain
+
+        async def second(asker: str, request: bytes) -> object:
+            await asked.wait()  # or the good copy may be fetched whole before a bad piece is seen
+            return await answer(asker, request)
+
+        async def later(node: str, digest: str) -> None:
+            await fetched.wait()  # a complaint outlives its transfer
+            await complain(node, digest)
+
+        c.answer = second  # type: ignore[method-assign, assignment]  # it only waits
+        b._asker.complain = later  # type: ignore[method-assign]  # so does it
         got = await b.fetch(record, [a.me, c.me])
+        fetched.set()
         assert stored(b, got.file) == data
         # The file goes in a thread, its announcement after that: wait for the later of the two.
         while a.me in grid.dht.holders[record.digest]:  # noqa: ASYNC110 - nobody tells a test

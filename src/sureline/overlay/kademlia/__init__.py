@@ -1,8 +1,8 @@
 """Kademlia: a distributed hash table of values under keys, and a broadcast to all its nodes.
 
-`Kademlia` (agent) is what others use; `ids`, `table`, `lookup`, `storage` and `regions` are its
-pure parts; `requests`, `search`, `placement`, `publishing`, `upkeep` and `broadcast` drive them
-with messages. Bounds and intervals are in `settings`.
+`Kademlia` (agent) is what others use; `ids`, `table`, `everybody`, `lookup`, `storage` and
+`regions` are its pure parts; `requests`, `search`, `placement`, `publishing`, `upkeep` and
+`broadcast` drive them with messages. Bounds and intervals are in `settings`.
 """
 
 from sureline.overlay.kademlia.agent import Kademlia

@@ -34,7 +34,7 @@ from sureline.peer.files.partial import Partial
 from sureline.peer.files.serving import AT_ONCE, Server
 from sureline.peer.files.small import ask_for_small
 from sureline.peer.files.transfer import Transfer, TransferKit
-from sureline.peer.files.wire import Body, Bulk
+from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, Body, Bulk, RefusedError
 from sureline.workflow.files import FileRecord, is_digest
 from sureline.world.address import NO_NODE, Node, PeerName
 
@@ -43,6 +43,8 @@ __all__ = ["UNKNOWN_SIZE", "FetchedFile", "FetchError", "FileService"]
 T = TypeVar("T")
 
 BUFFERS = 20
+COMPLAINTS_MAX = 64
+"""On their way at once."""
 
 
 class FetchedFile(NamedTuple):
@@ -79,10 +81,18 @@ class FileService:
         partials: dict[str, Partial] = {}
         self._asker = FileAsker(bulk, me)
         self._kit = TransferKit(
-            cache, self._asker, self._in, Buffers(BUFFERS), partials, me, self.locate
+            cache,
+            self._asker,
+            self._in,
+            Buffers(BUFFERS),
+            partials,
+            me,
+            self.locate,
+            self._complain,
         )
         self._server = Server(cache, self._out, partials)
         self._flights: set[asyncio.Task[Node]] = set()
+        self._complaints: set[asyncio.Task[None]] = set()
         self._announcer: Announcer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._directory_kit = directories.DirectoryKit(
@@ -93,6 +103,16 @@ class FileService:
     def _evicted(self, digest: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is nobody to tell
             self._loop.call_soon_threadsafe(self._places.withdraw, digest)
+
+    def _complain(self, node: Node, digest: str) -> None:
+        async def tell() -> None:
+            with contextlib.suppress(*NO_ANSWER, BadAnswerError, RefusedError):
+                await self._asker.complain(node, digest)  # only meant to help
+
+        if len(self._complaints) < COMPLAINTS_MAX:
+            task = asyncio.ensure_future(tell())
+            self._complaints.add(task)
+            task.add_done_callback(self._complaints.discard)
 
     async def answer(self, peer: PeerName, request: bytes) -> tuple[bytes, Body]:
         """Answer the bulk request of an enrolled peer."""
@@ -117,7 +137,10 @@ class FileService:
 
     async def close(self) -> None:
         """End all transfers; what has come in so far stays for later."""
-        tasks: list[asyncio.Task[Node] | asyncio.Task[None]] = [*self._flights]
+        tasks: list[asyncio.Task[Node] | asyncio.Task[None]] = [
+            *self._flights,
+            *self._complaints,
+        ]
         if self._serving is not None:
             tasks.append(self._serving)
         for task in tasks:

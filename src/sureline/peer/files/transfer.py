@@ -47,6 +47,8 @@ class TransferKit(NamedTuple):
     partials: dict[str, Partial]
     me: Node
     locate: Locate
+    complain: Callable[[Node, str], None]
+    """Tells a node that its copy is wrong; that may last longer than a transfer."""
 
 
 class _NoChunkError(Exception):
@@ -172,7 +174,7 @@ class Transfer:
         partial, cache = self._partial, self._kit.cache
         if not await self._in_thread(partial.whole):
             for node in self._candidates.refuse(key, "the chunks are not the file"):
-                self._start(self._complain(node))
+                self._kit.complain(node, self._digest)
             self._schedule = None
             return False
 
@@ -269,7 +271,7 @@ class Transfer:
             self._progressed(1)
         else:
             schedule.reject(*request)
-            self._start(self._complain(request.source))
+            self._kit.complain(request.source, self._digest)
 
     def _progressed(self, chunks: int) -> None:
         self._kept_since += chunks
@@ -283,12 +285,6 @@ class Transfer:
         self._on_progress(min(there, self._partial.size), self._partial.size)
 
     # -- tasks --------------------------------------------------------------------------------
-
-    async def _complain(self, node: Node) -> None:
-        try:
-            await self._kit.asker.complain(node, self._digest)
-        except (*NO_ANSWER, BadAnswerError, RefusedError):
-            pass  # it was only meant to help
 
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
