@@ -158,7 +158,8 @@ output = "500MB"
 
 def test_large_inputs_have_their_time_too():
     """Each takes nine seconds: without them promises are void while their inputs are on the way,
-    and reserved elsewhere, where these are not either; 77 reservations for 16 tasks."""
+    and reserved elsewhere, where these are not either; 77 reservations for 16 tasks (on a
+    faster, shared network)."""
     text = SCENARIO.replace("[network]", '[network]\nbandwidth = "10GB/s"')
     text = text.replace("[workload]", LINK).replace("lognormal(30s, 0.3)", "10s")
     outcome, events = simulated(text, 1)

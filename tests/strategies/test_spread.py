@@ -15,7 +15,7 @@ from sureline.peer.messages import Finished
 from sureline.run.port import Bound, Over
 from sureline.strategies.ahead import AHEAD_MAX
 from sureline.strategies.books import PATIENCE, Books
-from sureline.strategies.nearby import FETCHED_BYTES_PER_S
+from sureline.strategies.nearby import FETCHED_BYTES_PER_S, LOOK_S
 from sureline.strategies.spread import Spread
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
@@ -252,6 +252,7 @@ class Later:
     elapsed = now
 
     def after(self, seconds, action):
+        self.delay_s = seconds
         self.due.append(action)
 
 
@@ -323,6 +324,10 @@ def test_an_idle_peer_waits_for_as_long_as_fetching_takes_before_it_fetches_what
     made, world = reading(["x"] * 3, a=1, b=1)
     ((task, peer),) = places(made)
     assert places(made) == [] and len(world.due) == 1
+    world.time_s = (100 << 20) / FETCHED_BYTES_PER_S - 1e-9
+    world.due.pop()()
+    assert places(made) == [] and world.delay_s >= LOOK_S, "time must pass between two looks"
+    world.time_s = 0.0
     made.over(task, peer)
     ((task, again),) = places(made)
     assert again == peer, "who has it takes the next"

@@ -7,6 +7,7 @@ would take, and then fetches after all: it never loses more than twice what was 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from sureline.peer.messages import Finished
@@ -19,8 +20,9 @@ LARGE_BYTES = 1 << 20
 FETCHED_BYTES_PER_S = 25e6
 """How fast files are believed to come, before any has."""
 RECENT_WEIGHT = 0.3
-LOOK_S = 0.25
-"""A target that waits is thought of at least so often."""
+WAIT_MAX_S = 30.0
+LOOK_S = 0.1
+"""Whoever has waited for long enough may learn it so much later."""
 
 
 class Nearby:
@@ -39,7 +41,7 @@ class Nearby:
         self._fetching: dict[tuple[int, int], int] = {}
         """By task and attempt: how many bytes it waits for."""
         self._bytes_per_s = FETCHED_BYTES_PER_S
-        self._looking = False
+        self._look_at_s = math.inf
 
     def bound(self, bound: Bound) -> None:
         self._idle_since_s.pop(bound.target, None)
@@ -98,14 +100,14 @@ class Nearby:
             return False
         now_s = self._world.elapsed()
         since_s = self._idle_since_s.setdefault(target, now_s)
-        until_s = since_s + self.missing_bytes(task, target) / self._bytes_per_s
-        if until_s <= now_s:
+        wait_s = min(WAIT_MAX_S, self.missing_bytes(task, target) / self._bytes_per_s)
+        if since_s + wait_s <= now_s:
             return False
-        if not self._looking:
-            self._looking = True
-            self._world.after(min(LOOK_S, until_s - now_s), self._look)
+        if since_s + wait_s < self._look_at_s - LOOK_S:
+            self._look_at_s = since_s + wait_s + LOOK_S
+            self._world.after(self._look_at_s - now_s, self._look)
         return True
 
     def _look(self) -> None:
-        self._looking = False
+        self._look_at_s = math.inf
         self._engine.wake()
