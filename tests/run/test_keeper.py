@@ -250,6 +250,20 @@ def test_keepers_of_a_busy_run_vote_soon():
     scene.until(lambda: len(mirror._office.voters) == 5, 20.0)
 
 
+def test_a_keeper_that_comes_later_votes_even_if_nothing_happens_any_more():
+    """It was heard every five seconds, counted as able for three of them, and never for long
+    enough."""
+    scene, log = Scene(2), Log()
+    fill(log, 10)
+    mirror = scene.mirror(log, ended=False)
+    mirror._office.begin()
+    scene.until(lambda: {"k0", "k1"} < set(mirror._office.voters))
+    scene.boot("k2")
+    mirror.peer_joined("k2")
+    scene.until(lambda: "k2" in mirror._office.voters)
+    assert "k2" in mirror._office.voters
+
+
 def test_nobody_takes_a_run_from_a_writer_that_is_heard():
     """A peer that may drive it went on at once, without a grant, and its keepers fenced the
     writer."""

@@ -213,16 +213,21 @@ class Mirror(Agent):
 
     def _able(self) -> list[str]:
         """Who can vote: those that answer, and keep up or do so already."""
-        now = self.world.awake()
+        now, last = self.world.awake(), self._recorded.last()
         return [
             name
             for name, keeper in self._keepers.items()
             if now - keeper.heard_at < ABLE_S
-            and (now - keeper.whole_at < WHOLE_S or self._votes(name, keeper))
+            and (
+                now - keeper.whole_at < WHOLE_S
+                or self._has_all(keeper, last)
+                or (name in self._office.voters and bool(keeper.position))
+            )
         ]
 
-    def _votes(self, name: str, keeper: _Keeper) -> bool:
-        return name in self._office.voters and bool(keeper.position)
+    def _has_all(self, keeper: _Keeper, last: Position) -> bool:
+        whole_graph = keeper.graph_bytes >= len(self._graph)
+        return whole_graph and keeper.position is not None and keeper.position >= last
 
     def _replace(self, name: str) -> None:
         del self._keepers[name]
