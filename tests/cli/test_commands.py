@@ -401,3 +401,27 @@ def test_an_encoding_that_cannot_show_names(bench: Bench) -> None:
     assert "zo\\xeb: succeeded" in shown.stdout
     listed = bench.process("show", "--tasks", "--json", env={"PYTHONIOENCODING": "ascii"})
     assert json.loads(listed.stdout)["listed"][0]["task"] == "zoë", "JSON is UTF-8 everywhere"
+
+
+PRINTS_MUCH = """
+import signal
+from sureline.cli import console
+
+signal.signal(signal.SIGALRM, lambda number, frame: None)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+console.open_streams(as_json=True)
+console.print_json(["x" * 100] * 20_000)
+console.flush()
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def test_signals_cost_no_output_even_where_python_does_not_buffer():
+    """The list of 600 peers was cut after 128 KiB, and the exit code was 0."""
+    said = subprocess.run(
+        [sys.executable, "-c", PRINTS_MUCH],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(said.stdout) == ["x" * 100] * 20_000

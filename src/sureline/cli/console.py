@@ -52,11 +52,23 @@ def open_streams(as_json: bool) -> None:
             os.set_inheritable(number, True)
             opened = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115 # to the end
             setattr(sys, name, opened)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
+            if isinstance(stream.buffer, io.RawIOBase):
+                stream = _that_writes_all(stream)
+                setattr(sys, name, stream)
             stream.reconfigure(errors="backslashreplace")
     if as_json and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
+
+
+def _that_writes_all(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """With PYTHONUNBUFFERED, what a signal keeps from being written at once would be lost."""
+    raw = stream.buffer
+    assert isinstance(raw, io.RawIOBase)
+    buffered = io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffered, stream.encoding, stream.errors, line_buffering=True)
 
 
 def drop_output() -> None:
