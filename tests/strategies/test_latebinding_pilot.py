@@ -7,7 +7,11 @@ from test_latebinding import listed
 from test_latebinding_queue import Speaker
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
+from sureline.peer.jobs import JobEnded, PauseJob
+from sureline.peer.messages import Bind
+from sureline.strategies.latebinding.half import TOOK_KEPT, PilotRoom
 from sureline.strategies.latebinding.messages import (
+    PromisedTasks,
     RankReply,
     Register,
     Registered,
@@ -15,7 +19,9 @@ from sureline.strategies.latebinding.messages import (
     TaskList,
 )
 from sureline.strategies.latebinding.pilot import PART
+from sureline.strategies.latebinding.settings import AHEAD_MAX
 from sureline.strategies.latebinding.wishes import PILOTS_MAX, STALE_S, Wishes
+from sureline.workflow.model import Needs
 from sureline.world.address import at, name_of
 
 PILOT = at("p2", PART)
@@ -110,3 +116,46 @@ def test_wishes_are_summed_up_settled_and_forgotten():
     for n in range(PILOTS_MAX + 10):
         wishes.hear(f"x{n}", f"x{n}/latebinding", RoomWish("s", 1, 0), STALE_S)
     assert len(wishes) == wishes.pilots == PILOTS_MAX
+
+
+def test_room_that_is_free_again_at_once_is_told_again(scene):
+    """A short task was over before its pilot had noticed that there was less room, and the pilot
+    stood idle until it renewed its wish."""
+    scene.say(TaskList(1, "p4/tester", 7, 0, ((1, listed("a")),), (1,)))
+    half = next(a for a in scene.bed._agents if a.me == PILOT)._half
+    count = len(scene.speaker.all(RoomWish))
+    scene.speaker.world.send(PILOT, PromisedTasks((("r", "a", Needs()),)))
+    scene.bed.sim.run(until=scene.bed.sim.time + 0.01)
+    half._forget(("r", "a"))
+    scene.bed.sim.run(until=scene.bed.sim.time + 0.2)
+    assert len(scene.speaker.all(RoomWish)) == count + 1
+    assert scene.speaker.last(RoomWish).places == 1
+
+
+def test_a_promise_that_comes_after_its_task_holds_no_room(scene):
+    half = next(a for a in scene.bed._agents if a.me == PILOT)._half
+    bind = Bind("r", "a", 1, PauseJob("0.1", "a", 1, 0.001), Needs())
+    half.admitted(bind)
+    half.over(bind, JobEnded("succeeded"), began=True)
+    half.promise("r", "a", Needs())
+    assert half.room().places == 1
+
+
+def test_many_short_tasks_are_fetched_ahead_but_only_one_long_one(scene):
+    half = next(a for a in scene.bed._agents if a.me == PILOT)._half
+    assert half.room() == PilotRoom(1, 1)
+    for took_s, ahead in ((0.001, AHEAD_MAX), (1.0, 4), (20.0, 1)):
+        for number in range(TOOK_KEPT):
+            bind = Bind("r", f"t{number}", 1, PauseJob("0.1", "t", 1, took_s), Needs())
+            half.admitted(bind)
+            half.over(bind, JobEnded("succeeded", elapsed_s=took_s), began=True)
+        assert half.room() == PilotRoom(1, ahead)
+
+
+def test_nobody_fetches_more_ahead_than_its_part_of_all(scene):
+    master = next(a.speaks for a in scene.bed._agents if a.speaks is not None)
+    master._waiting = 100 * master._wishes.pilots
+    assert master._ahead_for_each(4) == 100
+    assert master._ahead_for_each(1500) == 1
+    master._waiting = 0
+    assert master._ahead_for_each(4) == 1

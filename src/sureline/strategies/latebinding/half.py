@@ -10,6 +10,7 @@ cores: at most half of the cores, as long as anything else waits.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from zlib import crc32
 
@@ -21,7 +22,13 @@ from sureline.peer.jobs import CommandJob, JobEnded
 from sureline.peer.messages import Bind
 from sureline.strategies.latebinding.judging import FOR_EVER_S, View
 from sureline.strategies.latebinding.messages import TaskId
-from sureline.strategies.latebinding.settings import HOLD_S, PLACES_MAX, PilotHalfSettings
+from sureline.strategies.latebinding.settings import (
+    AHEAD_MAX,
+    AHEAD_S,
+    HOLD_S,
+    PLACES_MAX,
+    PilotHalfSettings,
+)
 from sureline.workflow.model import Needs
 from sureline.world.address import name_of
 from sureline.world.agent import Agent
@@ -30,6 +37,7 @@ from sureline.world.protocol import Timer, World
 HELD_MAX = 50_000
 """Files that are remembered as being here; those used least lately are forgotten first."""
 PROMISES_MAX = 1000
+TOOK_KEPT = 8
 NAME = "latebinding"
 
 
@@ -61,10 +69,14 @@ class PilotHalf(Admitting):
         self._ends_at = settings.ends_at
         self._here: dict[Key, Needs] = {}
         self._promised: dict[TaskId, _Promised] = {}
+        self._lately: dict[TaskId, None] = {}
+        """What has ended: its promise may come after it."""
         self._reading: dict[Key, None] = {}
         """Attempts that wait for files more than they calculate."""
         self._runs: dict[Key, None] = {}
         """Of those, the ones that were let begin."""
+        self._took_s: deque[float] = deque(maxlen=TOOK_KEPT)
+        """How long the last tasks ran."""
         self.held: dict[str, None] = {}
         self.on_room: Callable[[], None] = lambda: None
         self.on_job: Callable[[Bind, bool], None] = lambda bind, ended: None
@@ -97,8 +109,17 @@ class PilotHalf(Admitting):
             return PilotRoom(0, 0)
         ledger, waiting = self.free()
         places = 0 if waiting else min(PLACES_MAX, -(-ledger.millicores // 1000))
-        wanted = max(1, int(self._machine.capacity.cores) // 4)
-        return PilotRoom(places, max(0, wanted - waiting))
+        return PilotRoom(places, max(0, self._wanted_ahead() - waiting))
+
+    def _wanted_ahead(self) -> int:
+        """Short tasks would be over before a round could bring others: as many as end within
+        AHEAD_S, judged by the longest of the last few."""
+        cores = int(self._machine.capacity.cores)
+        wanted = max(1, cores // 4)
+        if len(self._took_s) < TOOK_KEPT:
+            return wanted
+        ended = AHEAD_S * max(1, cores) / max(AHEAD_S / AHEAD_MAX, *self._took_s)
+        return min(AHEAD_MAX, max(wanted, int(ended)))
 
     def view(self, site: str) -> View:
         name = name_of(self._machine.me)
@@ -108,6 +129,7 @@ class PilotHalf(Admitting):
     def promise(self, run: str, task: str, needs: Needs) -> None:
         """A round gave this to us; its run will bind it soon, or never."""
         known = (run, task) in self._promised or any(k[:2] == (run, task) for k in self._here)
+        known |= (run, task) in self._lately
         if known or len(self._promised) >= PROMISES_MAX:
             return
         timer = self._world.after(HOLD_S, lambda: self._forget((run, task)))
@@ -157,12 +179,17 @@ class PilotHalf(Admitting):
     def over(self, bind: Bind, ended: JobEnded | None, *, began: bool) -> None:
         key = (bind.run, bind.task, bind.attempt)
         self._here.pop(key, None)
+        self._lately[key[:2]] = None
+        if len(self._lately) > PROMISES_MAX:
+            del self._lately[next(iter(self._lately))]
         claim = claim_of(bind)
         if claim is not None and claim.reports:
             self.on_job(bind, True)
         self._reading.pop(key, None)
         self._runs.pop(key, None)
         if ended is not None:
+            if began:
+                self._took_s.append(ended.elapsed_s)
             self._hold([record.digest for record in ended.outputs])
         elif isinstance(bind.job, CommandJob):
             for record in bind.job.inputs:  # refused after all: they may not have come

@@ -37,6 +37,7 @@ from sureline.strategies.latebinding.messages import (
     TaskList,
 )
 from sureline.strategies.latebinding.settings import (
+    AHEAD_DEALT_MAX,
     AHEAD_S,
     ASK_S,
     FLOOR_S,
@@ -406,7 +407,8 @@ class Master:
         by_number = {p.number: p for p in self._pool.values()}
         still = [number for number in current.open if number in by_number]
         first = {number for number in still if by_number[number].rounds >= PATIENCE}
-        left = {one.pilot: [one.places, one.ahead] for one in current.ranked}
+        most = self._ahead_for_each(len(current.ranked))
+        left = {one.pilot: [one.places, min(one.ahead, most)] for one in current.ranked}
         tasks = {number: by_number[number].listed for number in still}
         kept = idle_missed if current.ahead else len(self._pool)
         dealt = deal(tasks, current.ranked, first, left, kept)
@@ -417,6 +419,12 @@ class Master:
             self._wishes.settle(name, places, ahead)
         self._see_to_store()
         self._schedule()
+
+    def _ahead_for_each(self, ranked: int) -> int:
+        """How many tasks a pilot may fetch ahead in a round: no more than its part of all, so that
+        none has much while others are idle."""
+        part = (len(self._pool) + self._waiting) // max(1, self._wishes.pilots)
+        return max(1, min(part, AHEAD_DEALT_MAX // max(1, ranked)))
 
     def _tell(self, current: Round, dealt: Sequence[Dealt]) -> None:
         pilots = len(current.ranked)

@@ -303,6 +303,8 @@ class PilotAgent(Agent):
         if self._half is not None and self._known_of and sender == self._known_of[0]:
             for run, task, needs in said.tasks:
                 self._half.promise(run, task, needs)
+            # The master has taken it off our wish: it must hear of that room again, however soon.
+            self._said = self._half.room()
 
     # -- rounds ----------------------------------------------------------------------------------
 

@@ -75,6 +75,11 @@ TREE_MAX = 8
 PLACES_MAX = 16
 """Free places of one pilot that count in one round."""
 
+AHEAD_MAX = 250
+"""Short tasks that one pilot fetches ahead."""
+AHEAD_DEALT_MAX = 1000
+"""Places for them in one round (but one for each pilot): as many columns its matrix has."""
+
 # Silence.
 HOLD_S = 10.0
 """What a pilot was promised is held free for so long."""

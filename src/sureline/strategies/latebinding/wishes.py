@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from sureline.strategies.latebinding.messages import RoomWish
-from sureline.strategies.latebinding.settings import PLACES_MAX, QUIET_WISH_S
+from sureline.strategies.latebinding.settings import AHEAD_MAX, PLACES_MAX, QUIET_WISH_S
 from sureline.world.address import PeerName
 from sureline.world.protocol import AgentId
 
@@ -53,7 +53,7 @@ class Wishes:
 
     def hear(self, name: PeerName, agent: AgentId, said: RoomWish, now: float) -> PilotWish | None:
         """What it wishes for now; None if that is nothing."""
-        places, ahead = min(max(0, said.places), PLACES_MAX), min(max(0, said.ahead), PLACES_MAX)
+        places, ahead = min(max(0, said.places), PLACES_MAX), min(max(0, said.ahead), AHEAD_MAX)
         old = self._of.get(name)
         if not places and not ahead:
             return None
