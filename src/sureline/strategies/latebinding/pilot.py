@@ -59,6 +59,8 @@ QUICK_S = 0.02
 LOOK_S = 0.5
 """Members that come and go within this time are looked at together."""
 KNOWN_MAX = 4 * LISTED_MAX
+FIRST_WISH_S = 1.5
+"""A first wish is renewed after so long, the next ones after twice as long each."""
 CENTRAL_S = 600.0
 """For so long after it was told to, a pilot asks the queue itself."""
 AGAIN_S = 20.0
@@ -91,6 +93,7 @@ class PilotAgent(Agent):
         self._told_s = -QUIET_WISH_S
         """When a list was heard last."""
         self._said = PilotRoom(0, 0)
+        self._first_wish_s = FIRST_WISH_S
         self._saying = self._looking = False
         self._queue_order: tuple[bool, str, int] = NO_QUEUE
         self._queue_life = 0
@@ -202,6 +205,8 @@ class PilotAgent(Agent):
         wait_s = QUIET_WISH_S if quiet and self._registered else WISH_S
         if self._central is not None:
             wait_s = POLL_S
+        # At first its master may not be one yet, and not hear it.
+        wait_s, self._first_wish_s = min(wait_s, self._first_wish_s), 2 * self._first_wish_s
         self.world.after(wait_s * (0.8 + 0.4 * self.world.random.random()), self._renew)
         if self.world.elapsed() > REGISTER_S:
             self._register()
