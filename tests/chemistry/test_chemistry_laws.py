@@ -105,7 +105,9 @@ def test_capture_is_atomic(made_from, seed):
     taken is there afterwards."""
     maker = Maker(made_from)
     molecules, rule = maker.molecules(12), maker.rule(inner=False)
-    reactor = Reactor(molecules, rules=[rule], random=Random(seed), bounds=Bounds(reactions=30))
+    reactor = Reactor(
+        molecules, rules=[rule], random=Random(seed), bounds=Bounds(reactions=30, molecules=1000)
+    )
     before = counted(molecules)
     try:
         for step in reactor.steps():
