@@ -6,6 +6,7 @@ from grid_scenario import HOME, GridRun
 from toy_grid import ToyGrid
 
 from sureline.journal.events import Entrusted, FileFetched
+from sureline.peer.messages import Entrust, Holds
 from sureline.run.options import Options
 from sureline.workflow.model import Command, Graph, Task
 
@@ -71,3 +72,46 @@ def test_inputs_are_entrusted_to_those_who_have_read_them():
     grid.run(lambda: told(run) and told(run)[-1].whole, 60.0)
     (first,) = [event for event in run.events if getattr(event, "task", "") == "first"][-1:]
     assert first.peer in told(run)[-1].by
+
+
+def watched(run, grid):
+    """What is asked for, and what is there then."""
+    asked, held, seen, deliver = [], [], [], grid.deliver
+
+    def watch(sender, to, message):
+        if isinstance(message, Holds):
+            held.append(message.digest)
+        if isinstance(message, Entrust):
+            asked.extend(file.digest for file in message.files)
+            seen.append((len(asked), set(held), len(asked) - len(held)))
+        deliver(sender, to, message)
+
+    grid.deliver = watch
+    grid.run(lambda: told(run) and told(run)[-1].whole, 60.0)
+    assert len(asked) == 8
+    return seen
+
+
+def test_second_copies_wait_until_there_is_a_first_of_everything():
+    grid, run = begun(peers=6)
+    assert all(len(held) == 4 for asked, held, _ in watched(run, grid) if asked > 4)
+
+
+def test_no_more_of_second_copies_is_on_its_way_than_tasks_can_bear(monkeypatch):
+    monkeypatch.setattr("sureline.run.entrusting.SECOND_BYTES", 1)
+    grid, run = begun(peers=6)
+    assert all(under_way == 1 for asked, _, under_way in watched(run, grid) if asked > 4)
+
+
+def test_one_that_never_gets_its_first_copies_does_not_keep_others_from_second_ones():
+    grid, run = begun(peers=6)
+    deliver, dropped = grid.deliver, []
+
+    def deaf(sender, to, message):
+        if isinstance(message, Entrust) and (not dropped or to in dropped):
+            dropped.append(to)
+        else:
+            deliver(sender, to, message)
+
+    grid.deliver = deaf
+    grid.run(lambda: told(run) and told(run)[-1].files == 4, 90.0)

@@ -5,6 +5,9 @@ until somebody reads it. So the first writer of a run, while it goes on, finds o
 user's files are, and has two peers hold each (`peer.safekeeping`). How far that is stands in the
 journal (`Entrusted`), for whoever wants to switch the machine off.
 
+Second copies wait until there is a first of everything: so what leaves this machine is what tasks
+read, or what would be lost with it; and others can give the rest.
+
 Files that are used in place have to be where they are used, and are left alone. What a later
 process writes is on record by then, or lies with a user who is back.
 """
@@ -33,6 +36,8 @@ LOOK_S = 1.0
 IDENTIFIED_AT_ONCE = 8
 GIVEN_AT_ONCE = 64
 """Files that one peer has still to tell of."""
+SECOND_BYTES = 128 << 20
+"""Of second copies, so much is on its way at once: tasks have something to do there meanwhile."""
 AGAIN_S = 30.0
 """After so long a peer that has not told of a file is asked again."""
 TOLD_S = 5.0
@@ -46,6 +51,8 @@ class _File(msgspec.Struct):
     asked_s: dict[PeerName, float] = {}
     holders: set[PeerName] = set()
     refused: set[PeerName] = set()
+    late: set[PeerName] = set()
+    """Those that had to be asked again: nobody waits for them."""
 
     def is_safe(self, peers: Sequence[PeerName]) -> bool:
         """Whether all hold it that should."""
@@ -84,6 +91,8 @@ class Entrusting:
         self._identifying = 0
         self._files = {record.digest: _File(record) for record in _data(graph)}
         self._total = len(self._unknown) + len(self._files)
+        self._only_here: set[str] = set()
+        """Contents whose first copy has been asked for, and is waited for."""
         self._is_over = is_over
         self._successors = successors
         self._going_to = going_to
@@ -146,30 +155,56 @@ class Entrusting:
     def _give(self) -> None:
         now_s, holders = self._world.elapsed(), self._holders()
         batches: dict[PeerName, list[FileRecord]] = {}
+        room = SECOND_BYTES
         waiting, going_to = dict.fromkeys(holders, 0), self._going_to(self._files)
         for one in self._files.values():
             one.holders.intersection_update(holders)
             for name, asked_s in one.asked_s.items():
                 if name in waiting and name not in one.holders and now_s - asked_s < AGAIN_S:
                     waiting[name] += 1
+                    room -= one.record.size if one.holders and name not in one.late else 0
+        wanted = HOLDERS if self._is_out(holders) else 1
         for digest, one in self._files.items():
-            if one.is_safe(holders):
+            if one.is_safe(holders) or (one.holders and (wanted == 1 or room <= 0)):
                 continue
-            able = [name for name in holders if name not in one.refused]
+            able = [
+                name
+                for name in holders
+                if name in one.asked_s or waiting[name] < GIVEN_AT_ONCE
+                if name not in one.refused
+            ]
             there = going_to.get(digest) or ()  # a task reads it there: nothing needs to move
-            able.sort(key=lambda n: (n not in there, digest_of(f"{digest} {n}".encode())))
-            for name in able[:HOLDERS]:
+            able.sort(
+                key=lambda n: (
+                    n not in one.asked_s,
+                    n not in there,
+                    digest_of(f"{digest} {n}".encode()),
+                )
+            )
+            for name in able[:wanted]:
                 due = now_s - one.asked_s.get(name, -AGAIN_S) >= AGAIN_S
                 if name not in one.holders and due and waiting[name] < GIVEN_AT_ONCE:
+                    if name in one.asked_s:
+                        one.late.add(name)
                     one.asked_s[name] = now_s
-                    if self._holding is not None:
-                        self._holding.expect(digest, name)
+                    room -= one.record.size if one.holders else 0
+                    if self._holding is not None and not one.holders:
+                        self._holding.expect(digest, name)  # else tasks are better off there
                     waiting[name] += 1
                     batches.setdefault(name, []).append(one.record)
         for name, files in batches.items():
             enlisted = self._fleet.get(name)
             if enlisted is not None:
                 self._send(enlisted.target.agent, files)
+
+    def _is_out(self, peers: Sequence[PeerName]) -> bool:
+        """Whether each file has left this machine, or takes so long that nobody waits for it."""
+        self._only_here = {
+            digest
+            for digest, one in self._files.items()
+            if not (one.holders or one.late or one.refused.issuperset(peers))
+        }
+        return not (self._only_here or self._unknown or self._identifying)
 
     def _send(self, to: AgentId, files: Sequence[FileRecord]) -> None:
         self._world.send(to, Entrust(self._run, self._epoch, tuple(files), node_of(self._me)))
@@ -183,6 +218,9 @@ class Entrusting:
             one.refused.add(name)
         else:
             one.holders.add(name)
+            if self._only_here == {message.digest}:
+                self._give()
+            self._only_here.discard(message.digest)
         if self._holding is not None:
             self._holding.expect_no_more(message.digest, name)
             if not message.refused:
