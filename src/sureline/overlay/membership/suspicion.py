@@ -16,9 +16,9 @@ nobody asks again for a while after somebody vouched for it: those who are asked
 cannot reach it either, and would ask in turn, without end.
 
 A node must not blame others for its own slowness, nor make it worse by asking more. Timers that
-come late, answers that take more than half of their time, and helpers that all keep silent are signs that the fault is
-here: what was concluded from silence is tried again, and for a while this node waits longer for
-everybody and looks into less at a time (`Health`).
+come late, answers that take more than half of their time, and helpers that all keep silent are
+signs that the fault is here: what was concluded from silence is tried again, and for a while this
+node waits longer for everybody and looks into less at a time (`Health`).
 """
 
 from __future__ import annotations
