@@ -200,6 +200,19 @@ def test_a_node_that_stood_still_accuses_nobody():
         grid.run_until(lambda grid=grid, nodes=nodes: grid.agree_on(nodes), 20)
 
 
+def test_where_all_answers_are_slow_nobody_goes_on_asking_others_for_help():
+    """Each help costs the slow one a connection, and makes it slower."""
+    grid = Grid(8, link=Link(delay=Constant(0.3)))
+    nodes = grid.add_acquainted(20)
+    grid.run_for(30)
+    helped = []
+    for node in nodes:
+        grid.agents[node].inquiries.run_errand = lambda asker, request: helped.append(asker)
+    grid.run_for(60)
+    assert helped == []
+    assert all(member.state == "alive" for _, _, member in grid.seen)
+
+
 def test_a_timer_that_comes_late_is_no_evidence():
     """In any world: whether the answer or the late timer is served first is a matter of luck."""
     grid = Grid(1)

@@ -526,10 +526,10 @@ def test_health_is_bounded_and_recovers():
     assert health.is_late(10.0, 10.6)
     for _ in range(10):
         health.worse()
-    assert health.patience == 4
+    assert health.patience == 8
     health.beat()
-    assert health.patience == 4
-    for _ in range(3 * health.QUIET_BEATS):
+    assert health.patience == 8
+    for _ in range(7 * health.QUIET_BEATS):
         health.beat()
     assert health.patience == 1
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.scenario_reader import read_scenario
-from sureline.overlay.membership import Member, Offer
+from sureline.overlay.membership import Member, Offer, settle_s
 from sureline.overlay.ring import Ring, RingSettings
-from sureline.overlay.ring.following import SETTLE_S, follow
+from sureline.overlay.ring.following import follow
 from sureline.overlay.ring.places import distance, place_of
 from sureline.strategies import strategy
 from sureline.world.address import Node, at
@@ -24,6 +24,7 @@ kind = "layered"
 tasks = 1
 """
 OFFER = Offer(1.0, 1 << 30)
+SETTLE_S = settle_s(200)
 
 
 def member(number: int, state: str = "alive", load: float = 0.0) -> Member:

@@ -375,4 +375,6 @@ if __name__ == "__main__":
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     place, first_, count_, *sites_ = sys.argv[1:]
+    # As the command does for one peer (`cli/entry`): a walk here is over all that they keep.
+    gc.set_threshold(50_000, 20, 50 * int(count_))
     uvloop.run(_serve(Path(place), int(first_), int(count_), sites_))

@@ -16,6 +16,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -246,12 +247,12 @@ class LiveNode:
         if not self.membership.knowledge.joined:
             return self.contacts()
         return [
-            member.node
-            for member in self.membership.members().values()
-            if member.state == "alive"
-            and not member.relays
-            and member.node != self.id
-            and is_node(member.node)
+            record.node
+            for record in self.membership.knowledge.table.records.values()
+            if record.state == "alive"
+            and not record.relays
+            and record.node != self.id
+            and is_node(record.node)
         ]
 
     def _berthed(self, berth: Berth) -> None:
@@ -438,6 +439,7 @@ def grid_loop() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
+@lru_cache(maxsize=4096)
 def is_node(text: str) -> bool:
     """Whether this can be the address of a node; others may have said anything."""
     try:

@@ -8,6 +8,14 @@ stand in `knowledge`, those of when silence means death in `suspicion`, the time
 from sureline.overlay.membership.agent import Membership
 from sureline.overlay.membership.knowledge import Member
 from sureline.overlay.membership.messages import MESSAGES, Offer, State
-from sureline.overlay.membership.settings import MembershipSettings
+from sureline.overlay.membership.settings import MembershipSettings, settle_s
 
-__all__ = ["MESSAGES", "Member", "Membership", "MembershipSettings", "Offer", "State"]
+__all__ = [
+    "MESSAGES",
+    "Member",
+    "Membership",
+    "MembershipSettings",
+    "Offer",
+    "State",
+    "settle_s",
+]

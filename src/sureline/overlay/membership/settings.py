@@ -16,6 +16,19 @@ import msgspec
 
 REPORT_S = 1.0
 """Between two reports of one member's load, in a small grid."""
+SETTLE_S = 0.5
+FEW = 100
+
+
+def settle_s(present: int) -> float:
+    """Several who come or go at once are one change for what is built over the membership; the
+    more there are, the longer it is waited for others to come: while a large grid grows, each
+    would else greet one neighbour after the other, most of them not for long.
+
+    >>> settle_s(60), settle_s(1500)
+    (0.5, 7.5)
+    """
+    return SETTLE_S * min(max(1.0, present / FEW), 20.0)
 
 
 class MembershipSettings(msgspec.Struct, frozen=True):

@@ -16,9 +16,9 @@ nobody asks again for a while after somebody vouched for it: those who are asked
 cannot reach it either, and would ask in turn, without end.
 
 A node must not blame others for its own slowness, nor make it worse by asking more. Timers that
-come late, answers that come late, and helpers that all keep silent are signs that the fault is
-here: what was concluded from silence is tried again, and for a while this node waits longer for
-everybody and looks into less at a time (`Health`).
+come late, answers that take more than half of their time, and helpers that all keep silent are
+signs that the fault is here: what was concluded from silence is tried again, and for a while this
+node waits longer for everybody and looks into less at a time (`Health`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Health:
     """How far this node trusts its own ears: `patience` is 1 when all is well, more when it should
     wait longer."""
 
-    WORST = 3
+    WORST = 7
     QUIET_BEATS = 5
 
     def __init__(self, slack_s: float) -> None:
@@ -81,6 +81,7 @@ class Inquiry:
 
     __slots__ = (
         "about",
+        "asked_at",
         "helpers",
         "name",
         "numbers",
@@ -95,6 +96,7 @@ class Inquiry:
         self.name = name
         self.about = about
         self.on_ring = on_ring
+        self.asked_at = 0.0
         self.numbers: list[int] = []
         """Of the probes sent for it."""
         self.stage: Literal["direct", "helped", "suspect"] = "direct"
@@ -144,6 +146,11 @@ class Inquiries:
 
     # -- this node's own inquiries --------------------------------------------------------------
 
+    @property
+    def _patient_s(self) -> float:
+        """How long an answer may take for now."""
+        return self.settings.ack_s * self.health.patience
+
     def is_open(self, name: PeerName) -> bool:
         return name in self._open
 
@@ -181,8 +188,9 @@ class Inquiries:
         """An answer to a probe of this node, or to one that it sent on an errand."""
         inquiry = self._asked.get(number)
         if inquiry is not None:
-            if inquiry.stage != "direct" and number == inquiry.numbers[0]:
-                self.health.worse()  # not lost, but late
+            took_s = self.world.elapsed() - inquiry.asked_at
+            if number == inquiry.numbers[0] and took_s > self._patient_s / 2:
+                self.health.worse()  # not lost, but late, or nearly so
             self._close(inquiry)
         elif number in self._errands:
             record = self.knowledge.table.records.get(self._errands[number].name)
@@ -244,13 +252,14 @@ class Inquiries:
         self._try_directly(inquiry)
 
     def _try_directly(self, inquiry: Inquiry) -> None:
+        inquiry.asked_at = self.world.elapsed()
         self._send_probe(inquiry.about, self._next_number(inquiry))
-        self._wait(inquiry, self.settings.ack_s * self.health.patience)
+        self._wait(inquiry, self._patient_s)
 
     def _ask_helpers(self, inquiry: Inquiry) -> None:
         inquiry.stage = "helped"
         self._ask_again(inquiry, self.settings.helpers)
-        self._wait(inquiry, self.settings.ack_s * self.health.patience)
+        self._wait(inquiry, self._patient_s)
         if inquiry.on_ring:
             self.on_silence(inquiry.name)
 
@@ -316,7 +325,7 @@ class Inquiries:
     def _insist(self, inquiry: Inquiry) -> None:
         self._ask_again(inquiry, INSIST_HELPERS)
         left_s = inquiry.suspect_until - self.world.elapsed()
-        self._wait(inquiry, max(0.0, min(self.settings.ack_s * self.health.patience, left_s)))
+        self._wait(inquiry, max(0.0, min(self._patient_s, left_s)))
 
     def _weigh(self, inquiry: Inquiry) -> None:
         """Dead at once if nobody listens there, by all accounts."""
@@ -344,7 +353,7 @@ class Inquiries:
         self._errands[number] = errand
         self._send_probe(request.about, number)
         errand.timer = self.world.after(
-            0.8 * self.settings.ack_s, lambda: self._end_errand(number, "silent", None)
+            0.8 * self._patient_s, lambda: self._end_errand(number, "silent", None)
         )
 
     def _end_errand(

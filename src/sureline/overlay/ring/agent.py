@@ -287,7 +287,7 @@ class Ring(Agent):
         if isinstance(message, RingMessage) and self._may_be_contact(sender):
             was_lost = sender in self.base.table.lost
             news = self.base.table.heard(sender, message.life)
-            if was_lost and news:
+            if was_lost and news and not self.asleep:
                 self._seek([sender])  # we may have been on an island
             if news and self.base.table.is_near(sender):
                 self.publishing.hand_over(sender)

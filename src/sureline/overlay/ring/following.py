@@ -4,29 +4,29 @@ between each two nodes of the grid."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
 
 from sureline.overlay.kademlia.ids import ID_BITS
-from sureline.overlay.membership import Member
+from sureline.overlay.membership import Member, settle_s
 from sureline.overlay.ring.agent import Ring
 from sureline.overlay.ring.places import distance, place_of
 from sureline.world.address import PeerName, at, node_of, part_of
 from sureline.world.protocol import AgentId
 
-SETTLE_S = 0.5
-"""Several who come or go at once are one change."""
-
 
 def follow(ring: Ring, watch: Callable[[Callable[[Member], None]], None]) -> None:
     """All members have their ring at the same part of their node."""
     node, part, due = node_of(ring.me), part_of(ring.me), False
+    place = place_of(ring.me)
     there: dict[PeerName, AgentId] = {}
+    order: list[tuple[int, AgentId]] = []
+    """The same by their distance: nobody sorts them all each time that one comes."""
 
     def look() -> None:
         nonlocal due
         due = False
-        for agent in neighbours(ring.me, there.values(), ring.base.settings.leaves):
+        for agent in neighbours(order, ring.base.settings.leaves):
             ring.meet(agent)
 
     def heard(member: Member) -> None:
@@ -37,21 +37,24 @@ def follow(ring: Ring, watch: Callable[[Callable[[Member], None]], None]) -> Non
         went = known is not None and (known != agent or member.state in ("dead", "left"))
         if member.node == node or not (came or went):
             return
-        if went:
-            ring.went(there.pop(member.name))
+        if known is not None and went:
+            del (
+                there[member.name],
+                order[bisect_left(order, (distance(place, place_of(known)), known))],
+            )
+            ring.went(known)
         if came:
             there[member.name] = agent
+            insort(order, (distance(place, place_of(agent)), agent))
         if not due:
             due = True
-            ring.base.after(SETTLE_S, look)
+            ring.base.after(settle_s(len(there)), look)
 
     watch(heard)
 
 
-def neighbours(me: AgentId, others: Iterable[AgentId], leaves: int) -> list[AgentId]:
-    """Those whom a node should know."""
-    place = place_of(me)
-    order = sorted((distance(place, place_of(agent)), agent) for agent in others)
+def neighbours(order: Sequence[tuple[int, AgentId]], leaves: int) -> list[AgentId]:
+    """Those whom a node should know, of all in the order of their distance."""
     found = [*order[:leaves], *order[leaves:][-leaves:]]
     for power in range(ID_BITS):
         at_least = bisect_left(order, (1 << power, ""))

@@ -6,16 +6,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
-from sureline.overlay.membership import Member
+from sureline.overlay.membership import Member, settle_s
 from sureline.overlay.tree.agent import Tree
 from sureline.overlay.tree.shape import order_of
 from sureline.world.address import PeerName, at, name_of, part_of
 from sureline.world.protocol import AgentId
-
-SETTLE_S = 0.5
-"""Several who come or go at once are one change; the more there are, the longer it is waited..."""
-FEW = 300
-"""...beyond so many: with each look all of them are looked at."""
 
 
 def follow(
@@ -55,8 +50,8 @@ def follow(
             insort(ordered, agent, key=order_of)
         if not due:
             due = True
-            tree.world.after(SETTLE_S * max(1.0, len(there) / FEW), look)
+            tree.world.after(settle_s(len(there)), look)
 
     watch(heard)
     tree.begin()
-    tree.world.after(SETTLE_S, begin)
+    tree.world.after(settle_s(1), begin)

@@ -449,9 +449,11 @@ class NetTransport:
         """Close the least recently used idle links beyond those that are kept warm."""
         links = [link for link in self._links if link.usable and link.moored_until <= now]
         excess = len(links) - self.limits.warm_links
-        if excess <= 0:
-            return
         too_many = len(links) - self._links_max
+        if too_many <= 0:
+            links = [link for link in links if now - link.used_at >= self.limits.busy_s]
+        if excess <= 0 or not links:
+            return
         links.sort(key=lambda link: link.used_at)
         for link in links:
             idle = link.idle and not self._links[link].waiting
