@@ -261,7 +261,8 @@ class LiveNode:
     async def settle(self) -> None:
         """Wait until this node knows how others reach it, if there are others who would say."""
         give_up_at = self.world.loop.time() + SETTLE_S
-        while self.contacts() and not self.transport.settled:
+        others = bool(self.contacts())
+        while others and not self.transport.settled:
             if self.world.loop.time() > give_up_at:
                 return
             await asyncio.sleep(SETTLE_POLL_S)

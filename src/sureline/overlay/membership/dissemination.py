@@ -2,7 +2,8 @@
 
 Everything is passed on a number of times that grows with the logarithm of the members, what was
 passed on least often first, as far as there is room in a message. To hear it from others counts as
-well: where many pass on the same, each has less to do.
+well, and for several times where it is not urgent: who is told what it knows already will hardly
+find anybody who does not.
 """
 
 from __future__ import annotations
@@ -23,6 +24,20 @@ def sends_max(present: int) -> int:
     return 3 * math.ceil(math.log2(present + 1))
 
 
+HEARD_ENOUGH = 6
+"""News that was heard so often again is known to nearly all: to one of a thousand it is not, by the
+arithmetic of epidemics (e to the power of -7), and comparing tables makes up for that."""
+
+
+def heard_counts(present: int) -> int:
+    """For how many times of passing on it counts to have heard a piece of news again.
+
+    >>> [heard_counts(n) for n in (1, 10, 100, 1000, 10_000)]
+    [1, 2, 3, 5, 7]
+    """
+    return max(1, sends_max(present) // HEARD_ENOUGH)
+
+
 LOAD_SENDS_MAX = 6
 """The next report of a load is not far, and comparing tables makes up for what was missed: there
 is no need to reach everybody at any price."""
@@ -35,7 +50,8 @@ class Spreader(Generic[T]):
     def __init__(self, size: Callable[[T], int], items_max: int) -> None:
         self._size = size
         self._items_max = items_max
-        self._by_sends: list[dict[str, T]] = [{}]
+        self._by_sends: list[dict[str, tuple[T, int]]] = [{}]
+        """With what each takes of the room."""
         self._sends: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -46,7 +62,7 @@ class Spreader(Generic[T]):
         self.drop(name)
         if len(self._sends) >= self._items_max:
             self._drop_oldest()
-        self._by_sends[0][name] = item
+        self._by_sends[0][name] = item, self._size(item)
         self._sends[name] = 0
 
     def drop(self, name: str) -> None:
@@ -54,11 +70,11 @@ class Spreader(Generic[T]):
         if sends is not None:
             del self._by_sends[sends][name]
 
-    def heard(self, name: str) -> None:
-        """Somebody else passes this on as well: that is as good as having done so."""
+    def heard(self, name: str, counts: int = 1) -> None:
+        """Somebody else passes this on as well: as good as having done so that many times."""
         sends = self._sends.get(name)
         if sends is not None:
-            self._raise(name, sends)
+            self._raise(name, sends, counts)
 
     def take(self, size_max: int, sends_max: int, fresh: int | None = None) -> list[T]:
         """What the next message carries: of that which is `fresh`, nothing that was passed on so
@@ -75,8 +91,8 @@ class Spreader(Generic[T]):
                 for name in list(level):
                     self.drop(name)
                 continue
-            for name, item in level.items():
-                left -= self._size(item)
+            for name, (item, size) in level.items():
+                left -= size
                 if left < 0:
                     break
                 taken.append(item)
@@ -85,11 +101,11 @@ class Spreader(Generic[T]):
             self._raise(name, sends)
         return taken
 
-    def _raise(self, name: str, sends: int) -> None:
-        if sends + 1 == len(self._by_sends):
+    def _raise(self, name: str, sends: int, by: int = 1) -> None:
+        while sends + by >= len(self._by_sends):
             self._by_sends.append({})
-        self._by_sends[sends + 1][name] = self._by_sends[sends].pop(name)
-        self._sends[name] = sends + 1
+        self._by_sends[sends + by][name] = self._by_sends[sends].pop(name)
+        self._sends[name] = sends + by
 
     def _drop_oldest(self) -> None:
         """Forget what was passed on most often: comparing tables makes up for it."""

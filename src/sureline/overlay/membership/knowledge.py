@@ -21,7 +21,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sureline.overlay.membership.damping import Damping
-from sureline.overlay.membership.dissemination import LOAD_SENDS_MAX, Spreader, sends_max
+from sureline.overlay.membership.dissemination import (
+    LOAD_SENDS_MAX,
+    Spreader,
+    heard_counts,
+    sends_max,
+)
 from sureline.overlay.membership.messages import Load, MemberRecord, Offer, State
 from sureline.overlay.membership.settings import (
     LIFE_AHEAD_S,
@@ -176,6 +181,7 @@ class Knowledge:
 
     def hear(self, records: Sequence[MemberRecord], *, fresh: bool) -> None:
         """Statements that somebody passed on; `fresh` unless they come from comparing tables."""
+        counts = heard_counts(len(self.table.ring))
         for record in records:
             name = name_of(record.node)
             if name == self.name and self.own is not None:
@@ -184,7 +190,8 @@ class Knowledge:
             old = self.table.records.get(name)
             if old is not None and record.order <= old.order:  # nearly all that is heard
                 if fresh and record.order == old.order:
-                    self.rumours.heard(name)
+                    # That somebody is gone must reach all soon; who has come is met anyway.
+                    self.rumours.heard(name, counts if record.state == "alive" else 1)
             elif is_sane(record, self.world.now()):
                 self._hear_of(name, old, record, fresh)
 
@@ -362,6 +369,8 @@ class Knowledge:
 
     def _take_load(self, load: Load) -> None:
         if not self.table.put_load(load):
+            if load == self.table.loads.get(load.name):
+                self.loads.heard(load.name)
             return
         self.loads.add(load.name, load)
         if self._view is not None:

@@ -42,6 +42,11 @@ NEWS_MAX = 4
 """Unknown neighbours that one answer makes us greet."""
 LINK_TURNS = 4
 """Beats from one far link that is looked up to the next."""
+ROUSED_S = 0.5
+"""After this time all nodes have heard that the ring is awake..."""
+ROUSED_S_MAX = 5.0
+"""...and after this one nobody is waited for who was greeted then."""
+LOOK_S = 0.1
 USED_S = 60.0
 """So long after a molecule was last changed here the beat is the usual one."""
 
@@ -69,7 +74,10 @@ class Ring(Agent):
         self._beats = 0
         self._used_at = -math.inf
         self._awake_until = -math.inf
+        self._woke_at = -math.inf
         self._greeting: set[AgentId] = set()
+        self.on_wake: Callable[[], None] = lambda: None
+        """Called when it was asleep and is no longer."""
         self.on_molecule: Callable[[bytes, bytes], None] = lambda key, value: None
         """Told (key, value) of a molecule that nobody has taken and whose first living holder this
         node is, when it comes or changes."""
@@ -120,8 +128,19 @@ class Ring(Agent):
         for_s = min(for_s, self.base.settings.awake_s)
         self._awake_until = max(self._awake_until, self.world.elapsed() + for_s)
         if slept and not self.asleep:
+            self._woke_at = self.world.elapsed()
+            self.on_wake()
             self.publishing.wake()
             self._beat(self.base.settings.tick_s)
+
+    def when_roused(self, then: Callable[[], None]) -> None:
+        """At once or, if it has just woken, when it knows its neighbours, and they theirs: who
+        sleeps knows hardly anybody, and could not say who is to hold what."""
+        awake_s = self.world.elapsed() - self._woke_at
+        if awake_s < ROUSED_S or (self._greeting and awake_s < ROUSED_S_MAX):
+            self.base.after(LOOK_S, lambda: self.when_roused(then))
+        else:
+            then()
 
     def _seek(self, through: Sequence[AgentId]) -> None:
         """Find one's neighbours, as others see them."""

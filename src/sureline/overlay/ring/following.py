@@ -1,6 +1,10 @@
 """A ring that follows the membership: of all members, a node gets to know those next to it, and one
 for each power of two of the distance, to get about. To greet everybody would open a connection
-between each two nodes of the grid."""
+between each two nodes of the grid.
+
+While the ring sleeps it is enough to know the next node on either side: each of the others would be
+greeted over a connection of its own, and in a grid that grows those that are next in turn are soon
+others again. They are greeted when it wakes."""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from sureline.world.protocol import AgentId
 def follow(ring: Ring, watch: Callable[[Callable[[Member], None]], None]) -> None:
     """All members have their ring at the same part of their node."""
     node, part, due = node_of(ring.me), part_of(ring.me), False
-    place = place_of(ring.me)
+    place, leaves = place_of(ring.me), ring.base.settings.leaves
     there: dict[PeerName, AgentId] = {}
     order: list[tuple[int, AgentId]] = []
     """The same by their distance: nobody sorts them all each time that one comes."""
@@ -26,7 +30,9 @@ def follow(ring: Ring, watch: Callable[[Callable[[Member], None]], None]) -> Non
     def look() -> None:
         nonlocal due
         due = False
-        for agent in neighbours(order, ring.base.settings.leaves):
+        asleep = ring.asleep
+        known = [order[0][1], order[-1][1]] if asleep and order else neighbours(order, leaves)
+        for agent in known:
             ring.meet(agent)
 
     def heard(member: Member) -> None:
@@ -50,6 +56,7 @@ def follow(ring: Ring, watch: Callable[[Callable[[Member], None]], None]) -> Non
             due = True
             ring.base.after(settle_s(len(there)), look)
 
+    ring.on_wake = look
     watch(heard)
 
 

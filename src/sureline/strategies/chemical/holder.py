@@ -255,7 +255,7 @@ class MoleculeHolder(Agent):
 
         if len(asked.value) <= self.ring.base.settings.value_bytes_max:
             self._stay_awake()
-            self.ring.store(asked.key, asked.value, kept)
+            self.ring.when_roused(lambda: self.ring.store(asked.key, asked.value, kept))
 
     @handles(ResourceOffer)
     def on_offers(self, sender: AgentId, said: ResourceOffer) -> None:

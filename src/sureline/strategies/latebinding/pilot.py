@@ -146,21 +146,24 @@ class PilotAgent(Agent):
         elif self._is_mate(member):
             self._kademlia.meet(at(member.node, SITE))
         self._see_queue(member, gone=gone)
-        if not self._looking and (gone or self._hosts_rather(member)):
+        elsewhere = self._hosts_queue(member) if gone else self._hosts_rather(member)
+        if elsewhere and not self._looking:
             self._looking = True
             self.world.after(LOOK_S, self._look_for_queue)
 
     def _see_queue(self, member: Member, *, gone: bool) -> None:
         """A queue that began anew has forgotten what it was asked."""
-        mine = self._queue is not None and node_of(self._queue) == member.node
-        if mine and (gone or member.life != self._queue_life):
+        if self._hosts_queue(member) and (gone or member.life != self._queue_life):
             self._queue_life, self._asks = member.life, False
             self._say_soon()
+
+    def _hosts_queue(self, member: Member) -> bool:
+        return self._queue is not None and node_of(self._queue) == member.node
 
     def _hosts_rather(self, member: Member) -> bool:
         """Whether the queue may be there rather than where it is."""
         return self._queue is None or (
-            node_of(self._queue) != member.node and queue_order(member) < self._queue_order
+            not self._hosts_queue(member) and queue_order(member) < self._queue_order
         )
 
     def _elect(self) -> None:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import ssl
 import time
+from functools import lru_cache
 
 from sureline.world.identity import certificates, disk, passphrase
-from sureline.world.identity.certificates import Identity
+from sureline.world.identity.certificates import Certificate, Identity
 from sureline.world.identity.errors import IdentityError
 from sureline.world.identity.home import FILE_BYTES_MAX, GridHome
 from sureline.world.identity.revocations import RevocationList
+
+IDENTIFIED_MAX = 4096
+"""Certificates of others that are remembered."""
 
 
 class Credentials:
@@ -98,7 +102,7 @@ class Credentials:
 
     def identify(self, der: bytes) -> Identity:
         """Who a certificate is for. Raises IdentityError unless this grid's CA has signed it."""
-        return certificates.identity_of(certificates.read_der(der), self.authority)
+        return _identified(der, self.authority)
 
     def refused(self, identity: Identity) -> str | None:
         """Why this peer must be refused now; None if it is welcome."""
@@ -169,3 +173,10 @@ class Credentials:
             return None
         self._list = found
         return found
+
+
+@lru_cache(maxsize=IDENTIFIED_MAX)
+def _identified(der: bytes, authority: Certificate) -> Identity:
+    """Peers meet again and again, and what was signed once stays signed; whether it has expired or
+    been revoked is asked each time (`refused`)."""
+    return certificates.identity_of(certificates.read_der(der), authority)

@@ -12,8 +12,9 @@ meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from random import sample, uniform
+from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from random import random, uniform
 from typing import Literal, Protocol
 
 from sureline.world.address import Node
@@ -29,6 +30,8 @@ ASKED = 3
 ANSWER_S = 8.0
 """A call in vain takes its time."""
 AGAIN_S = 2.0
+AGAIN_S_MAX = 32.0
+"""Where nobody answers, others are asked after a pause that doubles: all may be busy."""
 
 Dialled = Literal["auto", "never", "always"]
 """Whether others can dial this node: it finds out, it was told that they cannot, or it does not
@@ -42,6 +45,7 @@ class MooringsOwner(Protocol):
     directory: Directory
 
     def say_to(self, node: Node, message: Message) -> None: ...
+    def links(self) -> Iterable[NetLink]: ...
 
 
 class _Kept:
@@ -71,6 +75,7 @@ class Moorings:
         self._why_not = ""
         self._ask_at = 0.0
         self._asked_at = 0.0
+        self._pause_s = AGAIN_S
         self._number = 0
         self._answers: dict[Node, str | None] = {}
         """Of those who were asked; None while they have not said."""
@@ -94,7 +99,7 @@ class Moorings:
         elif now >= self._ask_at or (now >= self._asked_at + 5 * AGAIN_S and self._are_few()):
             self._number += 1
             self._asked_at = now
-            self._ask_at = now + AGAIN_S
+            self._ask_at = now + self._pause_s
             self._answers = dict.fromkeys(self._chosen())
             for node in self._answers:
                 self._owner.say_to(node, DialBack(self._number))
@@ -108,10 +113,14 @@ class Moorings:
         return any(node not in self._dialled_by for node in others)
 
     def _chosen(self) -> list[Node]:
-        """Whom to ask: those who were not asked last time, first."""
-        others = list(self._owner.directory.can_be_dialled())
-        chosen = sample(others, len(others))
-        return sorted(chosen, key=self._dialled_by.__contains__)[:ASKED]
+        """Whom to ask: those who were not asked last time first, and of these such as need not be
+        connected with for that."""
+        linked = {link.node for link in self._owner.links()}
+
+        def order(node: Node) -> tuple[bool, bool, float]:
+            return (node in self._dialled_by, node not in linked, random())
+
+        return nsmallest(ASKED, self._owner.directory.can_be_dialled(), key=order)
 
     def dialled_back(self, link: NetLink, message: DialledBack) -> None:
         if message.number == self._number and message.untried:
@@ -142,6 +151,7 @@ class Moorings:
         said = [why for why in self._answers.values() if why is not None]
         answered = {node for node, why in self._answers.items() if why == ""}
         self._answers = {}
+        self._pause_s = AGAIN_S if said else min(2 * self._pause_s, AGAIN_S_MAX)
         if not said:
             return  # nobody answered: ask others
         in_vain = [why for why in said if why]
