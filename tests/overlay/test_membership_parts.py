@@ -536,3 +536,15 @@ def test_health_is_bounded_and_recovers():
 
 def test_places_on_the_ring_are_the_same_everywhere():
     assert place_of("n1") == 0xC16952960BCB12FD
+
+
+@pytest.mark.parametrize(("state", "is_passed_on"), [("alive", False), ("dead", True)])
+def test_who_has_come_is_not_told_on_once_it_was_heard_often_who_has_gone_is(state, is_passed_on):
+    others = [MemberRecord(f"n{n}@h:1", 1, 0, "alive", OFFER) for n in range(500)]
+    made = knowing(*others)
+    made.rumours.take(1 << 30, 0)  # of these nothing is said any more
+    news = MemberRecord("n7@h:1", 1, 1, state, OFFER)
+    for _ in range(8):
+        made.hear((news,), fresh=True)
+    told = [record.node for record in made.take_rumours(1 << 20)]
+    assert (news.node in told) == is_passed_on

@@ -58,18 +58,59 @@ def test_of_many_members_the_nearest_are_met_and_those_that_help_to_get_about():
     assert others[3] in met
 
 
-def test_a_ring_that_nobody_uses_says_next_to_nothing():
+def chemical_grid() -> SimulatedGrid:
     scenario = read_scenario(SCENARIO.encode(), file="s.toml", beside=None)
     grid = SimulatedGrid(scenario, 1, None, [strategy("chemical")])
     grid.boot_peers()
     grid.sim.run(until=60.0)
+    return grid
+
+
+def rings_of(grid: SimulatedGrid) -> list[Ring]:
+    agents = [place.agent for place in grid.sim.places.values()]
+    return [agent for agent in agents if isinstance(agent, Ring)]
+
+
+def test_who_wakes_knows_its_neighbours_before_anything_is_stored():
+    """Asleep it knows those next to it; woken, as many as it is to know, and only then may
+    something be put into the ring."""
+    grid = chemical_grid()
+    rings = rings_of(grid)
+    assert len(rings) == MACHINES
+    agents = sorted((ring.base.table.place, ring.me) for ring in rings)
+    following = {one[1]: two[1] for one, two in zip(agents, agents[1:] + agents[:1], strict=True)}
+    for ring in rings:
+        assert ring.asleep
+        assert ring.base.table.after(1)[0].agent == following[ring.me]
+        assert len(ring.base.table) < 2 * ring.base.settings.leaves
+    roused: list[float] = []
+    for ring in rings:
+        ring.wake()
+    first = rings[0]
+    first.when_roused(lambda: roused.append(grid.sim.time))
+    assert not roused
+    grid.sim.run(until=grid.sim.time + 10.0)
+    assert roused
+    leaves = first.base.settings.leaves
+    for ring in rings:
+        wanted, agent = [], ring.me
+        for _ in range(leaves):
+            agent = following[agent]
+            wanted.append(agent)
+        assert [contact.agent for contact in ring.base.table.after()] == wanted
+    first.when_roused(lambda: roused.append(grid.sim.time))
+    assert len(roused) == 2, "one that is awake is not waited for"
+
+
+def test_a_ring_that_nobody_uses_says_next_to_nothing():
+    grid = chemical_grid()
 
     def sent(which: tuple[str, ...] = ("ring.", "chemical.")) -> int:
         by_type = grid.sim.counters.by_type()
         return sum(one.sent for tag, one in by_type.items() if tag.startswith(which))
 
     joined = sent()
-    assert joined / MACHINES < 60  # to greet everybody, and be answered, takes more
+    assert joined / MACHINES < 20  # to greet all whom it should know when awake takes more
     grid.sim.run(until=360.0)
     assert (sent() - joined) / MACHINES / 5.0 < 10.0  # of each, in a minute
     assert sent(("ring.publish",)) == 0

@@ -44,7 +44,8 @@ def _below(tree: Tree, ref: Ref, parent: str) -> tuple[list[str], int]:
 
 
 def tree_of(names: list[str]) -> Tree:
-    return {name: links_of(name, names) for name in names}
+    ordered = sorted(names, key=order_of)
+    return {name: links_of(name, ordered) for name in names}
 
 
 nodes = st.one_of(

@@ -47,7 +47,7 @@ CALLERS_MAX = 8
 GOODBYES = 8
 RIVAL_ACKS = 4
 """How long one who claims to be this node may take to answer, in times of an ordinary answer."""
-HURRIED = 12
+HURRIED = 6
 """So often a piece of news is sent on at once; the probes carry it further. When very many come one
 after another, each message would else repeat what nearly all know by then."""
 HANDLER_S = 50e-6
@@ -99,6 +99,7 @@ class Membership(Agent):
         self._stopped = False
         self._beats = 0
         self._burst_at = float("-inf")
+        self._burst_due = 0.0
         self._sync_at = 0.0
         self._retry_at = 0.0
         self._reported_at = float("-inf")
@@ -245,13 +246,16 @@ class Membership(Agent):
             self.knowledge.hearsay[name] = now + self.settings.suspicion_s
 
     def _sync(self, now: float) -> None:
-        settings = self.settings
         if self.knowledge.rumours:
-            self._sync_at = min(self._sync_at, now + settings.sync_s)
+            self._sync_within(differed=False)
         if now >= self._sync_at:
-            self._sync_at = now + settings.sync_quiet_s
+            self._sync_at = now + self.settings.sync_quiet_s
             for name in self._near(1):
                 self.exchange.compare_with(self._agent_of(name))
+
+    def _sync_within(self, *, differed: bool) -> None:
+        within_s = self.settings.compare_s(len(self.knowledge.table.ring), differed=differed)
+        self._sync_at = min(self._sync_at, self.world.elapsed() + within_s)
 
     def _retry_gone(self, now: float) -> None:
         """Knock on one door behind which somebody may be again."""
@@ -287,13 +291,14 @@ class Membership(Agent):
 
     # -- news that does not wait ----------------------------------------------------------------
 
-    def _hurry(self) -> None:
-        if self._stopped or not self.knowledge.joined or "burst" in self._timers:
+    def _hurry(self, gone: bool) -> None:
+        if self._stopped or not self.knowledge.joined or self.knowledge.own is None:
             return
-        if self.knowledge.own is None:
-            return
-        wait_s = max(0.0, self._burst_at + self.settings.burst_s - self.world.elapsed())
-        self._after("burst", wait_s, self._burst)
+        now, present = self.world.elapsed(), len(self.knowledge.table.ring)
+        at_s = max(now, self._burst_at + self.settings.hurry_s(present, gone=gone))
+        if "burst" not in self._timers or at_s < self._burst_due:
+            self._burst_due = at_s
+            self._after("burst", at_s - now, self._burst)
 
     def _burst(self) -> None:
         self._burst_at = self.world.elapsed()
@@ -461,9 +466,7 @@ class Membership(Agent):
     def _on_differ(self, sender: AgentId, answer: Differ) -> None:
         self._unanswered = NO_NAME
         if self.exchange.told_of_difference(sender, answer):
-            # Where one thing was missed there may be more.
-            soon = self.world.elapsed() + self.settings.probe_s
-            self._sync_at = min(self._sync_at, soon)
+            self._sync_within(differed=True)  # where one thing was missed there may be more
         self._hear(sender, answer)
 
     @handles(Amend)

@@ -2,8 +2,7 @@
 
 Everything is passed on a number of times that grows with the logarithm of the members, what was
 passed on least often first, as far as there is room in a message. To hear it from others counts as
-well, and for several times where it is not urgent: who is told what it knows already will hardly
-find anybody who does not.
+well: who is told what it knows already will hardly find anybody who does not.
 """
 
 from __future__ import annotations
@@ -24,18 +23,19 @@ def sends_max(present: int) -> int:
     return 3 * math.ceil(math.log2(present + 1))
 
 
-HEARD_ENOUGH = 6
-"""News that was heard so often again is known to nearly all: to one of a thousand it is not, by the
-arithmetic of epidemics (e to the power of -7), and comparing tables makes up for that."""
+MANY = 100
+WEIGHT_MAX = 5
 
 
-def heard_counts(present: int) -> int:
-    """For how many times of passing on it counts to have heard a piece of news again.
+def weight(present: int) -> int:
+    """For how many times one time counts, of news that is not urgent. In a large grid there are
+    many who pass it on: with seven times of passing it on or hearing it again for each, three of a
+    hundred are left out, and comparing tables makes up for that.
 
-    >>> [heard_counts(n) for n in (1, 10, 100, 1000, 10_000)]
-    [1, 2, 3, 5, 7]
+    >>> [weight(n) for n in (1, 10, 100, 300, 1000, 10_000)]
+    [1, 1, 1, 3, 5, 5]
     """
-    return max(1, sends_max(present) // HEARD_ENOUGH)
+    return min(max(1, present // MANY), WEIGHT_MAX)
 
 
 LOAD_SENDS_MAX = 6
@@ -50,19 +50,19 @@ class Spreader(Generic[T]):
     def __init__(self, size: Callable[[T], int], items_max: int) -> None:
         self._size = size
         self._items_max = items_max
-        self._by_sends: list[dict[str, tuple[T, int]]] = [{}]
-        """With what each takes of the room."""
+        self._by_sends: list[dict[str, tuple[T, int, int]]] = [{}]
+        """With what each takes of the room, and for how many times one counts."""
         self._sends: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._sends)
 
-    def add(self, name: str, item: T) -> None:
-        """News: to be passed on from the start."""
+    def add(self, name: str, item: T, weight: int = 1) -> None:
+        """News: to be passed on from the start, each time counting for so many."""
         self.drop(name)
         if len(self._sends) >= self._items_max:
             self._drop_oldest()
-        self._by_sends[0][name] = item, self._size(item)
+        self._by_sends[0][name] = item, self._size(item), weight
         self._sends[name] = 0
 
     def drop(self, name: str) -> None:
@@ -70,11 +70,11 @@ class Spreader(Generic[T]):
         if sends is not None:
             del self._by_sends[sends][name]
 
-    def heard(self, name: str, counts: int = 1) -> None:
-        """Somebody else passes this on as well: as good as having done so that many times."""
+    def heard(self, name: str) -> None:
+        """Somebody else passes this on as well: that is as good as having done so."""
         sends = self._sends.get(name)
         if sends is not None:
-            self._raise(name, sends, counts)
+            self._raise(name, sends)
 
     def take(self, size_max: int, sends_max: int, fresh: int | None = None) -> list[T]:
         """What the next message carries: of that which is `fresh`, nothing that was passed on so
@@ -91,7 +91,7 @@ class Spreader(Generic[T]):
                 for name in list(level):
                     self.drop(name)
                 continue
-            for name, (item, size) in level.items():
+            for name, (item, size, _) in level.items():
                 left -= size
                 if left < 0:
                     break
@@ -101,11 +101,13 @@ class Spreader(Generic[T]):
             self._raise(name, sends)
         return taken
 
-    def _raise(self, name: str, sends: int, by: int = 1) -> None:
-        while sends + by >= len(self._by_sends):
+    def _raise(self, name: str, sends: int) -> None:
+        one = self._by_sends[sends].pop(name)
+        sends += one[2]
+        while sends >= len(self._by_sends):
             self._by_sends.append({})
-        self._by_sends[sends + by][name] = self._by_sends[sends].pop(name)
-        self._sends[name] = sends + by
+        self._by_sends[sends][name] = one
+        self._sends[name] = sends
 
     def _drop_oldest(self) -> None:
         """Forget what was passed on most often: comparing tables makes up for it."""

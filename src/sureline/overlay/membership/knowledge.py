@@ -24,8 +24,8 @@ from sureline.overlay.membership.damping import Damping
 from sureline.overlay.membership.dissemination import (
     LOAD_SENDS_MAX,
     Spreader,
-    heard_counts,
     sends_max,
+    weight,
 )
 from sureline.overlay.membership.messages import Load, MemberRecord, Offer, State
 from sureline.overlay.membership.settings import (
@@ -74,9 +74,9 @@ def size_bytes(item: MemberRecord | Load | Offer) -> int:
 
 
 class Knowledge:
-    """`on_urgent` is called when there is news that should not wait for the next probe, `on_return`
-    with the name of a member that was gone and is back, `on_new` with one never heard of;
-    `on_doubted` when this node itself had to contradict."""
+    """`on_urgent` is called when there is news that should not wait for the next probe, and told
+    whether somebody is gone; `on_return` with the name of a member that was gone and is back,
+    `on_new` with one never heard of; `on_doubted` when this node itself had to contradict."""
 
     def __init__(
         self, node: Node, world: World, offer: Offer | None, settings: MembershipSettings
@@ -96,7 +96,7 @@ class Knowledge:
         """When to look into each suspicion (again); every suspect is here."""
         self.rumours: Spreader[MemberRecord] = Spreader(size_bytes, RUMOURS_MAX)
         self.loads: Spreader[Load] = Spreader(lambda load: 1, settings.members_max)
-        self.on_urgent: Callable[[], None] = lambda: None
+        self.on_urgent: Callable[[bool], None] = lambda gone: None
         self.on_return: Callable[[PeerName], None] = lambda name: None
         self.on_new: Callable[[PeerName], None] = lambda name: None
         self.on_doubted: Callable[[], None] = lambda: None
@@ -181,7 +181,6 @@ class Knowledge:
 
     def hear(self, records: Sequence[MemberRecord], *, fresh: bool) -> None:
         """Statements that somebody passed on; `fresh` unless they come from comparing tables."""
-        counts = heard_counts(len(self.table.ring))
         for record in records:
             name = name_of(record.node)
             if name == self.name and self.own is not None:
@@ -190,8 +189,7 @@ class Knowledge:
             old = self.table.records.get(name)
             if old is not None and record.order <= old.order:  # nearly all that is heard
                 if fresh and record.order == old.order:
-                    # That somebody is gone must reach all soon; who has come is met anyway.
-                    self.rumours.heard(name, counts if record.state == "alive" else 1)
+                    self.rumours.heard(name)
             elif is_sane(record, self.world.now()):
                 self._hear_of(name, old, record, fresh)
 
@@ -222,7 +220,11 @@ class Knowledge:
         new_life = old is None or old.life != record.life
         self.table.put(record, now)
         if self.joined:
-            self.rumours.add(name, record if new_life and record.present else record.brief())
+            # That somebody is gone must reach all soon; who has come is met anyway, and a doubt is
+            # looked into by whoever has it.
+            counts = weight(len(self.table.ring)) if record.present else 1
+            told = record if new_life and record.present else record.brief()
+            self.rumours.add(name, told, counts)
         self.lacking.pop(name, None)
         if record.state == "suspect":
             wait_s = self.settings.suspicion_s * (1.5 + self.world.random.random())
@@ -243,7 +245,7 @@ class Knowledge:
             self._held.pop(name, None)
         self._changed(name, seen_before)
         if hurry:
-            self.on_urgent()
+            self.on_urgent(not record.present)
 
     def _came_or_went(
         self, name: PeerName, old: MemberRecord, record: MemberRecord, now: float
@@ -314,7 +316,7 @@ class Knowledge:
             return
         said = own.but(incarnation=own.incarnation + 1, offer=own.offer, relays=relays)
         self._say(said, new_life=False)
-        self.on_urgent()
+        self.on_urgent(False)
 
     def contradict_rival(self) -> None:
         """There is nobody at that address who answers to this node's name."""
@@ -339,13 +341,13 @@ class Knowledge:
         self.rumours.add(self.name, record if new_life else record.brief())
         self._changed(self.name, seen_before)
         if new_life or not record.present:
-            self.on_urgent()
+            self.on_urgent(not record.present)
 
     def introduce(self) -> None:
         """Tell the others that this node is there."""
         if self.own is not None:
             self.rumours.add(self.name, self.own)
-            self.on_urgent()
+            self.on_urgent(False)
 
     def say_goodbye(self) -> None:
         if self.own is not None:

@@ -18,6 +18,7 @@ REPORT_S = 1.0
 """Between two reports of one member's load, in a small grid."""
 SETTLE_S = 0.5
 FEW = 100
+HURRY_FACTOR_MAX = 10.0
 
 
 def settle_s(present: int) -> float:
@@ -46,7 +47,7 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     """...before each is replaced by one not yet visited in this round. Few and slow changes keep
     the number of connections opened far below one per probe."""
     burst_s: float = 0.5
-    """Fresh news is sent on at once, but not more often than this..."""
+    """Fresh news is sent on at once, but not more often than this (see `hurry_s`)..."""
     fanout: int = 3
     """...and to so many."""
     sync_s: float = 10.0
@@ -82,6 +83,31 @@ class MembershipSettings(msgspec.Struct, frozen=True):
         """How long a suspected member may still answer, to anybody, before it is declared dead."""
         return 0.75 * self.detect_s - 2 * self.probe_s
 
+    def hurry_s(self, present: int, *, gone: bool) -> float:
+        """The least time between two messages sent for fresh news alone. That somebody is gone is
+        urgent; when hundreds come one after another, each would be a message of its own.
+
+        >>> settings = MembershipSettings()
+        >>> [settings.hurry_s(n, gone=False) for n in (10, 100, 600, 1500)]
+        [0.5, 0.5, 3.0, 5.0]
+        """
+        many = 1.0 if gone else min(max(1.0, present / FEW), HURRY_FACTOR_MAX)
+        return self.burst_s * many
+
+    def compare_s(self, present: int, *, differed: bool) -> float:
+        """The least time to the next comparison of the table while there is news, or when the last
+        one `differed`: to go through a large table takes long, and where many come at once all
+        tables differ until they are there.
+
+        >>> settings = MembershipSettings()
+        >>> [settings.compare_s(n, differed=True) for n in (10, 100, 1500)]
+        [1.0, 1.0, 15.0]
+        >>> [settings.compare_s(n, differed=False) for n in (10, 100, 1500)]
+        [10.0, 10.0, 40.0]
+        """
+        usual_s = self.probe_s if differed else self.sync_s
+        return min(self.sync_quiet_s, usual_s * max(1.0, present / FEW))
+
     def report_s(self, present: int) -> float:
         """The least time between two reports of one member's load, in a grid of so many."""
         return max(REPORT_S, present / self.loads_per_s)
@@ -102,5 +128,7 @@ LIFE_AHEAD_S = 86_400.0
 bound, somebody could say of another a life so late that no truth ever came after it."""
 INQUIRIES_MAX = 8
 ERRANDS_MAX = 64
-RUMOURS_MAX = 2_048
+RUMOURS_MAX = 256
+"""That wait to be passed on. When very many come at once, each is known to nearly all long before
+its last turn would come, and all probes would be full of it until then."""
 GONE_MAX = 4_096

@@ -214,7 +214,9 @@ class Inquiries:
         return name in self._vouched_at
 
     def begin_again(self) -> None:
-        """This process stood still: whatever silence it noticed may be its own."""
+        """This process stood still: whatever silence it noticed may be its own. Nothing is asked
+        again: the answers are under way, or here and not read yet, and who is always late would
+        ask everybody twice."""
         for inquiry in list(self._open.values()):
             self._restart(inquiry)
 
@@ -248,8 +250,7 @@ class Inquiries:
         inquiry.stage = "direct"
         inquiry.refusals = 0
         inquiry.helpers = {}
-        self._forget_numbers(inquiry)
-        self._try_directly(inquiry)
+        self._wait(inquiry, self._patient_s)
 
     def _try_directly(self, inquiry: Inquiry) -> None:
         inquiry.asked_at = self.world.elapsed()

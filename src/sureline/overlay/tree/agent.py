@@ -128,8 +128,8 @@ class Tree(Agent):
         self.leaf_parent, self.branch_parent, self.kids = links
 
     def among(self, peers: Sequence[AgentId]) -> None:
-        """These are in the tree now, this one among them. What is known of new children is nothing
-        yet, and new parents are told what is below."""
+        """These, in their order, are in the tree now, this one among them. What is known of new
+        children is nothing yet, and new parents are told what is below."""
         if len(peers) >= MANY:
             hasten()
         before, after = self.links, links_of(self.me, peers)

@@ -18,6 +18,7 @@ those that leave at least a quarter of the leaves on either side.
 from __future__ import annotations
 
 import ipaddress
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -84,11 +85,10 @@ class Links(NamedTuple):
     """The children of its branch, left and right; None if it has no branch."""
 
 
-def links_of(me: AgentId, peers: Sequence[AgentId]) -> Links:
-    """The links of one of these peers."""
-    ordered = sorted(peers, key=order_of)
-    ranks = np.array([rank_of(peer) for peer in ordered], np.int64)
-    mine = ordered.index(me)
+def links_of(me: AgentId, ordered: Sequence[AgentId]) -> Links:
+    """The links of one of these peers, which are in their order."""
+    ranks = np.fromiter(map(rank_of, ordered), np.int64, len(ordered))
+    mine = bisect_left(ordered, order_of(me), key=order_of)
     above, branch_parent = NO_AGENT, NO_AGENT
     kids: tuple[Ref, Ref] | None = None
     for low, high, host in _path(ranks, mine):
