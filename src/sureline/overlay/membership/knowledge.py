@@ -220,11 +220,7 @@ class Knowledge:
         new_life = old is None or old.life != record.life
         self.table.put(record, now)
         if self.joined:
-            # That somebody is gone must reach all soon; who has come is met anyway, and a doubt is
-            # looked into by whoever has it.
-            counts = weight(len(self.table.ring)) if record.present else 1
-            told = record if new_life and record.present else record.brief()
-            self.rumours.add(name, told, counts)
+            self._pass_on(name, old, record)
         self.lacking.pop(name, None)
         if record.state == "suspect":
             wait_s = self.settings.suspicion_s * (1.5 + self.world.random.random())
@@ -246,6 +242,17 @@ class Knowledge:
         self._changed(name, seen_before)
         if hurry:
             self.on_urgent(not record.present)
+
+    def _pass_on(self, name: PeerName, old: MemberRecord | None, record: MemberRecord) -> None:
+        """That somebody is gone must reach all soon; who has come is met anyway. A doubt is the
+        matter of whoever has it: its probes tell the member, whose answer ends it. In a large grid
+        that is slow everywhere, nothing but doubts and contradictions would be told."""
+        counts = weight(len(self.table.ring)) if record.present else 1
+        new_life = old is None or old.life != record.life
+        doubted = not new_life and old is not None and old.present and old.relays == record.relays
+        if counts == 1 or not doubted:
+            told = record if new_life and record.present else record.brief()
+            self.rumours.add(name, told, counts)
 
     def _came_or_went(
         self, name: PeerName, old: MemberRecord, record: MemberRecord, now: float
@@ -306,7 +313,9 @@ class Knowledge:
                 self._begin_after(record)
         elif record.life == own.life and record.order > own.order:
             incarnation = record.incarnation + 1
-            self._say(own.but(incarnation=incarnation, offer=own.offer), new_life=False)
+            contradicted = own.but(incarnation=incarnation, offer=own.offer)
+            many = weight(len(self.table.ring)) > 1
+            self._say(contradicted, new_life=False, tell=not (many and record.state == "suspect"))
             self.on_doubted()
 
     def reached_through(self, relays: tuple[Node, ...]) -> None:
@@ -331,14 +340,15 @@ class Knowledge:
         life = max(own.life, record.life) + 1
         self._say(MemberRecord(own.node, life, 0, "alive", own.offer, own.relays), new_life=True)
 
-    def _say(self, record: MemberRecord, *, new_life: bool) -> None:
+    def _say(self, record: MemberRecord, *, new_life: bool, tell: bool = True) -> None:
         seen_before = self._seen(self.name)
         self.own = record
         self.table.put(record, self.world.elapsed())
         load = self.table.loads.get(self.name)
         if new_life and load is not None:
             self.report(load.cores, load.waiting)
-        self.rumours.add(self.name, record if new_life else record.brief())
+        if tell:
+            self.rumours.add(self.name, record if new_life else record.brief())
         self._changed(self.name, seen_before)
         if new_life or not record.present:
             self.on_urgent(not record.present)
