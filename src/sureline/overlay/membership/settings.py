@@ -18,6 +18,8 @@ REPORT_S = 1.0
 """Between two reports of one member's load, in a small grid."""
 SETTLE_S = 0.5
 FEW = 100
+PATIENT = 300
+PATIENCE_MAX = 8
 HURRY_FACTOR_MAX = 10.0
 
 
@@ -38,7 +40,8 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     probe_s: float = 1.0
     """Every member probes one other this often, whatever the number of members."""
     detect_s: float = 5.0
-    """A stopped or cut-off member is declared dead by somebody within this time."""
+    """A stopped or cut-off member is declared dead by somebody within this time, in a grid of up to
+    300 (see `patience`). One whose process has ended is noticed sooner."""
     helpers: int = 3
     """Through how many others a silent member is probed."""
     partners: int = 4
@@ -107,6 +110,16 @@ class MembershipSettings(msgspec.Struct, frozen=True):
         """
         usual_s = self.probe_s if differed else self.sync_s
         return min(self.sync_quiet_s, usual_s * max(1.0, present / FEW))
+
+    def patience(self, present: int) -> int:
+        """For how many times of `ack_s` and `suspicion_s` is waited in a grid of so many where all
+        is well. A false alarm costs each of them, and the more there are the more may be raised.
+
+        >>> settings = MembershipSettings()
+        >>> [settings.patience(n) for n in (10, 299, 300, 1500, 20_000)]
+        [1, 1, 2, 6, 8]
+        """
+        return min(1 + present // PATIENT, PATIENCE_MAX)
 
     def report_s(self, present: int) -> float:
         """The least time between two reports of one member's load, in a grid of so many."""

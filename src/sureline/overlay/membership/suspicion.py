@@ -147,9 +147,14 @@ class Inquiries:
     # -- this node's own inquiries --------------------------------------------------------------
 
     @property
+    def _patience(self) -> int:
+        least = self.settings.patience(len(self.knowledge.table.ring))
+        return max(least, self.health.patience)
+
+    @property
     def _patient_s(self) -> float:
         """How long an answer may take for now."""
-        return self.settings.ack_s * self.health.patience
+        return self.settings.ack_s * self._patience
 
     def is_open(self, name: PeerName) -> bool:
         return name in self._open
@@ -317,7 +322,7 @@ class Inquiries:
             self.health.worse()  # not even the helpers answer: perhaps nobody hears this node
         about = inquiry.about
         inquiry.stage = "suspect"
-        suspicion_s = self.settings.suspicion_s * self.health.patience
+        suspicion_s = self.settings.suspicion_s * self._patience
         inquiry.suspect_until = self.world.elapsed() + suspicion_s
         self.knowledge.declare(inquiry.name, about.life, about.incarnation, "suspect")
         inquiry.about = self.knowledge.table.records[inquiry.name]
