@@ -126,6 +126,7 @@ class QueueEntry(Advised):
         def estimated(found: EstimatesFound) -> None:
             self._takes_s = [0.0 if e.guessed else e.quantile_s(SURE) for e in found.tasks]
             self._begun = True
+            self._look_for_queue()  # an answer that came before was not heard
             go()
 
         engine.estimates(estimated)
@@ -141,7 +142,7 @@ class QueueEntry(Advised):
     def target(self, target: Target) -> None:
         super().target(target)
         self._quiet_s[target.name] = self.world.elapsed()
-        if self._queue is None:
+        if self._queue is None and self._begun:
             self._look_for_queue()
 
     def gone(self, target: PeerName) -> None:
@@ -163,7 +164,10 @@ class QueueEntry(Advised):
             self._out[task] = _Out(self.world.elapsed(), generation)
         self._gone.pop(task, None)
         self._fresh[task] = None
-        if self._telling is None:
+        if self._telling is not None and len(self._fresh) == PAGE:  # nothing more to wait for
+            self._telling.cancel()
+            self._telling = self.world.after(0.0, self._tell)
+        elif self._telling is None:
             self._telling = self.world.after(self._settings.bulk_s, self._tell)
 
     def bound(self, bound: Bound) -> None:
