@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
+from sureline.strategies.latebinding.entry import BACK_S
 from sureline.strategies.latebinding.settings import PAGE, LateSettings
 
 
@@ -58,3 +59,51 @@ def test_a_full_page_does_not_wait_for_more(scene, monkeypatch):
     scene.engine._ready(scene.first[PAGE])
     scene.wait(2.1)
     assert sum(scene.said) == PAGE
+
+
+@pytest.fixture
+def behind(scene, monkeypatch):
+    """Five tasks are bound to one pilot; the first lasts, and the other pilots are idle."""
+    monkeypatch.setattr(scene.engine, "_missing", [1] * len(scene.engine.graph))
+    scene.wait(1.0)
+    for task in scene.first[:5]:
+        scene.engine._open.add(task)
+        scene.engine.bind(task, "p2")
+    return scene
+
+
+def attempts(scene):
+    return scene.engine.attempts()
+
+
+def test_what_waits_behind_a_long_task_is_taken_back_while_others_are_idle(behind):
+    behind.wait(BACK_S)
+    assert not behind.engine.taken_back
+    behind.wait(BACK_S + 20.0)
+    assert [bound.attempt for bound in attempts(behind)] == [1, 2, 2, 2, 2]
+    assert all(bound.started for bound in attempts(behind))
+    assert len({bound.target for bound in attempts(behind)}) == 5
+    assert behind.engine.taken_back == 4
+
+
+def test_nothing_is_taken_back_that_nobody_idle_could_run(behind):
+    others = tuple(name for name in behind.bed.targets if name != "p2")
+    behind.engine.unfit = lambda task: others
+    behind.wait(30.0)
+    assert not behind.engine.taken_back
+
+
+def test_nothing_is_taken_back_from_a_pilot_that_gets_on(behind):
+    behind.bed.draw_s = lambda: BACK_S - 2.0
+    for task in behind.first[5:10]:
+        behind.engine._open.add(task)
+        behind.engine.bind(task, "p4")  # the first on p2 is under way for long already
+    behind.wait(40.0)
+    assert all(bound.attempt == 1 for bound in attempts(behind)[5:])
+
+
+def test_a_task_is_taken_back_once(behind):
+    """Or it could go to and fro."""
+    behind.entry._taken_back |= set(behind.first[1:4])
+    behind.wait(30.0)
+    assert [bound.attempt for bound in attempts(behind)] == [1, 1, 1, 1, 2]

@@ -171,6 +171,15 @@ def test_many_short_tasks_are_fetched_ahead_but_only_one_long_one(scene):
     assert half.room() == PilotRoom(1, AHEAD_MAX)
 
 
+def test_behind_a_task_that_lasts_no_more_are_fetched_ahead(scene):
+    half = half_of(scene)
+    end(half, 0.001, AHEAD_MAX)
+    half.admitted(Bind("r", "long", 1, PauseJob("0.1", "t", 1, 99.0), Needs()))
+    assert half.room() == PilotRoom(0, AHEAD_MAX)
+    scene.bed.sim.run(until=scene.bed.sim.time + AHEAD_S / 2)
+    assert half.room() == PilotRoom(0, 2)
+
+
 def test_of_many_tasks_ahead_more_are_wished_for_when_half_are_over(scene):
     """Each that ended was a message to the master."""
     scene.say(TaskList(1, "p4/tester", 7, 0, ((1, listed("a")),), (1,)))

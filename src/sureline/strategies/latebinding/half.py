@@ -81,6 +81,8 @@ class PilotHalf(Admitting):
         self._took_s: deque[float] = deque(maxlen=TOOK_KEPT)
         """How long the last tasks ran."""
         self._ended = 0
+        self._moved_s = 0.0
+        """When one ended last, or came while there was none."""
         self.held: dict[str, None] = {}
         self.on_room: Callable[[], None] = lambda: None
         self.on_job: Callable[[Bind, bool], None] = lambda bind, ended: None
@@ -119,9 +121,10 @@ class PilotHalf(Admitting):
 
     def _wanted_ahead(self) -> int:
         """Short tasks would be over before a round could bring others: as many as end within
-        AHEAD_S, judged by the longest of the last few."""
+        AHEAD_S, judged by the longest of the last few and by what is under way."""
         cores = max(1, int(self._machine.capacity.cores))
-        end = AHEAD_S * cores / max(AHEAD_S / AHEAD_MAX, *self._took_s, 0.0)
+        lasts_s = self._world.elapsed() - self._moved_s if self._here else 0.0
+        end = AHEAD_S * cores / max(AHEAD_S / AHEAD_MAX, lasts_s, *self._took_s)
         return max(1, cores // 4, min(AHEAD_MAX, int(end), AHEAD_PER_ENDED * self._ended))
 
     def view(self, site: str) -> View:
@@ -157,6 +160,8 @@ class PilotHalf(Admitting):
         promised = self._promised.pop((bind.run, bind.task), None)
         if promised is not None:
             promised.timer.cancel()
+        if not self._here:
+            self._moved_s = self._world.elapsed()
         self._here[key] = bind.needs
         claim = claim_of(bind)
         if claim is not None and claim.reads:
@@ -194,6 +199,7 @@ class PilotHalf(Admitting):
             if began:
                 self._took_s.append(ended.elapsed_s)
                 self._ended += 1
+                self._moved_s = self._world.elapsed()
             self._hold([record.digest for record in ended.outputs])
         elif isinstance(bind.job, CommandJob):
             for record in bind.job.inputs:  # refused after all: they may not have come
