@@ -66,10 +66,14 @@ def behind(scene, monkeypatch):
     """Five tasks are bound to one pilot; the first lasts, and the other pilots are idle."""
     monkeypatch.setattr(scene.engine, "_missing", [1] * len(scene.engine.graph))
     scene.wait(1.0)
-    for task in scene.first[:5]:
-        scene.engine._open.add(task)
-        scene.engine.bind(task, "p2")
+    bind(scene, scene.first[:5], "p2")
     return scene
+
+
+def bind(scene, tasks, pilot):
+    for task in tasks:
+        scene.engine._ready(task)
+        scene.engine.bind(task, pilot)
 
 
 def attempts(scene):
@@ -95,9 +99,7 @@ def test_nothing_is_taken_back_that_nobody_idle_could_run(behind):
 
 def test_nothing_is_taken_back_from_a_pilot_that_gets_on(behind):
     behind.bed.draw_s = lambda: BACK_S - 2.0
-    for task in behind.first[5:10]:
-        behind.engine._open.add(task)
-        behind.engine.bind(task, "p4")  # the first on p2 is under way for long already
+    bind(behind, behind.first[5:10], "p4")  # the first on p2 is under way for long already
     behind.wait(40.0)
     assert all(bound.attempt == 1 for bound in attempts(behind)[5:])
 
@@ -107,3 +109,11 @@ def test_a_task_is_taken_back_once(behind):
     behind.entry._taken_back |= set(behind.first[1:4])
     behind.wait(30.0)
     assert [bound.attempt for bound in attempts(behind)] == [1, 1, 1, 1, 2]
+
+
+def test_what_an_earlier_process_has_bound_is_left_alone(behind):
+    """Nothing is known of its inputs before it is ready anew."""
+    for task in behind.first[1:5]:
+        del behind.entry._generations[task]
+    behind.wait(30.0)
+    assert not behind.engine.taken_back

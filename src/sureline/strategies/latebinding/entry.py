@@ -281,7 +281,7 @@ class QueueEntry(Advised):
         return ListedTask(
             self._engine.run,
             described.name,
-            self._generations.get(task, 0),
+            self._generations[task],
             described.needs,
             described.requires,
             described.rank,
@@ -394,6 +394,7 @@ class QueueEntry(Advised):
             bound
             for bound in self._engine.attempts()
             if not (bound.started or bound.withdrawn or bound.task in self._taken_back)
+            and bound.task in self._generations  # else its inputs may not be known
             and self._quiet_s.get(bound.target, math.inf) <= since_s
             and bound.target not in idle
         ]
