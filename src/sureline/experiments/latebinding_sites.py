@@ -21,7 +21,7 @@ from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member, Offer
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.jobs import CommandJob, JobEnded
-from sureline.peer.messages import Bind, Finished, Withdraw
+from sureline.peer.messages import AttemptMessage, Bind, Finished, Withdraw
 from sureline.run.estimates import Estimate, EstimatesFound
 from sureline.run.port import Bound, Over, Seat, Target
 from sureline.strategies.latebinding.entry import QueueEntry
@@ -174,6 +174,10 @@ def _made(run: str, task: str) -> FileRecord:
     return FileRecord(f"{task}.out", f"made by {task} of {run}", FILE_BYTES)
 
 
+def _key(said: AttemptMessage) -> tuple[str, str, int]:
+    return said.run, said.task, said.attempt
+
+
 class _Bench(Agent):
     """A pilot's machine: one task at a time, the next one's inputs meanwhile."""
 
@@ -185,7 +189,8 @@ class _Bench(Agent):
         self._bed, self._site = bed, site
         self.half = PilotHalf(self, world, PilotHalfSettings())
         self.cache: dict[str, None] = {}
-        self._waiting: dict[tuple[str, str, int], Bind] = {}
+        self._waiting: dict[tuple[str, str, int], tuple[Bind, int]] = {}
+        """What has not begun, and how many of its inputs had to be fetched."""
         self._ready: deque[_Given] = deque()
         self._running: _Given | None = None
         self._ended_s: float | None = None
@@ -206,24 +211,23 @@ class _Bench(Agent):
     @handles(Bind)
     def on_bind(self, sender: AgentId, bind: Bind) -> None:
         self.half.admitted(bind)
-        self._waiting[bind.run, bind.task, bind.attempt] = bind
+        self._waiting[_key(bind)] = bind, 0
         self._bed.files += 1
         self.world.after(DOWNLOAD_S, partial(self._fetch, (sender, bind)))
 
     @handles(Withdraw)
     def on_withdraw(self, sender: AgentId, asked: Withdraw) -> None:
-        key = (asked.run, asked.task, asked.attempt)
-        bind, ended = self._waiting.pop(key, None), JobEnded("cancelled")
-        if bind is not None:
-            self.half.over(bind, ended, began=False)
-            self.world.send(sender, Finished(*key, ended))
+        found, ended = self._waiting.pop(_key(asked), None), JobEnded("cancelled")
+        if found is not None:
+            self.half.over(found[0], ended, began=False)
+            self.world.send(sender, Finished(*_key(asked), ended))
 
     def _fetch(self, given: _Given) -> None:
         bind = given[1]
         assert isinstance(bind.job, CommandJob)
         missing = [file.digest for file in bind.job.inputs if file.digest not in self.cache]
-        self._bed.reads += len(bind.job.inputs)
-        self._bed.local += len(bind.job.inputs) - len(missing)
+        if _key(bind) in self._waiting:
+            self._waiting[_key(bind)] = bind, len(missing)
         left = len(missing)
 
         def come(digest: str) -> None:
@@ -237,7 +241,6 @@ class _Bench(Agent):
             self._is_ready(given)
             return
         for digest in missing:
-            self._bed.from_peers += 1
             self.world.after(PEER_S, partial(come, digest))
         if not missing:
             self._is_ready(given)
@@ -250,15 +253,15 @@ class _Bench(Agent):
         if self._running is not None or not self._ready:
             return
         given = self._ready.popleft()
-        bind = self._waiting.pop((given[1].run, given[1].task, given[1].attempt), None)
-        if bind is None:  # it was withdrawn
+        found = self._waiting.pop(_key(given[1]), None)
+        if found is None:  # it was withdrawn
             self._start()
             return
-        self._running, job = given, bind.job
-        self._bed.began(bind)
+        self._running, job = given, given[1].job
         delay_s = None if self._ended_s is None else self._bed.sim.time - self._ended_s
         assert isinstance(job, CommandJob)
         read = [file.digest for file in job.inputs]
+        self._bed.began(given[1], len(read), found[1])
         self._tell_load(1.0)
         self._bed.started(delay_s, read, counts=self._more)
         self._read_and_run(given, [digest for digest in read if digest not in self.cache])
@@ -541,7 +544,10 @@ class Testbed:
         if self._first == max(1, min(self._pilots, len(self.graph)) * 9 // 10):
             self._startup_s = self.sim.time - BEGIN_S
 
-    def began(self, bind: Bind) -> None:
+    def began(self, bind: Bind, reads: int, fetched: int) -> None:
+        self.reads += reads
+        self.local += reads - fetched
+        self.from_peers += fetched if self.shares_files else 0
         next(engine for engine in self.engines if engine.run == bind.run).began(bind)
 
     def ended(self) -> None:
