@@ -67,8 +67,7 @@ def test_completions_told_in_bulk_cost_requests_or_time():
 
 def test_a_changed_priority_has_effect_within_seconds():
     """Also where the other run has waited for long, and sees pilots idle between two tasks. (With
-    seed 2, all tasks of the raised one that are ready lie at one site, and the other site goes on
-    with the other run.)"""
+    seed 2 a site has some of the other run in store, more depends on them, and they go first.)"""
     effects = [priority_effect(40, seed) for seed in (1, 3)]
     assert all(effect.others_s < 5.0 for effect in effects)
     # How soon anything is bound depends on when a pilot is free: tasks take 20 s.
