@@ -41,6 +41,10 @@ class View(msgspec.Struct):
     salt: int = 0
     """Ranks that are equal are put in an order of the pilot's own, so that not all pilots answer
     with the same few tasks."""
+    whole: Ledger = msgspec.UNSET  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.whole = Ledger(self.capacity)
 
     def features(self, size: int) -> tuple[float | str, ...]:
         """In the order of `wishes.FEATURES`."""
@@ -76,7 +80,7 @@ def size_bytes(listed: ListedTask) -> int:
 def rank_of(listed: ListedTask, view: View, *, ahead: bool = False) -> float | None:
     """What the task's rank comes to here, None if it cannot run here: now or, if it is to be
     fetched `ahead`, when something ends."""
-    room = Ledger(view.capacity) if ahead else view.free
+    room = view.whole if ahead else view.free
     if not room.fits(listed.needs) or view.pilot in listed.but or listed.takes_s > view.lifetime_s:
         return None
     if listed.requires and _value(listed, listed.requires, view) is not True:
