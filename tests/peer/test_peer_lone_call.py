@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -160,9 +162,9 @@ def test_a_call_that_looks_for_what_it_did_not_name_fails_saying_so(bench: Bench
     )
 
 
-@pytest.mark.parametrize("what", ["nothing", "link", "pipe", "rubbish", "directory"])
+@pytest.mark.parametrize("what", ["nothing", "link", "pipe", "rubbish", "directory", "end"])
 def test_a_call_that_lies_about_its_end_has_failed(bench: Bench, what: str) -> None:
-    def leave(path: str) -> None:
+    def leave(path: str, word: bytes) -> None:
         if what == "link":
             os.symlink(path, ".sureline-call/word")
         elif what == "pipe":
@@ -172,13 +174,33 @@ def test_a_call_that_lies_about_its_end_has_failed(bench: Bench, what: str) -> N
         elif what == "directory":
             os.rename(".sureline-call", "was")
             os.symlink(path, ".sureline-call")
+        elif what == "end":  # a word that nobody gave over the line
+            Path(".sureline-call/word").write_bytes(word)
+            os._exit(0)
+        for fd in range(3, 20):  # its line is one of these
+            with contextlib.suppress(OSError), socket.socket(fileno=fd) as line:
+                line.send(b"a")
         os._exit(0)
 
-    (bench.directory / "word").write_bytes(msgspec.msgpack.encode(Word("succeeded", result=b"N.")))
+    word = msgspec.msgpack.encode(Word("succeeded", result=b"N."))
+    (bench.directory / "word").write_bytes(word)
     path = bench.directory if what == "directory" else bench.directory / "word"
-    ended = bench.run(made_of(bench, leave, str(path)))
+    ended = bench.run(made_of(bench, leave, str(path), word))
     assert ended.outcome == "failed" and not ended.fault
     assert "left no word" in ended.reason
+
+
+def test_a_long_order_and_a_long_word_arrive(bench: Bench) -> None:
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    text = "x" * 200_000
+    ended = bench.run(made_of(bench, len, text))
+    assert value_of(bench, ended) == len(text)
+    ended = bench.run(made_of(bench, fail, text))
+    assert ended.error is not None
+    assert careful.load_error(ended.error, lambda key: None).args == (text,)
+    assert value_of(bench, bench.run(made_of(bench, len, "short"))) == 5
 
 
 def test_a_call_cannot_write_to_the_store_or_read_what_is_not_its_own(bench: Bench) -> None:

@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sureline.peer.jobs import CALL_DIRECTORY, MODULES, LoneCall
-from sureline.peer.slot_lone import AGAIN, ORDER, RESULT, SPENT, WORD, Order, Word
+from sureline.peer.slot_lone import (
+    AGAIN,
+    LINE_BYTES_MAX,
+    ORDER,
+    RESULT,
+    SPENT,
+    WORD,
+    Order,
+    Word,
+)
 from sureline.workflow.mistakes import SurelineError
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 
 NOTED_MAX = 100
 _PR_SET_PDEATHSIG = 1
+_decode = msgspec.msgpack.Decoder(Order | None).decode
 
 
 def main(line_fd: int) -> None:
@@ -44,22 +54,39 @@ def main(line_fd: int) -> None:
     _die_with_parent()
     here, inherited = os.getcwd(), dict(os.environ)
     calls: CallsOfRun | None = None
-    while line.recv(1):
-        with open(f"{here}/{ORDER}", "rb") as file:
-            order = msgspec.msgpack.decode(file.read(), type=Order)
-        environment = inherited | order.env
-        if os.environ != environment:
-            os.environ.clear()
-            os.environ.update(environment)
+    while said := line.recv(LINE_BYTES_MAX):
+        order = _decode(said) or _order_in_file(here)
+        _set_environment(inherited | order.env)
+        os.chdir(here)
         word = _unfit(order.call)
         if word is None:
             calls = calls or CallsOfRun(here)
             word = calls.make(order.call, order.inputs)
-        os.chdir(here)
-        with open(WORD, "xb") as file:
-            file.write(msgspec.msgpack.encode(word))
+        told = msgspec.msgpack.encode(word)
+        if len(told) >= LINE_BYTES_MAX:
+            os.makedirs(f"{here}/{CALL_DIRECTORY}", exist_ok=True)
+            with open(f"{here}/{WORD}", "xb") as file:
+                file.write(told)
+            told = b""
         _flush()
-        line.send(SPENT if calls is None or calls.spent else AGAIN)
+        line.send((SPENT if calls is None or calls.spent else AGAIN) + told)
+
+
+def _order_in_file(here: str) -> Order:
+    with open(f"{here}/{ORDER}", "rb") as file:
+        order = _decode(file.read())
+    assert order is not None
+    return order
+
+
+def _set_environment(wanted: dict[str, str]) -> None:
+    """Most of it is as it was."""
+    now = dict(os.environ)
+    for name in now.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if now.get(name) != value:
+            os.environ[name] = value
 
 
 def _die_with_parent() -> None:

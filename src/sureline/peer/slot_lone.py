@@ -1,5 +1,5 @@
 """Python calls of others, as a slot sees them: an interpreter, bound as every command is, that
-finds its order in `CALL_DIRECTORY` and leaves its word there.
+gets its order over a line and gives its word there; a long one is a file in `CALL_DIRECTORY`.
 
 A call of the user's own runs in the slot itself, which may do what the user may. One that came from
 elsewhere must not: code in the slot could write to the store, which others trust. Its interpreter
@@ -38,11 +38,15 @@ ORDER = f"{CALL_DIRECTORY}/order"
 WORD = f"{CALL_DIRECTORY}/word"
 RESULT = f"{CALL_DIRECTORY}/result"
 WORD_BYTES_MAX = 4 << 20
+LINE_BYTES_MAX = 64 << 10
+"""What goes over the line at once: it holds that much, so nobody waits for the other to read."""
 MOVED_BYTES = 4 << 20
 """To move a result of this length into the store pays for another start of the interpreter; a
 shorter one is copied, because the interpreter may still have it open."""
 AGAIN, SPENT = b"a", b"s"
-"""What an interpreter says after a call: whether it may make another."""
+"""What an interpreter says after a call: whether it may make another. Its word follows, or nothing
+if that is a file."""
+ORDER_IS_A_FILE = msgspec.msgpack.encode(None)
 _BOOT = """
 import sys
 line, own, sys.path[:] = int(sys.argv[1]), sys.argv[2], sys.argv[3:] or sys.path
@@ -107,10 +111,12 @@ class Interpreter:
         """Have a call made in the directory `here`; the number of the process that does. `env`: the
         environment that is this call's own. Raises OSError if none can be started."""
         assert job.call is not None
-        os.makedirs(CALL_DIRECTORY, exist_ok=True)
-        with open(ORDER, "xb") as file:
-            order = Order(job.call, [record.path for record in job.inputs], env)
-            file.write(msgspec.msgpack.encode(order))
+        order = msgspec.msgpack.encode(Order(job.call, [file.path for file in job.inputs], env))
+        if len(order) > LINE_BYTES_MAX:
+            os.makedirs(CALL_DIRECTORY, exist_ok=True)
+            with open(ORDER, "xb") as file:
+                file.write(order)
+            order = ORDER_IS_A_FILE
         wanted = run_of(job), here, job.env
         modules = {file.path: file.digest for file in job.inputs if file.path.startswith(MODULES)}
         if self._for != wanted or any(self._modules.get(m, d) != d for m, d in modules.items()):
@@ -122,14 +128,14 @@ class Interpreter:
         self._answer, self._alone = b"", None
         assert self.line is not None
         try:
-            self.line.send(AGAIN)
-        except OSError:
-            pass  # it is dead, which is seen when its end is waited for
+            self.line.send(order)
+        except OSError:  # it is dead, or has not read what it was sent: its end is seen
+            os.kill(self.pid, signal.SIGKILL)
         os.kill(self.pid, signal.SIGCONT)
         return self.pid
 
     def _start(self, job: CommandJob, start: Start) -> None:
-        self.line, theirs = socket.socketpair()
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.line.setblocking(False)
         with theirs:
             theirs.set_inheritable(True)
@@ -148,7 +154,7 @@ class Interpreter:
         """Whether the call is over. It stands still then."""
         if not self._answer and self.line is not None:
             try:
-                self._answer = self.line.recv(1)
+                self._answer = self.line.recv(LINE_BYTES_MAX)
                 if self._answer:
                     os.kill(self.pid, signal.SIGSTOP)
                     os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -173,7 +179,13 @@ class Interpreter:
 
     def is_good(self) -> bool:
         """Whether it may make another call."""
-        return self._answer == AGAIN
+        return self._answer[:1] == AGAIN
+
+    def word(self) -> bytes:
+        """Of how the call went. Raises ValueError if it has given none, and OSError."""
+        if not self._answer:
+            raise ValueError("it ended before the call did")
+        return self._answer[1:] or _left_behind(WORD)
 
     def end_unless_of(self, job: CommandJob) -> None:
         """Before a job begins: nothing of another run is to be there."""
@@ -237,7 +249,7 @@ def told(
     """What a call that is over left behind. It may be anything: it is checked. `alone`: no process
     of the call is left, but for its interpreter."""
     try:
-        word = _decode(_left_behind(WORD))
+        word = _decode(interpreter.word())
         assert job.call is not None
         if word.result is not None and len(word.result) > job.call.inline_bytes:
             raise ValueError("its result is longer than agreed")
@@ -288,7 +300,7 @@ def no_python(job: CommandJob, error: OSError) -> JobEnded:
 
 def unfit_if_alien(job: CommandJob, ended: JobEnded) -> JobEnded:
     """An environment of the user's choice that cannot even begin with the call does not fit."""
-    if _environment(job) and not os.path.exists(WORD) and "sureline" in ended.stderr:
+    if _environment(job) and "sureline" in ended.stderr:
         told = ended.stderr.strip().rsplit("\n", 1)[-1]
         return _unfit(ended, f"its Python environment {_environment(job)} lacks Sureline: {told}")
     return ended
