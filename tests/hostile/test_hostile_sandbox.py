@@ -128,6 +128,19 @@ def test_a_task_can_neither_stop_its_slot_nor_leave_a_daemon(bench: Bench) -> No
     bench.until(lambda: not alive(int(pid)))
 
 
+@pytest.mark.parametrize("instead", ["link", "directory"])
+def test_what_a_task_puts_in_the_place_of_its_directory_is_no_others(
+    bench: Bench, instead: str
+) -> None:
+    (bench.root / "empty").mkdir()
+    there = f"ln -s {bench.root}/empty $OLD" if instead == "link" else "mkdir -m 700 $OLD"
+    ended = bench.run(command(f"OLD=$PWD; mv $OLD $OLD.was && {there}"))
+    assert ended.outcome == "succeeded", ended
+    after = bench.run(command("umask 0; pwd -P; echo x > out", "1.1", outputs=("out",)))
+    assert after.outcome == "succeeded", after
+    assert not after.stdout.startswith(str(bench.root / "empty"))
+
+
 def test_the_environment_is_clean(make: Callable[..., Bench], monkeypatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "my key")
     ended = make().run(command("env; test -d $HOME"))

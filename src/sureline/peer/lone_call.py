@@ -31,6 +31,8 @@ from sureline.peer.slot_lone import (
     ORDER,
     RESULT,
     SPENT,
+    STANDS_FOR_DIRECTORY,
+    STANDS_FOR_FILE,
     WORD,
     Order,
     Word,
@@ -74,7 +76,7 @@ def main(line_fd: int) -> None:
 
 def _order_in_file(here: str) -> Order:
     with open(f"{here}/{ORDER}", "rb") as file:
-        order = _decode(file.read())
+        order: Order | None = _decode(file.read())
     assert order is not None
     return order
 
@@ -310,8 +312,8 @@ def _pretend(name: str) -> None:
     """Something of this name is here, and may be replaced, but not read."""
     try:
         if name.endswith("/"):
-            os.mkdir(name, 0o300)
+            os.mkdir(name, STANDS_FOR_DIRECTORY)
         else:
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o200))
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, STANDS_FOR_FILE))
     except OSError:
         pass  # an input has that name

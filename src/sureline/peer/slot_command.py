@@ -99,16 +99,19 @@ class Commands:
         """Nothing is to be done: wait, while something is kept that should not be for long."""
         if self._interpreter.pid and not self._channel.has_order_within(_KEPT_S):
             self._interpreter.end()
+            self._sandbox.clear_unless_for(None)
 
     def run(self, serial: int, job: CommandJob) -> JobEnded:
         if not self._watching:
             self._watch_children()
         started = time.monotonic()
-        self._interpreter.end_unless_of(job)
+        self._interpreter.end_unless_for(job)
+        if not self._sandbox.clear_unless_for(job if self._interpreter.pid else None):
+            self._interpreter.end()
         self._children.begin()
         usable = False
         try:
-            self._sandbox.prepare(job)
+            self._sandbox.prepare(job, self._interpreter.loaded)
             self._lifeline.disarm()
             try:
                 ended = self._run(serial, job, started)
@@ -119,7 +122,9 @@ class Commands:
             if not usable:
                 self._interpreter.end()
             self._forget_progress()
-            self._sandbox.clean(reusable=usable)
+            again = job.call is not None and bool(self._interpreter.pid)
+            if not self._sandbox.clean(reusable=usable, again=again):
+                self._interpreter.end()
             if self._confined is not None:
                 self._confined.clean()
             if not usable:

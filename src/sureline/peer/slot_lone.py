@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from sureline.peer import orphans
+from sureline.peer.frames import MAX_FUNCTIONS
 from sureline.peer.jobs import (
     CALL_DIRECTORY,
     MODULES,
@@ -47,6 +48,8 @@ AGAIN, SPENT = b"a", b"s"
 """What an interpreter says after a call: whether it may make another. Its word follows, or nothing
 if that is a file."""
 ORDER_IS_A_FILE = msgspec.msgpack.encode(None)
+STANDS_FOR_FILE, STANDS_FOR_DIRECTORY = 0o200, 0o300
+"""The modes of what has the name of a user's file that did not come: to be replaced, not read."""
 _BOOT = """
 import sys
 line, own, sys.path[:] = int(sys.argv[1]), sys.argv[2], sys.argv[3:] or sys.path
@@ -102,6 +105,8 @@ class Interpreter:
         self.line: socket.socket | None = None
         self._for: tuple[str, str, dict[str, str]] = ("", "", {})
         self._modules: dict[str, str] = {}
+        self.loaded: set[str] = set()
+        """The code that it has, by digest: of functions whose calls went well."""
         self._answer = b""
         self._cpu_s = 0.0
         self._alone: bool | None = None
@@ -117,14 +122,11 @@ class Interpreter:
             with open(ORDER, "xb") as file:
                 file.write(order)
             order = ORDER_IS_A_FILE
-        wanted = run_of(job), here, job.env
-        modules = {file.path: file.digest for file in job.inputs if file.path.startswith(MODULES)}
-        if self._for != wanted or any(self._modules.get(m, d) != d for m, d in modules.items()):
-            self.end()
         if not self.pid:
             self._start(job, start)
-            self._for, self._modules, self._cpu_s = wanted, {}, 0.0
-        self._modules |= modules
+            self._for, self._modules, self._cpu_s = (run_of(job), here, job.env), {}, 0.0
+        assert self._for[1] == here
+        self._modules |= _modules_of(job)
         self._answer, self._alone = b"", None
         assert self.line is not None
         try:
@@ -187,10 +189,15 @@ class Interpreter:
             raise ValueError("it ended before the call did")
         return self._answer[1:] or _left_behind(WORD)
 
-    def end_unless_of(self, job: CommandJob) -> None:
-        """Before a job begins: nothing of another run is to be there."""
-        if self.pid and run_of(job) != self._for[0]:
+    def end_unless_for(self, job: CommandJob) -> None:
+        """Before a job begins: nothing of another run is to be there, nor an interpreter that
+        cannot make its call."""
+        if self.pid and (run_of(job) != self._for[0] or (job.call and not self._suits(job))):
             self.end()
+
+    def _suits(self, job: CommandJob) -> bool:
+        modules = _modules_of(job).items()
+        return job.env == self._for[2] and all(self._modules.get(m, d) == d for m, d in modules)
 
     def end(self) -> None:
         """Kill it, if there is one."""
@@ -205,6 +212,7 @@ class Interpreter:
     def forget(self) -> None:
         """It has ended."""
         self.pid = 0
+        self.loaded = set()
         if self.line is not None:
             self.line.close()
             self.line = None
@@ -213,6 +221,10 @@ class Interpreter:
 def run_of(job: CommandJob) -> str:
     """The run that a job belongs to, on a machine that serves several."""
     return job.label.rpartition(".")[0].rpartition(".")[0]
+
+
+def _modules_of(job: CommandJob) -> dict[str, str]:
+    return {file.path: file.digest for file in job.inputs if file.path.startswith(MODULES)}
 
 
 def _cpu_s(pid: int) -> float:
@@ -258,6 +270,8 @@ def told(
         return msgspec.structs.replace(ended, outcome="failed", reason=reason)
     if word.outcome == "unfit":
         return _unfit(ended, word.reason)
+    if word.outcome == "succeeded" and interpreter.pid and len(interpreter.loaded) < MAX_FUNCTIONS:
+        interpreter.loaded.add(job.call.function)
     if word.outcome == "succeeded" and word.has_file:
         if os.lstat(RESULT).st_size >= MOVED_BYTES:
             interpreter.end()
