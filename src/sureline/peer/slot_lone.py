@@ -109,8 +109,8 @@ class Interpreter:
         """The code that it has, by digest: of functions whose calls went well."""
         self._answer = b""
         self._cpu_s = 0.0
-        self._alone: bool | None = None
-        """Whether it has no children; it can make none while it stands still."""
+        self._told: dict[str, int] = {}
+        """What the kernel tells of it, open: it is asked after each call."""
 
     def ask(self, job: CommandJob, here: str, env: dict[str, str], start: Start) -> int:
         """Have a call made in the directory `here`; the number of the process that does. `env`: the
@@ -127,7 +127,7 @@ class Interpreter:
             self._for, self._modules, self._cpu_s = (run_of(job), here, job.env), {}, 0.0
         assert self._for[1] == here
         self._modules |= _modules_of(job)
-        self._answer, self._alone = b"", None
+        self._answer = b""
         assert self.line is not None
         try:
             self.line.send(order)
@@ -170,14 +170,31 @@ class Interpreter:
 
     def spent_s(self) -> float:
         """The time of the processor that it has used for this call, with its children."""
-        before_s, self._cpu_s = self._cpu_s, _cpu_s(self.pid)
+        ticks = sum(map(int, self.read_status("stat").rpartition(b")")[2].split()[13:15]))
+        before_s, self._cpu_s = self._cpu_s, _cpu_s(self.pid) + ticks / _TICKS_PER_S
         return max(0.0, self._cpu_s - before_s)
 
+    def read_status(self, name: str) -> bytes:
+        """What the kernel tells of it; nothing if it has ended."""
+        try:
+            if name not in self._told:
+                path = f"/proc/{self.pid}/{name}"
+                self._told[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(self._told[name], STATUS_BYTES_MAX, 0)
+        except OSError:
+            return b""
+
     def is_alone(self) -> bool:
-        """Whether it stands still, and has no children."""
-        if self._alone is None and self._answer:
-            self._alone = not orphans.children_of(self.pid)
-        return bool(self._alone)
+        """Whether it stands still, and has no children. It can make none while it does."""
+        if not self._answer:
+            return False
+        try:
+            threads = os.stat(f"/proc/{self.pid}/task").st_nlink - _LINKS_OF_NO_THREAD
+        except OSError:
+            return False
+        if threads == 1:
+            return not self.read_status(f"task/{self.pid}/children")
+        return not orphans.children_of(self.pid)
 
     def is_good(self) -> bool:
         """Whether it may make another call."""
@@ -192,6 +209,8 @@ class Interpreter:
     def end_unless_for(self, job: CommandJob) -> None:
         """Before a job begins: nothing of another run is to be there, nor an interpreter that
         cannot make its call."""
+        if self.pid and os.waitpid(self.pid, os.WNOHANG)[0]:
+            self.forget()  # it was killed while it stood still
         if self.pid and (run_of(job) != self._for[0] or (job.call and not self._suits(job))):
             self.end()
 
@@ -213,6 +232,9 @@ class Interpreter:
         """It has ended."""
         self.pid = 0
         self.loaded = set()
+        for fd in self._told.values():
+            os.close(fd)
+        self._told = {}
         if self.line is not None:
             self.line.close()
             self.line = None
@@ -228,35 +250,27 @@ def _modules_of(job: CommandJob) -> dict[str, str]:
 
 
 def _cpu_s(pid: int) -> float:
-    """From the kernel's clocks: a process's own time, and that of children it has waited for."""
-    ticks = sum(map(int, read_status(f"{pid}/stat").rpartition(b")")[2].split()[13:15]))
+    """A process's own time, from the kernel's clock."""
     try:
-        return time.clock_gettime((~pid << 3) | _OF_PROCESS) + ticks / _TICKS_PER_S
+        return time.clock_gettime((~pid << 3) | _OF_PROCESS)
     except OSError:
         return 0.0
-
-
-def read_status(path: str) -> bytes:
-    """What the kernel tells of processes, below /proc; nothing where there is none."""
-    try:
-        fd = os.open(f"/proc/{path}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, 1 << 16)
-    except OSError:
-        return b""  # it has ended
-    finally:
-        os.close(fd)
 
 
 _OF_PROCESS = 2
 """The clock of a process's time, in the number of a clock."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_LINKS_OF_NO_THREAD = 2
+STATUS_BYTES_MAX = 1 << 14
 
 
 def told(
-    job: CommandJob, ended: JobEnded, sandbox: Sandbox, interpreter: Interpreter, *, alone: bool
+    job: CommandJob,
+    ended: JobEnded,
+    sandbox: Sandbox,
+    interpreter: Interpreter,
+    alone: bool,
+    before_taking: Callable[[], None],
 ) -> JobEnded:
     """What a call that is over left behind. It may be anything: it is checked. `alone`: no process
     of the call is left, but for its interpreter."""
@@ -273,6 +287,7 @@ def told(
     if word.outcome == "succeeded" and interpreter.pid and len(interpreter.loaded) < MAX_FUNCTIONS:
         interpreter.loaded.add(job.call.function)
     if word.outcome == "succeeded" and word.has_file:
+        before_taking()
         if os.lstat(RESULT).st_size >= MOVED_BYTES:
             interpreter.end()
         move = alone and not interpreter.pid
