@@ -441,7 +441,7 @@ class GridPeerAgent(Agent):
         task.fetched_again += 1
         task.handle, task.started = None, False
         task.here = {}
-        self._gathering.add(key, task.inputs, task.bind.sources)
+        self._gathering.add_again(key, task.inputs, task.bind.sources)
 
     # -- ill, and well again -------------------------------------------------------------------
 
