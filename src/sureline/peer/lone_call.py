@@ -54,11 +54,12 @@ def main(line_fd: int) -> None:
     # What a call forks must not hold on to it, or this process's death would go unnoticed.
     os.register_at_fork(after_in_child=line.close)
     _die_with_parent()
-    here, inherited = os.getcwd(), dict(os.environ)
+    here, inherited = os.getcwd(), dict(os.environb)
     calls: CallsOfRun | None = None
     while said := line.recv(LINE_BYTES_MAX):
         order = _decode(said) or _order_in_file(here)
-        _set_environment(inherited | order.env)
+        own = {os.fsencode(name): os.fsencode(value) for name, value in order.env.items()}
+        _set_environment(inherited | own)
         os.chdir(here)
         word = _unfit(order.call)
         if word is None:
@@ -81,14 +82,14 @@ def _order_in_file(here: str) -> Order:
     return order
 
 
-def _set_environment(wanted: dict[str, str]) -> None:
+def _set_environment(wanted: dict[bytes, bytes]) -> None:
     """Most of it is as it was."""
-    now = dict(os.environ)
+    now = dict(os.environb)
     for name in now.keys() - wanted.keys():
-        del os.environ[name]
+        del os.environb[name]
     for name, value in wanted.items():
         if now.get(name) != value:
-            os.environ[name] = value
+            os.environb[name] = value
 
 
 def _die_with_parent() -> None:
