@@ -141,6 +141,8 @@ class Commands:
         """Have SIGCHLD wake the poll."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        if self._confined is not None:
+            self._confined.hear_only_ends()
         self._watching = True
 
     def _run(self, serial: int, job: CommandJob, started: float) -> JobEnded:

@@ -15,6 +15,7 @@ from sureline.peer.confine.landlock import BoundThread, Domain
 from sureline.peer.confine.limits import Usage, limit_this_process
 from sureline.peer.confine.namespaces import enter
 from sureline.peer.confine.rules import Rules, clean_environment
+from sureline.peer.confine.system import hear_only_ends
 from sureline.peer.removing import empty_directory
 
 T = TypeVar("T")
@@ -44,6 +45,10 @@ class Confined:
     def start(self, spawn: Callable[[], T]) -> T:
         """Start a command that is bound to the box."""
         return self._thread.do(spawn)
+
+    def hear_only_ends(self) -> None:
+        """An interpreter is stopped and goes on with every call, which nobody need be told of."""
+        hear_only_ends()
 
     def usage(self) -> Usage:
         return Usage(self._rules, [self.box])
