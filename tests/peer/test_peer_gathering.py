@@ -10,7 +10,7 @@ import msgspec
 
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.marks import CacheMarks
-from sureline.peer.gathering import LOOKED_FOR_S, Gathered, Gathering
+from sureline.peer.gathering import LEFT_S, LOOKED_FOR_S, Gathered, Gathering
 from sureline.peer.jobs import Blob, FileMissing, FileReady
 from sureline.workflow.files import FileRecord
 from sureline.world.protocol import Fetched
@@ -71,8 +71,13 @@ def test_what_an_attempt_has_is_not_looked_for_again_while_it_is_here() -> None:
     assert "t3" in done and len(world.asked) == 2
     made.drop(key(2))
     made.drop(key(3))
+    world.now_s += LEFT_S / 2
     made.add(key(4), [CODE], {})
-    assert "t4" not in done and len(world.asked) == 3
+    assert "t4" in done and len(world.asked) == 2
+    made.drop(key(4))
+    world.now_s += LEFT_S * 2
+    made.add(key(5), [CODE], {})
+    assert "t5" not in done and len(world.asked) == 3
 
 
 def test_what_was_found_damaged_or_is_wanted_otherwise_is_looked_for() -> None:

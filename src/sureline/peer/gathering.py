@@ -2,8 +2,8 @@
 
 A few attempts are seen to at a time, in the order in which they came. What several of them need is
 fetched once, from whatever nodes any of them names: if the first one's have it no more, those are
-tried that the others named meanwhile. What an attempt that is still here has brought in need not be
-looked for again: it stays while that one needs it, and whoever uses it looks whether it is whole.
+tried that the others named meanwhile. What an attempt that is here, or was a moment ago, has
+brought in is not looked for again, unless whoever uses it finds that it is not whole.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ SOURCES_MAX = 64
 """Nodes that are tried for one content."""
 LOOKED_FOR_S = 30.0
 """After so long, what is here is looked for again, which counts as a use of it."""
+LEFT_S = 1.0
+"""For so long it is known where something is that no attempt here has any more."""
+HELD_MAX = 1000
+"""Of more, only what attempts have is remembered."""
 
 
 class Gathered(msgspec.Struct):
@@ -60,6 +64,8 @@ class _Held(msgspec.Struct):
     file: FileRecord
     since_s: float
     users: int = 0
+    left_s: float = 0.0
+    """When the last of them was over."""
 
 
 class Gathering:
@@ -96,8 +102,10 @@ class Gathering:
         self._complete(key, gathered)
 
     def _held_as(self, wanted: FileRecord) -> _Held | None:
-        held = self._held.get(wanted.digest)
-        if held is None or self._world.elapsed() - held.since_s > LOOKED_FOR_S:
+        held, now_s = self._held.get(wanted.digest), self._world.elapsed()
+        if held is None or now_s - held.since_s > LOOKED_FOR_S:
+            return None
+        if not held.users and now_s - held.left_s > LEFT_S:
             return None
         file = held.file
         alike = (file.executable, file.directory) == (wanted.executable, wanted.directory)
@@ -124,9 +132,10 @@ class Gathering:
         for digest in self._holding.pop(key, ()):
             held = self._held.get(digest)
             if held is not None:
-                held.users -= 1
-                if held.users <= 0:
-                    del self._held[digest]
+                held.users = max(0, held.users - 1)
+                held.left_s = self._world.elapsed()
+        if len(self._held) > HELD_MAX:
+            self._held = {digest: held for digest, held in self._held.items() if held.users}
 
     def _fetch_more(self) -> None:
         while self._waiting and len(self._under_way) < FETCHING_MAX:
