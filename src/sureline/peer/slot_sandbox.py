@@ -16,7 +16,7 @@ from sureline.peer.jobs import CALL_DIRECTORY, CommandJob
 from sureline.peer.lending import Lent
 from sureline.peer.orphans import aside_of
 from sureline.peer.removing import clear_away, empty_directory
-from sureline.peer.slot_standing import Standing
+from sureline.peer.slot_standing import StandingFiles
 from sureline.peer.store import BlobStore, DamagedError, StoreError
 from sureline.workflow.files import FileRecord
 
@@ -37,7 +37,7 @@ class Sandbox:
         self._made: tuple[int, int] | None = None
         """What the directory was when it was new, if it is there; a task can put another, or a
         link, in its place."""
-        self._standing = Standing("")
+        self._standing = StandingFiles("")
         self.path = ""
 
     def prepare(self, job: CommandJob, loaded: Container[str] = ()) -> None:
@@ -52,7 +52,7 @@ class Sandbox:
                 clear_away(self.path, self._aside)
                 os.mkdir(self.path)
             self._made = self._is_now()
-            self._standing = Standing(self.path)
+            self._standing = StandingFiles(self.path)
         os.chdir(self.path)
         parents: set[str] = set()
         code = self._standing.lacks(job)
@@ -189,7 +189,7 @@ class Sandbox:
 
     def _forget_standing(self) -> None:
         self._standing.lent.give_back()
-        self._standing = Standing(self.path)
+        self._standing = StandingFiles(self.path)
 
     def _is_now(self) -> tuple[int, int]:
         status = os.lstat(self.path)

@@ -40,7 +40,7 @@ class _Stamp(NamedTuple):
         return cls.of(path)
 
 
-class Standing:
+class StandingFiles:
     """In the directory `top`."""
 
     def __init__(self, top: str) -> None:
