@@ -126,7 +126,7 @@ class Commands:
             if not self._sandbox.clean(reusable=usable, again=again):
                 self._interpreter.end()
             if self._confined is not None:
-                self._confined.clean()
+                self._confined.clean(self._sandbox.path)
             if not usable:
                 self._capture.renew()
         return ended
