@@ -41,10 +41,14 @@ class View(msgspec.Struct):
     salt: int = 0
     """Ranks that are equal are put in an order of the pilot's own, so that not all pilots answer
     with the same few tasks."""
-    whole: Ledger = msgspec.UNSET  # type: ignore[assignment]
+    _whole: Ledger | None = None
 
-    def __post_init__(self) -> None:
-        self.whole = Ledger(self.capacity)
+    @property
+    def whole(self) -> Ledger:
+        """What there is when nothing runs; one for all the tasks that are judged."""
+        if self._whole is None:
+            self._whole = Ledger(self.capacity)
+        return self._whole
 
     def features(self, size: int) -> tuple[float | str, ...]:
         """In the order of `wishes.FEATURES`."""
