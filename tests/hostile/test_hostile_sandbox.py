@@ -128,6 +128,34 @@ def test_a_task_can_neither_stop_its_slot_nor_leave_a_daemon(bench: Bench) -> No
     bench.until(lambda: not alive(int(pid)))
 
 
+@pytest.mark.parametrize("instead", ["link", "directory"])
+def test_what_a_task_puts_in_the_place_of_its_directory_is_no_others(
+    bench: Bench, instead: str
+) -> None:
+    (bench.root / "empty").mkdir()
+    there = f"ln -s {bench.root}/empty $OLD" if instead == "link" else "mkdir -m 700 $OLD"
+    ended = bench.run(command(f"OLD=$PWD; mv $OLD $OLD.was && {there}"))
+    assert ended.outcome == "succeeded", ended
+    after = bench.run(command("umask 0; pwd -P; echo x > out", "1.1", outputs=("out",)))
+    assert after.outcome == "succeeded", after
+    assert not after.stdout.startswith(str(bench.root / "empty"))
+
+
+@pytest.mark.parametrize("tmp", ["kept", "link", "file", "gone"])
+def test_what_a_task_leaves_beside_its_directory_is_gone(bench: Bench, tmp: str) -> None:
+    (bench.root / "precious").mkdir()
+    (bench.root / "precious/file").write_text("x")
+    run = "echo x > ../left; mkdir ../more; touch ../more/file"
+    if tmp != "kept":
+        instead = {"link": f"ln -s {bench.root}/precious $T", "file": "touch $T", "gone": "true"}
+        run += f"; T=$TMPDIR; mv $T $T.was && {instead[tmp]}"
+    assert bench.run(command(run)).outcome == "succeeded"
+    for label in ("1.1", "2.1"):
+        after = bench.run(command("ls -A ..; ls -A $TMPDIR; echo y > $TMPDIR/y", label))
+        assert (after.outcome, after.stdout.split()) == ("succeeded", ["1", "tmp"])
+    assert (bench.root / "precious/file").read_text() == "x"
+
+
 def test_the_environment_is_clean(make: Callable[..., Bench], monkeypatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "my key")
     ended = make().run(command("env; test -d $HOME"))

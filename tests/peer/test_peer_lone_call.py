@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ from sureline.peer.calls import Handle
 from sureline.peer.confine import choosing
 from sureline.peer.confine.rules import Kind, Rules
 from sureline.peer.describing import Describer
-from sureline.peer.jobs import CALL_DIRECTORY, CommandJob, JobEnded, LoneCall
+from sureline.peer.jobs import CALL_DIRECTORY, MODULES, CommandJob, JobEnded, LoneCall
 from sureline.peer.packed import buffers_of, bundled, mapped
 from sureline.peer.slot_lone import Word
 from sureline.workflow.files import FileRecord, result_path
@@ -160,9 +162,9 @@ def test_a_call_that_looks_for_what_it_did_not_name_fails_saying_so(bench: Bench
     )
 
 
-@pytest.mark.parametrize("what", ["nothing", "link", "pipe", "rubbish", "directory"])
+@pytest.mark.parametrize("what", ["nothing", "link", "pipe", "rubbish", "directory", "end"])
 def test_a_call_that_lies_about_its_end_has_failed(bench: Bench, what: str) -> None:
-    def leave(path: str) -> None:
+    def leave(path: str, word: bytes) -> None:
         if what == "link":
             os.symlink(path, ".sureline-call/word")
         elif what == "pipe":
@@ -172,13 +174,33 @@ def test_a_call_that_lies_about_its_end_has_failed(bench: Bench, what: str) -> N
         elif what == "directory":
             os.rename(".sureline-call", "was")
             os.symlink(path, ".sureline-call")
+        elif what == "end":  # a word that nobody gave over the line
+            Path(".sureline-call/word").write_bytes(word)
+            os._exit(0)
+        for fd in range(3, 20):  # its line is one of these
+            with contextlib.suppress(OSError), socket.socket(fileno=fd) as line:
+                line.send(b"a")
         os._exit(0)
 
-    (bench.directory / "word").write_bytes(msgspec.msgpack.encode(Word("succeeded", result=b"N.")))
+    word = msgspec.msgpack.encode(Word("succeeded", result=b"N."))
+    (bench.directory / "word").write_bytes(word)
     path = bench.directory if what == "directory" else bench.directory / "word"
-    ended = bench.run(made_of(bench, leave, str(path)))
+    ended = bench.run(made_of(bench, leave, str(path), word))
     assert ended.outcome == "failed" and not ended.fault
     assert "left no word" in ended.reason
+
+
+def test_a_long_order_and_a_long_word_arrive(bench: Bench) -> None:
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    text = "x" * 200_000
+    ended = bench.run(made_of(bench, len, text))
+    assert value_of(bench, ended) == len(text)
+    ended = bench.run(made_of(bench, fail, text))
+    assert ended.error is not None
+    assert careful.load_error(ended.error, lambda key: None).args == (text,)
+    assert value_of(bench, bench.run(made_of(bench, len, "short"))) == 5
 
 
 def test_a_call_cannot_write_to_the_store_or_read_what_is_not_its_own(bench: Bench) -> None:
@@ -317,3 +339,70 @@ def test_an_interpreter_that_nobody_asks_for_goes_after_a_while(bench: Bench) ->
     pid = pid_of(bench)
     bench.until(lambda: not alive(pid))
     assert pid_of(bench) != pid
+
+
+# -- what stays in the directory for the next call ------------------------------------------------
+
+
+def module(bench: Bench, name: str, text: str) -> FileRecord:
+    (bench.directory / f"{name}.py").write_text(text)
+    path = f"{MODULES}/{name}.py"
+    return bench.store.ingest(str(bench.directory / f"{name}.py"), path)
+
+
+def test_modules_stay_as_they_are_whatever_a_call_leaves_among_them(bench: Bench) -> None:
+    def use(name: str, harm: str) -> tuple[str, list[str], list[str]]:
+        import importlib
+
+        found = str(importlib.import_module(name).VALUE)
+        there = sorted(os.listdir(MODULES)), sorted(os.listdir(CALL_DIRECTORY))
+        if harm == "add":
+            Path(MODULES, "added.py").write_text("")
+            Path(CALL_DIRECTORY, "added").write_text("")
+        elif harm == "replace":
+            os.unlink(f"{MODULES}/second.py")
+            Path(MODULES, "second.py").write_text("VALUE = 'false'")
+        elif harm == "swap":
+            os.rename(MODULES, "elsewhere")
+            os.symlink("/", MODULES)
+        return found, *there
+
+    both = [module(bench, "first", "VALUE = 1"), module(bench, "second", "VALUE = 2")]
+    for name, harm in [("first", "add"), ("first", "replace"), ("first", "swap"), ("second", "")]:
+        job = made_of(bench, use, name, harm, inputs=both)
+        value, modules, calls = value_of(bench, bench.run(job))
+        assert value == ("2" if name == "second" else "1")
+        assert modules == ["first.py", "second.py"]
+        assert [one for one in calls if len(one) < 64] == ["modules"]
+    assert bench.run(CommandJob("r.9.1", "t", 1, "ls -A")).stdout == ""
+
+
+def test_names_of_files_that_did_not_come_are_new_for_each_call(bench: Bench) -> None:
+    def look() -> list[tuple[str, int]]:
+        found = [(oct(os.stat(name).st_mode & 0o777), os.path.getsize(name)) for name in names]
+        assert not os.path.exists("data/left") and not os.path.exists("left")
+        for path in ("data/left", "left", "a.csv"):
+            with open(path, "w") as file:
+                file.write("x")
+        os.unlink("b.csv")
+        os.mkdir("b.csv")
+        return [*found[:2], (found[2][0], 0)]
+
+    names = ("a.csv", "b.csv", "data")
+    beside: dict[str, Any] = {"beside": ("a.csv", "b.csv", "data/")}
+    first = pid_of(bench, **beside)
+    for _ in range(3):
+        found = value_of(bench, bench.run(made_of(bench, look, **beside)))
+        assert found == [("0o200", 0), ("0o200", 0), ("0o300", 0)]
+    assert pid_of(bench, **beside) == first
+
+    def read() -> str:
+        return Path("a.csv").read_text()
+
+    (bench.directory / "a.csv").write_text("came")
+    came = bench.store.ingest(str(bench.directory / "a.csv"), "a.csv")
+    assert value_of(bench, bench.run(made_of(bench, read, inputs=[came], **beside))) == "came"
+    assert "a.csv" in bench.run(made_of(bench, read, **beside)).reason
+    with pytest.raises(AssertionError, match="No such file"):
+        value_of(bench, bench.run(made_of(bench, read)))
+    assert bench.run(CommandJob("r.9.1", "t", 1, "ls -A")).stdout == ""

@@ -9,9 +9,11 @@ from test_latebinding_queue import Speaker
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.peer.jobs import JobEnded, PauseJob
 from sureline.peer.messages import Bind
-from sureline.strategies.latebinding.half import TOOK_KEPT, PilotRoom
+from sureline.strategies.latebinding.half import AHEAD_PER_ENDED, TOOK_KEPT, PilotRoom
+from sureline.strategies.latebinding.master import NEWS_S, Round, _Pooled
 from sureline.strategies.latebinding.messages import (
     PromisedTasks,
+    Ranked,
     RankReply,
     Register,
     Registered,
@@ -19,7 +21,7 @@ from sureline.strategies.latebinding.messages import (
     TaskList,
 )
 from sureline.strategies.latebinding.pilot import PART
-from sureline.strategies.latebinding.settings import AHEAD_MAX
+from sureline.strategies.latebinding.settings import AHEAD_MAX, AHEAD_S, FLOOR_PILOTS, FLOOR_S
 from sureline.strategies.latebinding.wishes import PILOTS_MAX, STALE_S, Wishes
 from sureline.workflow.model import Needs
 from sureline.world.address import at, name_of
@@ -141,15 +143,57 @@ def test_a_promise_that_comes_after_its_task_holds_no_room(scene):
     assert half.room().places == 1
 
 
+def half_of(scene):
+    return next(a for a in scene.bed._agents if a.me == PILOT)._half
+
+
+def end(half, took_s, count=1):
+    for number in range(count):
+        bind = Bind("r", f"t{number}", 1, PauseJob("0.1", "t", 1, took_s), Needs())
+        half.admitted(bind)
+        half.over(bind, JobEnded("succeeded", elapsed_s=took_s), began=True)
+
+
 def test_many_short_tasks_are_fetched_ahead_but_only_one_long_one(scene):
-    half = next(a for a in scene.bed._agents if a.me == PILOT)._half
+    """The more have ended, the more; and never more than would end in a few seconds."""
+    half = half_of(scene)
     assert half.room() == PilotRoom(1, 1)
-    for took_s, ahead in ((0.001, AHEAD_MAX), (1.0, 4), (20.0, 1)):
-        for number in range(TOOK_KEPT):
-            bind = Bind("r", f"t{number}", 1, PauseJob("0.1", "t", 1, took_s), Needs())
-            half.admitted(bind)
-            half.over(bind, JobEnded("succeeded", elapsed_s=took_s), began=True)
-        assert half.room() == PilotRoom(1, ahead)
+    seen = []
+    for _ in range(AHEAD_MAX // AHEAD_PER_ENDED + 1):
+        end(half, 0.001)
+        seen.append(half.room().ahead)
+    assert seen[:2] == [AHEAD_PER_ENDED, 2 * AHEAD_PER_ENDED] and seen[-1] == AHEAD_MAX
+    end(half, 1.0)
+    assert half.room() == PilotRoom(1, int(AHEAD_S))
+    end(half, 20.0)
+    assert half.room() == PilotRoom(1, 1)
+    end(half, 0.001, TOOK_KEPT)
+    assert half.room() == PilotRoom(1, AHEAD_MAX)
+
+
+def test_behind_a_task_that_lasts_no_more_are_fetched_ahead(scene):
+    half = half_of(scene)
+    end(half, 0.001, AHEAD_MAX)
+    half.admitted(Bind("r", "long", 1, PauseJob("0.1", "t", 1, 99.0), Needs()))
+    assert half.room() == PilotRoom(0, AHEAD_MAX)
+    scene.bed.sim.run(until=scene.bed.sim.time + AHEAD_S / 2)
+    assert half.room() == PilotRoom(0, 2)
+
+
+def test_of_many_tasks_ahead_more_are_wished_for_when_half_are_over(scene):
+    """Each that ended was a message to the master."""
+    scene.say(TaskList(1, "p4/tester", 7, 0, ((1, listed("a")),), (1,)))
+    half = half_of(scene)
+    end(half, 0.001, AHEAD_MAX)
+    names = [f"n{number}" for number in range(AHEAD_MAX + 1)]
+    scene.say(PromisedTasks(tuple(("r", name, Needs()) for name in names)))
+    before = len(scene.speaker.all(RoomWish))
+    for over in (names[:100], names[100:124], names[124:140], names[140:]):
+        for name in over:
+            half._forget(("r", name))
+        scene.bed.sim.run(until=scene.bed.sim.time + 0.1)
+    told = [(said.places, said.ahead) for said in scene.speaker.all(RoomWish)[before:]]
+    assert told == [(0, 140), (1, AHEAD_MAX)]
 
 
 def test_nobody_fetches_more_ahead_than_its_part_of_all(scene):
@@ -159,3 +203,46 @@ def test_nobody_fetches_more_ahead_than_its_part_of_all(scene):
     assert master._ahead_for_each(1500) == 1
     master._waiting = 0
     assert master._ahead_for_each(4) == 1
+
+
+def master_of(scene):
+    return next(a.speaks for a in scene.bed._agents if a.speaks is not None)
+
+
+def test_rounds_of_a_small_site_follow_each_other_sooner(scene):
+    """As many pilots are told of tasks in a second, whatever the size."""
+    master, seen = master_of(scene), []
+    for count in (FLOOR_PILOTS // 4, FLOOR_PILOTS, 4 * FLOOR_PILOTS):
+        for n in range(count):
+            master._wishes.hear(f"x{n}", f"x{n}/latebinding", RoomWish("s", 1, 0), 0.0)
+        seen.append(master._floor_s)
+    assert seen[0] < FLOOR_S / 3 and seen[1:] == [FLOOR_S, FLOOR_S]
+
+
+def asks(scene):
+    return scene.bed.queue.counts["AskTasks"]
+
+
+def test_a_question_that_may_wait_does_not_hold_up_one_that_may_not(scene):
+    """Pilots were idle for seconds, since their master meant to ask later."""
+    master = master_of(scene)
+    name = next(name for name, _ in master._wishes)
+    master._credit, master._idle_told, master._waiting = 50, 0, 1000
+    master.on_wish(at(name, PART), RoomWish("infiniband", 1, 1))
+    before = asks(scene)
+    master.on_wish(at(name, PART), RoomWish("infiniband", 1, AHEAD_MAX))
+    scene.bed.sim.run(until=scene.bed.sim.time + NEWS_S / 5)
+    assert asks(scene) > before
+
+
+def test_what_a_round_did_not_deal_out_is_still_wished_for(scene):
+    """No pilot gets more than its part of all that waits; the others are not asked for again."""
+    master = master_of(scene)
+    pilots = [name for name, _ in master._wishes]
+    master._pool = {("r", f"t{n}"): _Pooled(listed(f"t{n}"), n + 1) for n in range(8)}
+    ranks = tuple((n, 0.0) for n in range(1, 9))
+    ranked = [Ranked(name, ranks, 0, 100, 0.0, 0) for name in pilots]
+    master._round = current = Round(1, list(range(1, 9)), True, set(), ranked)
+    master._end(current)
+    assert not master._pool
+    assert [wish.ahead for _, wish in master._wishes] == [98] * len(pilots)

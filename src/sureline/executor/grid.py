@@ -11,6 +11,8 @@ from __future__ import annotations
 import pathlib
 import sys
 import threading
+from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any
@@ -33,10 +35,12 @@ from sureline.peer.travelling import (
     store_modules,
 )
 from sureline.workflow.files import FileRecord, result_path
-from sureline.workflow.model import Carried, Graph, Task
+from sureline.workflow.model import Call, Carried, Graph, Task
 
 GROWTH_BYTES = 256 << 10
 """So much is added to the run at once; twice as much would be refused."""
+TASK_BYTES = 400
+"""What a call adds beside its arguments and code."""
 LOSSES_MAX = 10
 """A call that was lost with its machine more often than this is given up by the run."""
 
@@ -58,7 +62,7 @@ class GridPool:
         self._closing = False
         self.broken = ""
         self._count = 0
-        self._waiting: list[tuple[Task, Future[Any]]] = []
+        self._waiting: deque[tuple[Task, Future[Any]]] = deque()
         self._futures: dict[str, Future[Any]] = {}
         self._away: dict[str, TaskEnded] = {}
         """Calls whose results are on their way."""
@@ -111,7 +115,7 @@ class GridPool:
             self._closing = True
             cancelled = [future for _, future in self._waiting] if cancel_futures else []
             if cancel_futures:
-                self._waiting = []
+                self._waiting.clear()
         for future in cancelled:
             if future.cancel():
                 future.set_running_or_notify_cancel()
@@ -143,21 +147,28 @@ class GridPool:
             tasks: list[Task] = []
             size = 0
             describer, before = self._describer, self._graph
+            functions: dict[str, bytes] = {}
+            reached: dict[str, Mapping[str, str]] = {}
             while self._waiting and size < GROWTH_BYTES:
-                task, future = self._waiting.pop(0)
+                task, future = self._waiting.popleft()
                 if not future.set_running_or_notify_cancel():
                     continue
                 self._futures[task.name] = future
+                call = task.action
+                assert isinstance(call, Call)
                 tasks.append(needing_python(task, describer.reached))
-                size += len(task.action.arguments) + 1000  # type: ignore[union-attr]  # a call
-                size += len(describer.functions[task.action.function])  # type: ignore[union-attr]  # as above
+                size += len(call.arguments) + TASK_BYTES
+                if call.function not in before.functions and call.function not in functions:
+                    functions[call.function] = describer.functions[call.function]
+                    size += len(functions[call.function])
+                if call.code not in before.reached and call.code not in reached:
+                    parts = reached[call.code] = describer.reached.get(call.code, {})
+                    size += sum(len(part) + len(version) for part, version in parts.items())
             if not tasks:
                 return None
             describer.store(self._store)
-            new = [f for f in describer.functions if f not in before.functions]
-            store_functions([describer.functions[f] for f in new], self._store)
-            reached = [r for key, r in describer.reached.items() if key not in before.reached]
-            names = [name for name in modules_of(reached) if name not in self._modules]
+            store_functions(functions.values(), self._store)
+            names = [n for n in modules_of(reached.values()) if n not in self._modules]
             carried = before.carried
             if names or not before.tasks:
                 self._modules |= store_modules(names, self._store)
@@ -165,8 +176,8 @@ class GridPool:
             self._graph = Graph(
                 before.name,
                 (*before.tasks, *tasks),
-                functions=describer.functions,
-                reached=describer.reached,
+                functions={**before.functions, **functions},
+                reached={**before.reached, **reached},
                 carried=carried,
             )
             return self._graph
@@ -183,7 +194,7 @@ class GridPool:
             self._closing = True
             self.broken = "" if not self._futures and not self._waiting else str(error)
             left = [*self._futures.values(), *(future for _, future in self._waiting)]
-            self._futures, self._waiting = {}, []
+            self._futures, self._waiting = {}, deque()
         for future in left:
             if future.running() or future.set_running_or_notify_cancel():
                 future.set_exception(error)

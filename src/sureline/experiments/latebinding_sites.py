@@ -21,7 +21,7 @@ from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member, Offer
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.jobs import CommandJob, JobEnded
-from sureline.peer.messages import Bind, Finished
+from sureline.peer.messages import AttemptMessage, Bind, Finished, Withdraw
 from sureline.run.estimates import Estimate, EstimatesFound
 from sureline.run.port import Bound, Over, Seat, Target
 from sureline.strategies.latebinding.entry import QueueEntry
@@ -174,6 +174,10 @@ def _made(run: str, task: str) -> FileRecord:
     return FileRecord(f"{task}.out", f"made by {task} of {run}", FILE_BYTES)
 
 
+def _key(said: AttemptMessage) -> tuple[str, str, int]:
+    return said.run, said.task, said.attempt
+
+
 class _Bench(Agent):
     """A pilot's machine: one task at a time, the next one's inputs meanwhile."""
 
@@ -185,6 +189,8 @@ class _Bench(Agent):
         self._bed, self._site = bed, site
         self.half = PilotHalf(self, world, PilotHalfSettings())
         self.cache: dict[str, None] = {}
+        self._waiting: dict[tuple[str, str, int], tuple[Bind, int]] = {}
+        """What has not begun, and how many of its inputs had to be fetched."""
         self._ready: deque[_Given] = deque()
         self._running: _Given | None = None
         self._ended_s: float | None = None
@@ -205,15 +211,23 @@ class _Bench(Agent):
     @handles(Bind)
     def on_bind(self, sender: AgentId, bind: Bind) -> None:
         self.half.admitted(bind)
+        self._waiting[_key(bind)] = bind, 0
         self._bed.files += 1
         self.world.after(DOWNLOAD_S, partial(self._fetch, (sender, bind)))
+
+    @handles(Withdraw)
+    def on_withdraw(self, sender: AgentId, asked: Withdraw) -> None:
+        found, ended = self._waiting.pop(_key(asked), None), JobEnded("cancelled")
+        if found is not None:
+            self.half.over(found[0], ended, began=False)
+            self.world.send(sender, Finished(*_key(asked), ended))
 
     def _fetch(self, given: _Given) -> None:
         bind = given[1]
         assert isinstance(bind.job, CommandJob)
         missing = [file.digest for file in bind.job.inputs if file.digest not in self.cache]
-        self._bed.reads += len(bind.job.inputs)
-        self._bed.local += len(bind.job.inputs) - len(missing)
+        if _key(bind) in self._waiting:
+            self._waiting[_key(bind)] = bind, len(missing)
         left = len(missing)
 
         def come(digest: str) -> None:
@@ -227,7 +241,6 @@ class _Bench(Agent):
             self._is_ready(given)
             return
         for digest in missing:
-            self._bed.from_peers += 1
             self.world.after(PEER_S, partial(come, digest))
         if not missing:
             self._is_ready(given)
@@ -239,11 +252,16 @@ class _Bench(Agent):
     def _start(self) -> None:
         if self._running is not None or not self._ready:
             return
-        given = self._running = self._ready.popleft()
+        given = self._ready.popleft()
+        found = self._waiting.pop(_key(given[1]), None)
+        if found is None:  # it was withdrawn
+            self._start()
+            return
+        self._running, job = given, given[1].job
         delay_s = None if self._ended_s is None else self._bed.sim.time - self._ended_s
-        job = given[1].job
         assert isinstance(job, CommandJob)
         read = [file.digest for file in job.inputs]
+        self._bed.began(given[1], len(read), found[1])
         self._tell_load(1.0)
         self._bed.started(delay_s, read, counts=self._more)
         self._read_and_run(given, [digest for digest in read if digest not in self.cache])
@@ -297,9 +315,10 @@ class _Engine(Agent):
         self._missing = [len(parents) for parents in self.graph.parents]
         self._open: set[int] = set()
         self._open_at: Counter[str] = Counter()
+        self._attempts: dict[int, Bound] = {}
         self._made_at: dict[int, PeerName] = {}
         self.entry: QueueEntry
-        self.done = 0
+        self.done = self.taken_back = 0
         self.end_s = 0.0
 
     def begin(self) -> None:
@@ -329,10 +348,15 @@ class _Engine(Agent):
     @handles(Finished)
     def on_finished(self, sender: AgentId, said: Finished) -> None:
         task = self.graph.index[said.task]
+        bound = self._attempts[task]
+        bound.withdrawn = True  # nothing of it is under way
+        if said.ended.outcome == "cancelled":
+            self.entry.over(Over(bound, "withdrawn", said))
+            self._ready(task)
+            return
         self.done += 1
         self.end_s = self._bed.sim.time - BEGIN_S
-        pilot = self._made_at[task] = name_of(sender)
-        bound = Bound(task, 1, pilot, 0.0)
+        self._made_at[task] = name_of(sender)
         self.entry.over(Over(bound, "succeeded", said))
         self.entry.stands(task, committed=True)
         for child in self.graph.children[task]:
@@ -370,12 +394,27 @@ class _Engine(Agent):
         self.bound_s.append(self._bed.sim.time)
         self._open_at[self._home(task)] -= 1
         name = self.graph.tasks[task].name
-        job = CommandJob(name, name, 1, "", inputs=tuple(self.reads(task)))
+        number = self._attempts[task].attempt + 1 if task in self._attempts else 1
+        job = CommandJob(name, name, number, "", inputs=tuple(self.reads(task)))
         needs = self.graph.tasks[task].needs
-        bind = Bind(self.run, name, 1, job, needs, strategy="latebinding", claim=claim)
-        self.entry.bound(Bound(task, 1, target, 0.0, claim))
+        bind = Bind(self.run, name, number, job, needs, strategy="latebinding", claim=claim)
+        bound = self._attempts[task] = Bound(task, number, target, 0.0, claim)
+        self.entry.bound(bound)
         self.world.send(self._bed.targets[target].agent, bind)
-        return 1
+        return number
+
+    def began(self, bind: Bind) -> None:
+        self._attempts[self.graph.index[bind.task]].started = True
+
+    def attempts(self) -> list[Bound]:
+        return list(self._attempts.values())
+
+    def withdraw(self, task: int, attempt: int) -> None:
+        bound = self._attempts[task]
+        bound.withdrawn = True
+        self.taken_back += 1
+        asked = Withdraw(self.run, self.graph.tasks[task].name, attempt)
+        self.world.send(self._bed.targets[bound.target].agent, asked)
 
     def wake(self) -> None:
         self.entry.decide()
@@ -504,6 +543,12 @@ class Testbed:
         self._first += 1
         if self._first == max(1, min(self._pilots, len(self.graph)) * 9 // 10):
             self._startup_s = self.sim.time - BEGIN_S
+
+    def began(self, bind: Bind, reads: int, fetched: int) -> None:
+        self.reads += reads
+        self.local += reads - fetched
+        self.from_peers += fetched if self.shares_files else 0
+        next(engine for engine in self.engines if engine.run == bind.run).began(bind)
 
     def ended(self) -> None:
         self._running -= 1

@@ -2,7 +2,8 @@
 
 A few attempts are seen to at a time, in the order in which they came. What several of them need is
 fetched once, from whatever nodes any of them names: if the first one's have it no more, those are
-tried that the others named meanwhile.
+tried that the others named meanwhile. What an attempt that is here, or was a moment ago, has
+brought in is not looked for again, unless whoever uses it finds that it is not whole.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ FETCHING_MAX = 8
 """Attempts whose inputs are fetched at the same time."""
 SOURCES_MAX = 64
 """Nodes that are tried for one content."""
+LOOKED_FOR_S = 30.0
+"""After so long, what is here is looked for again, which counts as a use of it."""
+LEFT_S = 1.0
+"""For so long it is known where something is that no attempt here has any more."""
+HELD_MAX = 1000
+"""Of more, only what attempts have is remembered."""
 
 
 class Gathered(msgspec.Struct):
@@ -51,6 +58,16 @@ class _Flight(msgspec.Struct):
                 self.named.setdefault(node, False)
 
 
+class _Held(msgspec.Struct):
+    """One content that attempts here have."""
+
+    file: FileRecord
+    since_s: float
+    users: int = 0
+    left_s: float = 0.0
+    """When the last of them was over."""
+
+
 class Gathering:
     """`on_file` hears of each file that has come for an attempt, `on_gathered` once for each
     attempt, when nothing more can come."""
@@ -67,19 +84,58 @@ class Gathering:
         self._waiting: dict[Key, Gathered] = {}
         self._under_way: dict[Key, Gathered] = {}
         self._flights: dict[str, _Flight] = {}
+        self._held: dict[str, _Held] = {}
+        self._holding: dict[Key, Iterable[str]] = {}
 
     def add(
         self, key: Key, inputs: Iterable[FileRecord], sources: Mapping[str, tuple[Node, ...]]
     ) -> None:
         wanted = {record.digest: record for record in inputs}
-        self._waiting[key] = Gathered(wanted, sources)
-        self._fetch_more()
+        gathered = Gathered(wanted, sources)
+        held = [held for record in wanted.values() if (held := self._held_as(record))]
+        if len(held) < len(wanted):
+            self._waiting[key] = gathered
+            self._fetch_more()
+            return
+        for digest, one in zip(wanted, held, strict=True):
+            self._arrived(key, gathered, digest, FileReady(one.file))
+        self._complete(key, gathered)
+
+    def _held_as(self, wanted: FileRecord) -> _Held | None:
+        held, now_s = self._held.get(wanted.digest), self._world.elapsed()
+        if held is None or now_s - held.since_s > LOOKED_FOR_S:
+            return None
+        if not held.users and now_s - held.left_s > LEFT_S:
+            return None
+        file = held.file
+        alike = (file.executable, file.directory) == (wanted.executable, wanted.directory)
+        return held if alike and (wanted.size < 0 or wanted.size == file.size) else None
+
+    def add_again(
+        self, key: Key, inputs: Iterable[FileRecord], sources: Mapping[str, tuple[Node, ...]]
+    ) -> None:
+        """Something of what was brought in for it is not there any more."""
+        inputs = list(inputs)
+        self._let_go(key)
+        for record in inputs:
+            self._held.pop(record.digest, None)
+        self.add(key, inputs, sources)
 
     def drop(self, key: Key) -> None:
         """It is not wanted any more."""
         self._waiting.pop(key, None)
+        self._let_go(key)
         if self._under_way.pop(key, None) is not None:
             self._fetch_more()
+
+    def _let_go(self, key: Key) -> None:
+        for digest in self._holding.pop(key, ()):
+            held = self._held.get(digest)
+            if held is not None:
+                held.users = max(0, held.users - 1)
+                held.left_s = self._world.elapsed()
+        if len(self._held) > HELD_MAX:
+            self._held = {digest: held for digest, held in self._held.items() if held.users}
 
     def _fetch_more(self) -> None:
         while self._waiting and len(self._under_way) < FETCHING_MAX:
@@ -117,17 +173,30 @@ class Gathering:
                 continue  # it was dropped, and is here for the second time
             del gathered.pending[digest]
             if isinstance(fetched, FileReady):
-                gathered.here[digest] = fetched.file
-                gathered.brought = _counted(gathered.brought, fetched)
-                self._on_file(key, fetched.file)
+                self._arrived(key, gathered, digest, fetched)
             else:
                 gathered.missing.append(digest)
                 if isinstance(fetched, FileMissing) and not gathered.why:
                     gathered.why = f" ({fetched.reason})"
             if not gathered.pending:
                 del self._under_way[key]
-                self._on_gathered(key, gathered)
+                self._complete(key, gathered)
         self._fetch_more()
+
+    def _arrived(self, key: Key, gathered: Gathered, digest: str, ready: FileReady) -> None:
+        gathered.here[digest] = ready.file
+        gathered.brought = _counted(gathered.brought, ready)
+        self._on_file(key, ready.file)
+
+    def _complete(self, key: Key, gathered: Gathered) -> None:
+        self._holding[key] = gathered.here
+        for digest, file in gathered.here.items():
+            held = self._held.get(digest)
+            if held is None or held.file is not file:  # it was looked for
+                users = 0 if held is None else held.users
+                held = self._held[digest] = _Held(file, self._world.elapsed(), users)
+            held.users += 1
+        self._on_gathered(key, gathered)
 
 
 def _counted(before: Brought, fetched: FileReady) -> Brought:

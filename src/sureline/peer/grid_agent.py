@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 
@@ -60,6 +61,7 @@ from sureline.peer.outbox import GATHER_S, Key, Outbox
 from sureline.peer.safekeeping import Safekeeping
 from sureline.peer.writers import Writers
 from sureline.workflow.files import FileRecord
+from sureline.workflow.model import Needs
 from sureline.workflow.paths import PathError, normalise
 from sureline.world.address import name_of
 from sureline.world.agent import Agent, handles
@@ -131,7 +133,9 @@ class GridPeerAgent(Agent):
         self._tasks: dict[Key, _Task] = {}
         self._gathering = Gathering(world, self._brought_in, self._gathered)
         self._entrusted = Safekeeping(world, lambda file, run: self._marks.keep([file], run))
-        self._ready: dict[Key, None] = {}
+        self._ready: dict[Key, Needs] = {}
+        self._wanted: Counter[Needs] = Counter()
+        """What those need: mostly the same."""
         self._over: dict[Key, int] = {}
         self._running = 0
         self._leaving = False
@@ -338,8 +342,7 @@ class GridPeerAgent(Agent):
         if task.inputs:
             self._gathering.add(key, task.inputs, bind.sources)
         else:
-            self._ready[key] = None
-            self._start_ready()
+            self._is_ready(key, task)
         self._changed()
 
     def _say(self, message: AttemptMessage) -> None:
@@ -354,8 +357,7 @@ class GridPeerAgent(Agent):
         task = self._tasks[key]
         task.here, task.brought = gathered.here, gathered.brought
         if not gathered.missing:
-            self._ready[key] = None
-            self._start_ready()
+            self._is_ready(key, task)
             return
         self._drop(key, None)
         told = ", ".join(gathered.wanted[digest].path for digest in gathered.missing[:3])
@@ -363,6 +365,18 @@ class GridPeerAgent(Agent):
         self._say(Refused(*key, reason, tuple(gathered.missing), task.bind.warrant))
 
     # -- running -------------------------------------------------------------------------------
+
+    def _is_ready(self, key: Key, task: _Task) -> None:
+        self._ready[key] = task.bind.needs
+        self._wanted[task.bind.needs] += 1
+        self._start_ready()
+
+    def _ready_no_more(self, key: Key) -> None:
+        needs = self._ready.pop(key, None)
+        if needs is not None:
+            self._wanted[needs] -= 1
+            if not self._wanted[needs]:
+                del self._wanted[needs]
 
     def _start_ready(self) -> None:
         """Start what fits, in the order in which inputs were complete, or that a strategy's half
@@ -373,13 +387,12 @@ class GridPeerAgent(Agent):
             for key in self._allowed():
                 if key in self._ready and self.ledger.fits(self._tasks[key].bind.needs):
                     fits = True
-                    del self._ready[key]
+                    self._ready_no_more(key)
                     self._start(key, self._tasks[key])
 
     def _has_room(self) -> bool:
-        """Whether anything that may be looked at fits: if not, nobody need be asked."""
-        looked_at = self._ready if self._ordering else islice(self._ready, LOOKED_AT_MAX)
-        return any(self.ledger.fits(self._tasks[key].bind.needs) for key in looked_at)
+        """Whether anything fits: if not, nobody need be asked."""
+        return any(self.ledger.fits(needs) for needs in self._wanted)
 
     def _allowed(self) -> list[Key]:
         """What may start now, first first."""
@@ -441,7 +454,7 @@ class GridPeerAgent(Agent):
         task.fetched_again += 1
         task.handle, task.started = None, False
         task.here = {}
-        self._gathering.add(key, task.inputs, task.bind.sources)
+        self._gathering.add_again(key, task.inputs, task.bind.sources)
 
     # -- ill, and well again -------------------------------------------------------------------
 
@@ -490,7 +503,7 @@ class GridPeerAgent(Agent):
 
     def _drop(self, key: Key, ended: JobEnded | None) -> None:
         task = self._tasks.pop(key)
-        self._ready.pop(key, None)
+        self._ready_no_more(key)
         self._gathering.drop(key)
         self._note_over(key, task.bind.epoch)
         self._marks.unpin(_why(key))

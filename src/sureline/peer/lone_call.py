@@ -25,7 +25,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sureline.peer.jobs import CALL_DIRECTORY, MODULES, LoneCall
-from sureline.peer.slot_lone import AGAIN, ORDER, RESULT, SPENT, WORD, Order, Word
+from sureline.peer.slot_lone import (
+    AGAIN,
+    LINE_BYTES_MAX,
+    ORDER,
+    RESULT,
+    SPENT,
+    STANDS_FOR_DIRECTORY,
+    STANDS_FOR_FILE,
+    WORD,
+    Order,
+    Word,
+)
 from sureline.workflow.mistakes import SurelineError
 
 if TYPE_CHECKING:
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
 
 NOTED_MAX = 100
 _PR_SET_PDEATHSIG = 1
+_decode = msgspec.msgpack.Decoder(Order | None).decode
 
 
 def main(line_fd: int) -> None:
@@ -42,24 +54,42 @@ def main(line_fd: int) -> None:
     # What a call forks must not hold on to it, or this process's death would go unnoticed.
     os.register_at_fork(after_in_child=line.close)
     _die_with_parent()
-    here, inherited = os.getcwd(), dict(os.environ)
+    here, inherited = os.getcwd(), dict(os.environb)
     calls: CallsOfRun | None = None
-    while line.recv(1):
-        with open(f"{here}/{ORDER}", "rb") as file:
-            order = msgspec.msgpack.decode(file.read(), type=Order)
-        environment = inherited | order.env
-        if os.environ != environment:
-            os.environ.clear()
-            os.environ.update(environment)
+    while said := line.recv(LINE_BYTES_MAX):
+        order = _decode(said) or _order_in_file(here)
+        own = {os.fsencode(name): os.fsencode(value) for name, value in order.env.items()}
+        _set_environment(inherited | own)
+        os.chdir(here)
         word = _unfit(order.call)
         if word is None:
             calls = calls or CallsOfRun(here)
             word = calls.make(order.call, order.inputs)
-        os.chdir(here)
-        with open(WORD, "xb") as file:
-            file.write(msgspec.msgpack.encode(word))
+        told = msgspec.msgpack.encode(word)
+        if len(told) >= LINE_BYTES_MAX:
+            os.makedirs(f"{here}/{CALL_DIRECTORY}", exist_ok=True)
+            with open(f"{here}/{WORD}", "xb") as file:
+                file.write(told)
+            told = b""
         _flush()
-        line.send(SPENT if calls is None or calls.spent else AGAIN)
+        line.send((SPENT if calls is None or calls.spent else AGAIN) + told)
+
+
+def _order_in_file(here: str) -> Order:
+    with open(f"{here}/{ORDER}", "rb") as file:
+        order: Order | None = _decode(file.read())
+    assert order is not None
+    return order
+
+
+def _set_environment(wanted: dict[bytes, bytes]) -> None:
+    """Most of it is as it was."""
+    now = dict(os.environb)
+    for name in now.keys() - wanted.keys():
+        del os.environb[name]
+    for name, value in wanted.items():
+        if now.get(name) != value:
+            os.environb[name] = value
 
 
 def _die_with_parent() -> None:
@@ -283,8 +313,8 @@ def _pretend(name: str) -> None:
     """Something of this name is here, and may be replaced, but not read."""
     try:
         if name.endswith("/"):
-            os.mkdir(name, 0o300)
+            os.mkdir(name, STANDS_FOR_DIRECTORY)
         else:
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o200))
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, STANDS_FOR_FILE))
     except OSError:
         pass  # an input has that name

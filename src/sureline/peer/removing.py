@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+from collections.abc import Collection
 
 _MOVED = ".sureline-up-"
 """What was moved up to be emptied; a number follows."""
@@ -33,14 +34,15 @@ def remove_tree(path: str) -> None:
         pass
 
 
-def empty_directory(path: str) -> None:
-    """Remove all that is in a directory, but not the directory. Raises as `remove_tree` does."""
+def empty_directory(path: str, but: Collection[str] = ()) -> None:
+    """Remove all that is in a directory but for some names, and not the directory. Raises as
+    `remove_tree` does."""
     try:
         top = _opened(path, None)
     except FileNotFoundError:
         return
     try:
-        _empty(top)
+        _empty(top, but)
     finally:
         os.close(top)
 
@@ -71,11 +73,11 @@ def clear_away(path: str, aside: str) -> str:
         raise
 
 
-def _empty(top: int) -> None:
+def _empty(top: int, but: Collection[str]) -> None:
     serial = itertools.count()
     stuck: dict[str, OSError] = {}
     for _ in range(_ROUNDS_MAX):
-        names = [name for name in os.listdir(top) if name not in stuck]
+        names = [name for name in os.listdir(top) if name not in stuck and name not in but]
         if not names:
             break
         for name in names:

@@ -99,16 +99,19 @@ class Commands:
         """Nothing is to be done: wait, while something is kept that should not be for long."""
         if self._interpreter.pid and not self._channel.has_order_within(_KEPT_S):
             self._interpreter.end()
+            self._sandbox.clear_unless_for(None)
 
     def run(self, serial: int, job: CommandJob) -> JobEnded:
         if not self._watching:
             self._watch_children()
         started = time.monotonic()
-        self._interpreter.end_unless_of(job)
+        self._interpreter.end_unless_for(job)
+        if not self._sandbox.clear_unless_for(job if self._interpreter.pid else None):
+            self._interpreter.end()
         self._children.begin()
         usable = False
         try:
-            self._sandbox.prepare(job)
+            self._sandbox.prepare(job, self._interpreter.loaded)
             self._lifeline.disarm()
             try:
                 ended = self._run(serial, job, started)
@@ -119,9 +122,11 @@ class Commands:
             if not usable:
                 self._interpreter.end()
             self._forget_progress()
-            self._sandbox.clean(reusable=usable)
+            again = job.call is not None and bool(self._interpreter.pid)
+            if not self._sandbox.clean(reusable=usable, again=again):
+                self._interpreter.end()
             if self._confined is not None:
-                self._confined.clean()
+                self._confined.clean(self._sandbox.path)
             if not usable:
                 self._capture.renew()
         return ended
@@ -136,6 +141,8 @@ class Commands:
         """Have SIGCHLD wake the poll."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        if self._confined is not None:
+            self._confined.hear_only_ends()
         self._watching = True
 
     def _run(self, serial: int, job: CommandJob, started: float) -> JobEnded:
@@ -160,9 +167,10 @@ class Commands:
         code, cpu_s, peak = self._end_of(pid, job, how)
         if how != "ended" or self._confined is not None or self._sandbox.lease_wanted():
             self._children.kill_descendants(token)
-        if job.outputs or job.call is not None:
-            # Taking them may last: this slot must not outlive its runner by that.
+
+        def before_taking() -> None:  # it may last: this slot must not outlive its runner by that
             self._lifeline.hear(lambda: self._die_with(pid, token))
+
         elapsed_s = time.monotonic() - started
         captured = self._capture.collect(job.label)
         if captured.stdout_file or captured.stderr_file:
@@ -179,7 +187,7 @@ class Commands:
             stdout_file=captured.stdout_file,
             stderr_file=captured.stderr_file,
         )
-        return self._judge(job, how, code, ended)
+        return self._judge(job, how, code, ended, before_taking)
 
     def _end_of(self, pid: int, job: CommandJob, how: How) -> tuple[int, float, int]:
         """The exit code of what has ended, the time that it spent, and its peak of memory."""
@@ -187,7 +195,7 @@ class Commands:
             kept = self._interpreter
             if how == "ended" and kept.has_answered():
                 self._forget_line()
-                cpu_s, peak = kept.spent_s(), _peak(pid)
+                cpu_s, peak = kept.spent_s(), _peak(kept.read_status("status"))
                 if not kept.is_good() or not self._children.none_left():
                     kept.end()
                 self._reaped = not kept.pid
@@ -205,7 +213,14 @@ class Commands:
             self._poller.unregister(self._interpreter.line)
             self._end_poller.unregister(self._interpreter.line)
 
-    def _judge(self, job: CommandJob, how: How, code: int, ended: JobEnded) -> JobEnded:
+    def _judge(
+        self,
+        job: CommandJob,
+        how: How,
+        code: int,
+        ended: JobEnded,
+        before_taking: Callable[[], None],
+    ) -> JobEnded:
         damaged = self._sandbox.written_inputs()
         if how == "timeout":
             reason = f"took longer than its timeout of {job.timeout_s:g} s"
@@ -231,8 +246,11 @@ class Commands:
                 ended = msgspec.structs.replace(ended, fault="machine")
         elif job.call is not None:
             alone = self._children.none_left()
-            return slot_lone.told(job, ended, self._sandbox, self._interpreter, alone=alone)
+            return slot_lone.told(
+                job, ended, self._sandbox, self._interpreter, alone, before_taking
+            )
         elif job.outputs:
+            before_taking()
             try:
                 alone = self._children.none_left()
                 taken = self._sandbox.take_outputs(job, alone=alone)
@@ -361,17 +379,26 @@ class Children:
         self._kept = kept
         self._adopts: bool | None = None
         self._alone = False
+        self._none_left = False
+        """Known of the last job: then nothing is there that could start anything."""
+        self._own = -1
+        """What the kernel tells of this process's children, open."""
 
     def begin(self) -> None:
         """A job is about to start; what is left of earlier ones is not its doing."""
         if self._adopts is None:
             self._adopts = orphans.become_reaper()
         self._alone = self.none_left()
+        self._none_left = False
 
     def none_left(self) -> bool:
         """Whether provably no process of a job is left; reaps those that have ended."""
         if self.foreign or not self._adopts:
             return False
+        self._none_left = self._none_left or self._look()
+        return self._none_left
+
+    def _look(self) -> bool:
         try:
             while ended := os.waitpid(-1, os.WNOHANG)[0]:
                 if ended == self._kept.pid:
@@ -384,7 +411,13 @@ class Children:
 
     def _children(self) -> list[int]:
         """Adopted ones too; their own children follow when they are killed."""
-        found = slot_lone.read_status(f"self/task/{os.getpid()}/children").split()
+        try:
+            if self._own < 0:
+                path = f"/proc/self/task/{os.getpid()}/children"
+                self._own = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            found = os.pread(self._own, slot_lone.STATUS_BYTES_MAX, 0).split()
+        except OSError:
+            return []  # the system does not tell
         return [pid for pid in map(int, found) if pid != self._kept.pid]
 
     def kill_descendants(self, token: str) -> None:
@@ -403,17 +436,27 @@ class Memory:
 
     def __init__(self) -> None:
         self._own = 0
+        self._last = 0
 
     def peak_bytes(self, measured: int) -> int:
         """What a child reached, from its `ru_maxrss`; 0 if it cannot be told."""
-        if measured > self._own:
-            self._own = _peak(os.getpid())
+        if measured > self._own and measured != self._last:
+            self._last = measured
+            self._own = _own_peak()
         return measured * RSS_UNIT_BYTES if measured > self._own else 0
 
 
-def _peak(pid: int) -> int:
-    """Of a process, in the unit of `ru_maxrss`; 0 if it cannot be told."""
-    _, found, rest = slot_lone.read_status(f"{pid}/status").partition(b"VmHWM:")
+def _own_peak() -> int:
+    try:
+        with open("/proc/self/status", "rb", buffering=0) as file:
+            return _peak(file.read())
+    except OSError:
+        return 0
+
+
+def _peak(status: bytes) -> int:
+    """What the kernel tells of a process, in the unit of `ru_maxrss`; 0 if it does not."""
+    _, found, rest = status.partition(b"VmHWM:")
     return int(rest.split(None, 1)[0]) if found else 0
 
 

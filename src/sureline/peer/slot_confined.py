@@ -2,7 +2,7 @@
 
 The directory of the slot, `work/RUN/SLOT`, holds what its commands write: `std.out` and `std.err`,
 and `box/` with one directory for each command and `tmp`. Commands may write there and nowhere else.
-Nothing of a command outlives it.
+Nothing of a command outlives it, wherever in the box it lies.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sureline.peer.confine.landlock import BoundThread, Domain
 from sureline.peer.confine.limits import Usage, limit_this_process
 from sureline.peer.confine.namespaces import enter
 from sureline.peer.confine.rules import Rules, clean_environment
+from sureline.peer.confine.system import hear_only_ends
 from sureline.peer.removing import empty_directory
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ class Confined:
         self.box = f"{own}/box"
         self.temporary = f"{self.box}/tmp"
         os.makedirs(self.temporary, mode=0o700, exist_ok=True)
+        self._made = _made(self.temporary)
+        self._mode = os.stat(self.box).st_mode & 0o777
         readable = rules.readable()
         if rules.kind == "full":
             enter(rules, root, self.temporary)
@@ -45,10 +48,36 @@ class Confined:
         """Start a command that is bound to the box."""
         return self._thread.do(spawn)
 
+    def hear_only_ends(self) -> None:
+        """An interpreter is stopped and goes on with every call, which nobody need be told of."""
+        hear_only_ends()
+
     def usage(self) -> Usage:
         return Usage(self._rules, [self.box])
 
-    def clean(self) -> None:
-        """After a command, of which no process is left."""
-        if os.listdir(self.temporary):
+    def clean(self, kept: str) -> None:
+        """After a command, of which no process is left: nothing stays but the directory `kept` and
+        an empty one for temporary files. A command may have put anything in the place of that."""
+        stays = {os.path.basename(kept), os.path.basename(self.temporary)}
+        try:
+            names = os.listdir(self.box)
+        except PermissionError:
+            os.chmod(self.box, self._mode)
+            names = os.listdir(self.box)
+        if not stays.issuperset(names):
+            empty_directory(self.box, stays)
+        if self._made != _made(self.temporary):
+            empty_directory(self.box, {os.path.basename(kept)})
+            os.mkdir(self.temporary, 0o700)
+            self._made = _made(self.temporary)
+        elif os.listdir(self.temporary):
             empty_directory(self.temporary)
+
+
+def _made(path: str) -> tuple[int, int] | None:
+    """What tells a directory from another that is put in its place."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mode

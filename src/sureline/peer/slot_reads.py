@@ -48,12 +48,10 @@ class Reads:
 
     def end(self, function: str, declared: Sequence[str], directory: str) -> str:
         self._active = False
-        named = [os.path.normpath(os.path.join(directory, path)) for path in declared]
         read = self._before.setdefault(function, {})
         if len(read) < PATHS_MAX:
             read.update(self._read)
-        missing = [path for path in read if not _is_named(path, named)]
-        if missing:
+        if read and (missing := _not_named(read, declared, directory)):
             shown = os.path.relpath(missing[0], directory)
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             return f"it read {shown}{more}, which depends= does not name"
@@ -108,5 +106,7 @@ def _is_read_as_code() -> bool:
     )
 
 
-def _is_named(path: str, named: Iterable[str]) -> bool:
-    return any(path == one or path.startswith(f"{one}/") for one in named)
+def _not_named(read: Iterable[str], declared: Sequence[str], directory: str) -> list[str]:
+    named = [os.path.normpath(os.path.join(directory, path)) for path in declared]
+    inside = tuple(f"{one}/" for one in named)
+    return [path for path in read if path not in named and not path.startswith(inside)]

@@ -10,11 +10,13 @@ from __future__ import annotations
 import itertools
 import os
 from collections import deque
+from collections.abc import Container
 
-from sureline.peer.jobs import CommandJob
+from sureline.peer.jobs import CALL_DIRECTORY, CommandJob
 from sureline.peer.lending import Lent
 from sureline.peer.orphans import aside_of
 from sureline.peer.removing import clear_away, empty_directory
+from sureline.peer.slot_standing import StandingFiles
 from sureline.peer.store import BlobStore, DamagedError, StoreError
 from sureline.workflow.files import FileRecord
 
@@ -32,13 +34,16 @@ class Sandbox:
         self._lent = Lent()
         self._prefix = boxes
         self._count = 0
-        self._made = False
-        self._mode = 0
+        self._made: tuple[int, int] | None = None
+        """What the directory was when it was new, if it is there; a task can put another, or a
+        link, in its place."""
+        self._standing = StandingFiles("")
         self.path = ""
 
-    def prepare(self, job: CommandJob) -> None:
-        """Make the directory, put the inputs in, make room for the outputs, and go there."""
-        if not self._made:
+    def prepare(self, job: CommandJob, loaded: Container[str] = ()) -> None:
+        """Make the directory, put the inputs in, make room for the outputs, and go there.
+        `loaded`: code that the job's interpreter need not read again, by digest."""
+        if self._made is None:
             self._count += 1
             self.path = f"{self._prefix}{self._count}"
             try:
@@ -46,16 +51,26 @@ class Sandbox:
             except FileExistsError:
                 clear_away(self.path, self._aside)
                 os.mkdir(self.path)
-            self._mode = os.stat(self.path).st_mode
-            self._made = True
+            self._made = self._is_now()
+            self._standing = StandingFiles(self.path)
         os.chdir(self.path)
         parents: set[str] = set()
+        code = self._standing.lacks(job)
+        if job.call is not None and (code or not self._standing.stands):
+            os.makedirs(f"{self.path}/{CALL_DIRECTORY}", exist_ok=True)
+            for record in code:
+                self._make_parent(record.path, parents)
+                self._put(record, f"{self.path}/{record.path}", self._standing.lent)
+            self._standing.add(job, code)
+        function = "" if job.call is None else f"{CALL_DIRECTORY}/{job.call.function}"
         inside = tuple(f"{record.path}/" for record in job.inputs if record.directory)
         for record in job.inputs:
             if inside and record.path.startswith(inside):
                 continue  # it comes with its directory
+            if self._standing.has(record) or (record.path == function and record.digest in loaded):
+                continue
             self._make_parent(record.path, parents)
-            self._put(record, f"{self.path}/{record.path}")
+            self._put(record, f"{self.path}/{record.path}", self._lent)
         for output in job.outputs:
             self._make_parent(output, parents)
 
@@ -65,25 +80,26 @@ class Sandbox:
             os.makedirs(f"{self.path}/{parent}", exist_ok=True)
             made.add(parent)
 
-    def _put(self, record: FileRecord, dest: str) -> None:
+    def _put(self, record: FileRecord, dest: str, lent: Lent) -> None:
         """Put an input in its place. If the store has lost it, the user's directory may have it: it
         came from there, or was published there."""
         try:
-            self._store.materialise(record, dest, self._lent)
+            self._store.materialise(record, dest, lent)
         except DamagedError:
             if not self._store.restore(record, f"{self._directory}/{record.path}"):
                 what = "is gone, or was damaged and is gone now"
                 raise DamagedError(record.path, record.digest, what) from None
             clear_away(dest, self._aside)
-            self._store.materialise(record, dest, self._lent)
+            self._store.materialise(record, dest, lent)
 
     def written_inputs(self) -> list[str]:
         """The inputs that the task wrote to, or tried to."""
-        return self._lent.written_to()
+        return [*self._lent.written_to(), *self._standing.lent.written_to()]
 
     def lease_wanted(self) -> bool:
         """Whether something waits to open an input for writing: until that is given back."""
-        return any(loan.wanted() for _, loan in self._lent.loans)
+        loans = (*self._lent.loans, *self._standing.lent.loans)
+        return any(loan.wanted() for _, loan in loans)
 
     def take_outputs(self, job: CommandJob, *, alone: bool) -> tuple[FileRecord, ...]:
         """Move all outputs into the store; unless `alone` (a process is left that may have them
@@ -142,21 +158,42 @@ class Sandbox:
                 pass  # too deep, or closed to us: it only serves a hint
         return found
 
-    def clean(self, *, reusable: bool) -> None:
+    def clean(self, *, reusable: bool, again: bool = False) -> bool:
         """Empty the directory; remove it too unless it is `reusable` (no process is left that
-        knows it)."""
+        knows it). With `again`, the interpreter of the call that was made here stays for the next
+        one: then so does what they share. Whether the directory is still there."""
         self._lent.give_back()
         self._lent = Lent()
         try:
-            if reusable and os.stat(self.path).st_mode == self._mode:
+            if reusable and self._is_now() == self._made:
+                if again and self._standing.tidy():
+                    return True
+                self._forget_standing()
                 if os.listdir(self.path):
                     empty_directory(self.path)
-                return
+                return True
         except OSError:
             pass  # it is not as it was: it goes
-        self._made = False
+        self._forget_standing()
+        self._made = None
         os.chdir("/")
         clear_away(self.path, self._aside)
+        return False
+
+    def clear_unless_for(self, job: CommandJob | None) -> bool:
+        """Remove what stands for another call, unless this job would find the same. Whether what is
+        there now is the directory that was."""
+        if not self._standing.stands or (job is not None and self._standing.serves(job)):
+            return True
+        return self.clean(reusable=True)
+
+    def _forget_standing(self) -> None:
+        self._standing.lent.give_back()
+        self._standing = StandingFiles(self.path)
+
+    def _is_now(self) -> tuple[int, int]:
+        status = os.lstat(self.path)
+        return status.st_ino, status.st_mode
 
 
 def _similar(missing: list[str], present: list[str]) -> list[str]:

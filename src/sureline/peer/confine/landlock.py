@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
+import signal
 import stat
 import threading
 from collections.abc import Callable
@@ -138,6 +139,8 @@ class BoundThread:
         self._thread.start()
 
     def _work(self, domain: Domain) -> None:
+        # What it starts has no signals blocked; what comes of that is the main thread's to hear.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             domain.bind_this_thread()
         except OSError as error:

@@ -7,6 +7,7 @@ import fcntl
 import functools
 import os
 import platform
+import signal
 import socket
 import struct
 
@@ -35,6 +36,7 @@ MOUNT_SETATTR = 442
 LANDLOCK_CREATE_RULESET = 444
 LANDLOCK_ADD_RULE = 445
 LANDLOCK_RESTRICT_SELF = 446
+_SA_NOCLDSTOP = 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41}
 
 
@@ -50,6 +52,26 @@ def call(number: int, *arguments: object) -> int:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     return found
+
+
+class _Action(ctypes.Structure):
+    _fields_ = [
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    ]
+
+
+def hear_only_ends() -> None:
+    """From now on SIGCHLD tells of children that ended, not of those that stop or go on. What
+    handles it stays. Where the C library may look different, nothing is changed."""
+    if platform.machine() not in _PIVOT_ROOT:
+        return
+    action = _Action()
+    _checked(_libc().sigaction(signal.SIGCHLD, None, ctypes.byref(action)), "SIGCHLD")
+    action.flags |= _SA_NOCLDSTOP
+    _checked(_libc().sigaction(signal.SIGCHLD, ctypes.byref(action), None), "SIGCHLD")
 
 
 def _checked(found: int, what: str) -> None:

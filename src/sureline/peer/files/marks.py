@@ -13,19 +13,29 @@ DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class CacheMarks:
-    """`peer.marks.Marks` on a file cache."""
+    """`peer.marks.Marks` on a file cache. What several need is pinned there once."""
 
     def __init__(self, cache: FileCache) -> None:
         self._cache = cache
-        self._pins: dict[str, list[Pin]] = {}
+        self._pins: dict[tuple[str, bool], tuple[Pin, set[str]]] = {}
+        """By digest, and whether it is a directory; with who needs it."""
+        self._pinned: dict[str, list[tuple[str, bool]]] = {}
 
     def pin(self, files: Iterable[FileRecord], why: str) -> None:
-        pins = self._pins.setdefault(why, [])
-        pins.extend(self._cache.pin(record, why) for record in files)
+        for record in files:
+            what = record.digest, record.directory
+            if what not in self._pins:
+                self._pins[what] = self._cache.pin(record, why), set()
+            self._pins[what][1].add(why)
+            self._pinned.setdefault(why, []).append(what)
 
     def unpin(self, why: str) -> None:
-        for pin in self._pins.pop(why, ()):
-            pin.release()
+        for what in self._pinned.pop(why, ()):
+            pin, needed_by = self._pins.get(what, (None, set()))
+            needed_by.discard(why)
+            if pin is not None and not needed_by:
+                del self._pins[what]
+                pin.release()
 
     def keep(self, files: Iterable[FileRecord], run: str) -> None:
         for record in files:

@@ -73,26 +73,25 @@ def _assigned(
     which: int,
 ) -> list[tuple[int, PeerName, float]]:
     """(task, pilot, rank) by the way that the tasks ask for: exactly, unless one wants greedily."""
-    rows = {number: row for row, number in enumerate(tasks)}
-    columns: list[PeerName] = []
+    rows: dict[int, int] = {}
+    columns: list[int] = []
     entries: list[tuple[int, int, float]] = []
-    for one in ranked:
-        known = [(rows[number], rank) for number, rank in one.ranks if number in rows]
-        for _ in range(min(left[one.pilot][which], len(known))):
-            entries += [(row, len(columns), rank) for row, rank in known]
-            columns.append(one.pilot)
+    for pilot, one in enumerate(ranked):
+        room = left[one.pilot][which]
+        known = [(n, rank) for n, rank in one.ranks if n in tasks] if room else []
+        entries += [(rows.setdefault(n, len(rows)), pilot, rank) for n, rank in known]
+        columns += [pilot] * min(room, len(known))
     if not entries:
         return []
-    used = sorted({row for row, _, _ in entries})
-    packed = {row: place for place, row in enumerate(used)}
-    matrix: Matrix = np.full((len(used), len(columns)), NONE)
-    for row, column, rank in entries:
-        matrix[packed[row], column] = rank
-    numbers = list(tasks)
-    way = exact if all(tasks[numbers[row]].exact for row in used) else greedy
-    pairs: Pairs = way(matrix)
+    ranks: Matrix = np.full((len(rows), len(ranked)), NONE)
+    for row, pilot, rank in entries:
+        ranks[row, pilot] = rank
+    numbers = list(rows)
+    way = exact if all(tasks[number].exact for number in numbers) else greedy
+    pairs: Pairs = way(ranks[:, columns])
     return [
-        (numbers[used[row]], columns[column], float(matrix[row, column])) for row, column in pairs
+        (numbers[row], ranked[columns[column]].pilot, float(ranks[row, columns[column]]))
+        for row, column in pairs
     ]
 
 

@@ -8,10 +8,14 @@ The queue is a convenience, not a must: when it has been silent for SILENT_S, or
 nobody for STUCK_S though there was room, this half binds by itself, to whoever has room and holds
 most of the inputs. Pilots go on with what they hold meanwhile: they report to this writer, not to
 the queue.
+
+A task that was fetched ahead and waits behind one that lasts, while others are idle, is taken back
+and goes through the queue again, once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -78,25 +82,22 @@ ADVICE_MAX = 1000
 """That is weighed at one time."""
 NOTHING = Needs(cores=0)
 DEALT_MAX = 64
-"""Tasks that are bound without the queue at one time."""
-
-
-class _Out(msgspec.Struct):
-    """A task that waits for advice."""
-
-    since_s: float
-    generation: int
+"""Tasks that are bound without the queue, or taken back, at one time."""
+BACK_S = 5.0
+"""So long nothing must have begun or ended where tasks are taken back, and where they could go."""
 
 
 class QueueEntry(Advised):
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
         self._settings: LateSettings = seat.settings
-        self._out: dict[int, _Out] = {}
+        self._out: dict[int, float] = {}
+        """Tasks that wait for advice, since when."""
         self._fresh: dict[int, None] = {}
         """To be told to the queue."""
         self._gone: dict[int, None] = {}
         self._generations: dict[int, int] = {}
+        self._taken_back: set[int] = set()
         self._quiet_s: dict[PeerName, float] = {}
         """Since when nothing of this run has begun or ended on each target, nor others' been seen
         there."""
@@ -126,6 +127,7 @@ class QueueEntry(Advised):
         def estimated(found: EstimatesFound) -> None:
             self._takes_s = [0.0 if e.guessed else e.quantile_s(SURE) for e in found.tasks]
             self._begun = True
+            self._look_for_queue()  # an answer that came before was not heard
             go()
 
         engine.estimates(estimated)
@@ -141,7 +143,7 @@ class QueueEntry(Advised):
     def target(self, target: Target) -> None:
         super().target(target)
         self._quiet_s[target.name] = self.world.elapsed()
-        if self._queue is None:
+        if self._queue is None and self._begun:
             self._look_for_queue()
 
     def gone(self, target: PeerName) -> None:
@@ -159,11 +161,14 @@ class QueueEntry(Advised):
 
     def ready(self, task: int) -> None:
         if task not in self._out:
-            generation = self._generations[task] = self._generations.get(task, 0) + 1
-            self._out[task] = _Out(self.world.elapsed(), generation)
+            self._generations[task] = self._generations.get(task, 0) + 1
+            self._out[task] = self.world.elapsed()
         self._gone.pop(task, None)
         self._fresh[task] = None
-        if self._telling is None:
+        if self._telling is not None and len(self._fresh) == PAGE:  # nothing more to wait for
+            self._telling.cancel()
+            self._telling = self.world.after(0.0, self._tell)
+        elif self._telling is None:
             self._telling = self.world.after(self._settings.bulk_s, self._tell)
 
     def bound(self, bound: Bound) -> None:
@@ -276,7 +281,7 @@ class QueueEntry(Advised):
         return ListedTask(
             self._engine.run,
             described.name,
-            self._out[task].generation,
+            self._generations[task],
             described.needs,
             described.requires,
             described.rank,
@@ -329,8 +334,7 @@ class QueueEntry(Advised):
         """Bind it as advised, if it may be."""
         engine = self._engine
         task = engine.graph.index.get(placed.task)
-        out = None if task is None else self._out.get(task)
-        if task is None or out is None or out.generation != placed.generation:
+        if task not in self._out or self._generations[task] != placed.generation:
             return
         if not engine.wanted(task):
             return
@@ -378,6 +382,28 @@ class QueueEntry(Advised):
                 del self._unanswered[number]
                 self._tell(ready=self._telling is None)
         self._by_itself(now, silent=silent_s > self._patience_s)
+        if not self._out and self._settings.architecture == "event":
+            self._take_back(now - BACK_S)
+
+    def _take_back(self, since_s: float) -> None:
+        """Have those who are idle share what waits elsewhere, the last of it first."""
+        idle = self._roomy(since_s)
+        if not idle:
+            return
+        waiting = [
+            bound
+            for bound in self._engine.attempts()
+            if not (bound.started or bound.withdrawn or bound.task in self._taken_back)
+            and bound.task in self._generations  # else its inputs may not be known
+            and self._quiet_s.get(bound.target, math.inf) <= since_s
+            and bound.target not in idle
+        ]
+        sharing = len(idle) + len({bound.target for bound in waiting})
+        most = min(DEALT_MAX, math.ceil(len(waiting) * len(idle) / sharing))
+        for bound in waiting[len(waiting) - most :]:
+            if self._best_of(idle, bound.task) is not None:
+                self._taken_back.add(bound.task)
+                self._engine.withdraw(bound.task, bound.attempt)
 
     @property
     def _patience_s(self) -> float:
@@ -390,7 +416,7 @@ class QueueEntry(Advised):
             self._alone = True
             self._engine.tell("no queue answers; tasks are placed without it")
         wait_s = self._patience_s if silent else max(STUCK_S, self._patience_s)
-        late = [task for task, out in self._out.items() if now - out.since_s > wait_s]
+        late = [task for task, since_s in self._out.items() if now - since_s > wait_s]
         roomy = self._roomy(now - wait_s) if late else []
         late.sort(key=lambda task: (-self._engine.urgency(task), task))
         for task in late[:DEALT_MAX] if roomy else ():

@@ -38,6 +38,9 @@ HELD_MAX = 50_000
 """Files that are remembered as being here; those used least lately are forgotten first."""
 PROMISES_MAX = 1000
 TOOK_KEPT = 8
+AHEAD_PER_ENDED = 4
+"""A pilot has at most so many tasks ahead for each that it has ended: what it knows of how long
+they take is the more certain."""
 NAME = "latebinding"
 
 
@@ -77,6 +80,9 @@ class PilotHalf(Admitting):
         """Of those, the ones that were let begin."""
         self._took_s: deque[float] = deque(maxlen=TOOK_KEPT)
         """How long the last tasks ran."""
+        self._ended = 0
+        self._moved_s = 0.0
+        """When one ended last, or came while there was none."""
         self.held: dict[str, None] = {}
         self.on_room: Callable[[], None] = lambda: None
         self.on_job: Callable[[Bind, bool], None] = lambda bind, ended: None
@@ -109,17 +115,17 @@ class PilotHalf(Admitting):
             return PilotRoom(0, 0)
         ledger, waiting = self.free()
         places = 0 if waiting else min(PLACES_MAX, -(-ledger.millicores // 1000))
-        return PilotRoom(places, max(0, self._wanted_ahead() - waiting))
+        wanted = self._wanted_ahead()
+        # Of many, some are always over: it is told when half of them are.
+        return PilotRoom(places, wanted - waiting if 2 * waiting <= wanted else 0)
 
     def _wanted_ahead(self) -> int:
         """Short tasks would be over before a round could bring others: as many as end within
-        AHEAD_S, judged by the longest of the last few."""
-        cores = int(self._machine.capacity.cores)
-        wanted = max(1, cores // 4)
-        if len(self._took_s) < TOOK_KEPT:
-            return wanted
-        ended = AHEAD_S * max(1, cores) / max(AHEAD_S / AHEAD_MAX, *self._took_s)
-        return min(AHEAD_MAX, max(wanted, int(ended)))
+        AHEAD_S, judged by the longest of the last few and by what is under way."""
+        cores = max(1, int(self._machine.capacity.cores))
+        lasts_s = self._world.elapsed() - self._moved_s if self._here else 0.0
+        end = AHEAD_S * cores / max(AHEAD_S / AHEAD_MAX, lasts_s, *self._took_s)
+        return max(1, cores // 4, min(AHEAD_MAX, int(end), AHEAD_PER_ENDED * self._ended))
 
     def view(self, site: str) -> View:
         name = name_of(self._machine.me)
@@ -154,6 +160,8 @@ class PilotHalf(Admitting):
         promised = self._promised.pop((bind.run, bind.task), None)
         if promised is not None:
             promised.timer.cancel()
+        if not self._here:
+            self._moved_s = self._world.elapsed()
         self._here[key] = bind.needs
         claim = claim_of(bind)
         if claim is not None and claim.reads:
@@ -190,6 +198,8 @@ class PilotHalf(Admitting):
         if ended is not None:
             if began:
                 self._took_s.append(ended.elapsed_s)
+                self._ended += 1
+                self._moved_s = self._world.elapsed()
             self._hold([record.digest for record in ended.outputs])
         elif isinstance(bind.job, CommandJob):
             for record in bind.job.inputs:  # refused after all: they may not have come

@@ -41,6 +41,14 @@ class View(msgspec.Struct):
     salt: int = 0
     """Ranks that are equal are put in an order of the pilot's own, so that not all pilots answer
     with the same few tasks."""
+    _whole: Ledger | None = None
+
+    @property
+    def whole(self) -> Ledger:
+        """What there is when nothing runs; one for all the tasks that are judged."""
+        if self._whole is None:
+            self._whole = Ledger(self.capacity)
+        return self._whole
 
     def features(self, size: int) -> tuple[float | str, ...]:
         """In the order of `wishes.FEATURES`."""
@@ -76,7 +84,7 @@ def size_bytes(listed: ListedTask) -> int:
 def rank_of(listed: ListedTask, view: View, *, ahead: bool = False) -> float | None:
     """What the task's rank comes to here, None if it cannot run here: now or, if it is to be
     fetched `ahead`, when something ends."""
-    room = Ledger(view.capacity) if ahead else view.free
+    room = view.whole if ahead else view.free
     if not room.fits(listed.needs) or view.pilot in listed.but or listed.takes_s > view.lifetime_s:
         return None
     if listed.requires and _value(listed, listed.requires, view) is not True:

@@ -9,9 +9,9 @@ It asks the queue for more than it needs now, a store of some tasks for all its 
 only when that does not suffice: what the queue did not have at once it sends by itself, and tasks
 whose inputs a pilot here holds in any case.
 
-Rounds follow what happens, but not more often than FLOOR_S apart; if nobody is idle and it is only
-about fetching ahead, they wait a little for company. A round with a few askers is told to them
-alone. The tasks of the paper's architecture wait for its period.
+Rounds follow what happens, but not more often than the size of the site allows; if nobody is idle
+and it is only about fetching ahead, they wait a little for company. A round with a few askers is
+told to them alone. The tasks of the paper's architecture wait for its period.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from sureline.strategies.latebinding.messages import (
 )
 from sureline.strategies.latebinding.settings import (
     AHEAD_DEALT_MAX,
-    AHEAD_S,
     ASK_S,
+    COMPANY_S,
+    FLOOR_PILOTS,
     FLOOR_S,
     LISTED_MAX,
     LISTED_PER_IDLE,
@@ -61,7 +62,8 @@ ASK_PAUSE_S = 0.4
 PATIENT_S = 1.0
 RIPE_S = 0.7
 """So long a wish waits for the tasks that the pilot's last one has made ready: it holds their
-inputs."""
+inputs. Where tasks are short, that would take longer than to fetch these: all such pauses are
+shorter by as much as pilots fetch more than one task ahead (`Wishes.brisk`)."""
 NEWS_S = 5.0
 """The queue hears no more often that pilots are idle who were not before, unless it is asked."""
 STORE_SHARE = 4
@@ -72,6 +74,7 @@ PATIENCE = 60
 """A task that went through so many rounds in vain is dealt out before the others."""
 PLENTY = 1
 """So many tasks must be left for each pilot if some are to be fetched ahead."""
+AHEAD_FLOORS = 4
 TOLD_CENTRAL_S = 30.0
 """Pilots are told so often that the queue matches."""
 
@@ -81,6 +84,27 @@ class _Pooled(msgspec.Struct):
     number: int = 0
     """In the lists of this master; 0 until it is told of."""
     rounds: int = 0
+
+
+class _Alarm:
+    """One thing that is to be done: at the earliest time that somebody has wanted it."""
+
+    def __init__(self, world: World, action: Callable[[], None]) -> None:
+        self._world = world
+        self._action = action
+        self._due: tuple[float, Timer] | None = None
+
+    def set(self, wait_s: float) -> None:
+        at_s = self._world.elapsed() + wait_s
+        if self._due is not None:
+            if self._due[0] <= at_s + 1e-6:
+                return
+            self._due[1].cancel()
+        self._due = at_s, self._world.after(wait_s, self._ring)
+
+    def _ring(self) -> None:
+        self._due = None
+        self._action()
 
 
 class Round(msgspec.Struct):
@@ -123,8 +147,8 @@ class Master:
         self._rounds = 0
         self._ended_s = -PERIOD_S
         self._round: Round | None = None
-        self._due: tuple[float, Timer] | None = None
-        self._asking = False
+        self._next_round = _Alarm(world, self._begin)
+        self._next_question = _Alarm(world, self.ask)
         self._asked_s = -FLOOR_S
         self._credit = 0
         """So many tasks the queue may still send without being asked."""
@@ -156,19 +180,23 @@ class Master:
             self.ask()
         self._world.after(ASK_S * (0.8 + 0.4 * self._world.random.random()), self._renew)
 
+    @property
+    def _floor_s(self) -> float:
+        """Between two rounds, or questions to the queue."""
+        return FLOOR_S * min(1.0, self._wishes.pilots / FLOOR_PILOTS)
+
     def _see_to_store(self) -> None:
         """Ask for more if that is needed, not more often than rounds may follow each other."""
-        pause_s = None if self._asking or self._over else self._ask_pause_s()
+        pause_s = None if self._over else self._ask_pause_s()
         if pause_s is not None:
-            self._asking = True
-            self._world.after(pause_s, self.ask)
+            self._next_question.set(max(0.0, pause_s))
 
     def _ask_pause_s(self) -> float | None:
         """A pilot that has just ended a task may hold what the next one needs, and its run has to
         tell the queue of that one first: there is time for it, the more if nobody is idle. None if
         there is nothing to ask."""
         now = self._world.elapsed()
-        pause_s = max(ASK_PAUSE_S, self._asked_s + FLOOR_S - now)
+        pause_s = max(ASK_PAUSE_S / self._wishes.brisk, self._asked_s + self._floor_s - now)
         if self._periodic or self._central:
             return max(pause_s, self._ended_s + PERIOD_S - FLOOR_S - now) if self._news else None
         idle, ahead = self._room()
@@ -176,7 +204,7 @@ class Master:
         if lacks <= 0:
             return None
         if lacks > self._credit:
-            return pause_s if idle else max(pause_s, PATIENT_S)
+            return pause_s if idle else max(pause_s, PATIENT_S / self._wishes.brisk)
         if idle > len(self._pool) and not self._idle_told:
             return max(pause_s, self._asked_s + NEWS_S - now)
         return None
@@ -187,7 +215,6 @@ class Master:
 
     def ask(self) -> None:
         """Tell the queue who has room."""
-        self._asking = False
         queue = self._queue()
         if self._over or queue is None:
             return
@@ -217,7 +244,9 @@ class Master:
 
     def _listed_max(self) -> int:
         """How many tasks a round tells of, besides those whose inputs somebody holds who asks."""
-        return min(LISTED_MAX, LISTED_PER_IDLE * sum(self._room()))
+        idle, ahead = self._room()
+        choice = idle + min(ahead, self._wishes.pilots)
+        return min(LISTED_MAX, idle + ahead + (LISTED_PER_IDLE - 1) * choice)
 
     def on_handout(self, said: Handout) -> None:
         self._waiting = said.waiting
@@ -247,12 +276,12 @@ class Master:
         wish = self._wishes.hear(name, sender, said, now)
         if wish is not None:
             if wish.places > before and not self._periodic:
-                wish.ripe_s = now + RIPE_S
+                wish.ripe_s = now + RIPE_S / max(1, wish.ahead)
             self._news |= old is None or wish.places > before
-            self._schedule(max(QUICK_S, wish.ripe_s - now))
+            self._schedule(wish.ripe_s - now)
         self._see_to_store()
 
-    def _schedule(self, wait_s: float = QUICK_S) -> None:
+    def _schedule(self, wait_s: float = 0.0) -> None:
         """Have a round when there is something to deal out, as soon as may be."""
         if self._over or self._round is not None or not self._wishes:
             return
@@ -260,31 +289,28 @@ class Master:
             return
         if not self._central and not sum(self._room()):
             return
-        now = self._world.elapsed()
-        at_s = max(now + wait_s, self._ended_s + self._pause_s())
-        if self._due is not None:
-            if self._due[0] <= at_s + 1e-6:
-                return
-            self._due[1].cancel()
-        self._due = at_s, self._world.after(at_s - now, self._begin)
+        since_s = self._world.elapsed() - self._ended_s
+        quick_s = min(QUICK_S, self._floor_s)
+        self._next_round.set(max(wait_s, quick_s, self._pause_s() - since_s))
 
     def _pause_s(self) -> float:
         if not self._pool:  # only to have pilots ask the queue
             return self._told_central_s + TOLD_CENTRAL_S - self._ended_s
         if self._periodic:
             return PERIOD_S
-        return FLOOR_S if self._wishes.places else AHEAD_S
+        if self._wishes.places:
+            return self._floor_s
+        return max(AHEAD_FLOORS * self._floor_s, COMPANY_S / self._wishes.brisk)
 
     # -- telling ---------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._due = None
         if self._over or self._round is not None or not self._wishes:
             return
         ahead = self._fetches_ahead()
         askers = self._askers(ahead)
         if not askers and not self._central:
-            self._schedule(FLOOR_S / 2)
+            self._schedule(self._floor_s / 2)
             return
         self._rounds += 1
         self._ended_s = self._world.elapsed()
@@ -409,6 +435,7 @@ class Master:
         first = {number for number in still if by_number[number].rounds >= PATIENCE}
         most = self._ahead_for_each(len(current.ranked))
         left = {one.pilot: [one.places, min(one.ahead, most)] for one in current.ranked}
+        later = {one.pilot: one.ahead - left[one.pilot][1] for one in current.ranked}
         tasks = {number: by_number[number].listed for number in still}
         kept = idle_missed if current.ahead else len(self._pool)
         dealt = deal(tasks, current.ranked, first, left, kept)
@@ -416,7 +443,7 @@ class Master:
             by_number[number].rounds += 1
         self._tell(current, dealt)
         for name, (places, ahead) in left.items():
-            self._wishes.settle(name, places, ahead)
+            self._wishes.settle(name, places, ahead + later[name])
         self._see_to_store()
         self._schedule()
 

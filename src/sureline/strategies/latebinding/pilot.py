@@ -289,8 +289,10 @@ class PilotAgent(Agent):
             if room.places:
                 self._ask_for_one()
             return
-        if room.places > said.places or room.ahead > said.ahead:
+        if room.places > said.places or room.ahead > 2 * said.ahead:
             self.world.send(self._master, RoomWish(self._site, room.places, room.ahead))
+        else:
+            room = PilotRoom(min(room.places, said.places), min(room.ahead, said.ahead))
         self._said = room
 
     @handles(RoomWish)

@@ -57,8 +57,11 @@ class PilotHalfSettings(msgspec.Struct, frozen=True):
 
 # Rounds.
 FLOOR_S = 1.0
-"""Between two rounds of a site, however much happens."""
-AHEAD_S = 4.0
+"""Between two rounds of a site of FLOOR_PILOTS or more, however much happens."""
+FLOOR_PILOTS = 200
+"""A smaller one has them nearer to each other, by as much: so many pilots at most are told of tasks
+in FLOOR_S."""
+COMPANY_S = 4.0
 """A round only for tasks to be fetched ahead may wait so long for company."""
 PERIOD_S = 20.0
 """Between two rounds of the paper's architecture."""
@@ -75,9 +78,11 @@ TREE_MAX = 8
 PLACES_MAX = 16
 """Free places of one pilot that count in one round."""
 
+AHEAD_S = 4.0
+"""Short tasks are fetched ahead, as many as end within this time..."""
 AHEAD_MAX = 250
-"""Short tasks that one pilot fetches ahead."""
-AHEAD_DEALT_MAX = 1000
+"""...or so many."""
+AHEAD_DEALT_MAX = 500
 """Places for them in one round (but one for each pilot): as many columns its matrix has."""
 
 # Silence.

@@ -51,6 +51,11 @@ class Wishes:
         """How many have ever wished for anything, as far as is remembered."""
         return len(self._pilots)
 
+    @property
+    def brisk(self) -> float:
+        """How many tasks one wishes for ahead, on average: 1 where they take seconds."""
+        return max(1.0, self.ahead / max(1, len(self._of)))
+
     def hear(self, name: PeerName, agent: AgentId, said: RoomWish, now: float) -> PilotWish | None:
         """What it wishes for now; None if that is nothing."""
         places, ahead = min(max(0, said.places), PLACES_MAX), min(max(0, said.ahead), AHEAD_MAX)
