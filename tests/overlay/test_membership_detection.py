@@ -36,7 +36,8 @@ def times_to_notice(how: str, count: int, seed: int) -> tuple[float, float]:
     def noticed(least: int) -> bool:
         return list(grid.states_of(victim, others).values()).count("dead") >= least
 
-    grid.run_until(lambda: noticed(1), DETECT_S, step_s=0.05)
+    detect_s = DETECT_S * MembershipSettings().patience(count)
+    grid.run_until(lambda: noticed(1), detect_s, step_s=0.05)
     first_s = grid.sim.time - began
     grid.run_until(lambda: noticed(len(others)), SPREAD_S, step_s=0.05)
     return first_s, grid.sim.time - began

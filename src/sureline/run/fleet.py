@@ -22,7 +22,10 @@ ASK_S = 2.0
 ASK_MAX_S = 30.0
 """Between two questions to one that takes no part."""
 ASK_AGAIN_S = 3.0
-"""Between two questions to one that does."""
+"""Between two questions to one that does; in a large fleet, longer: all its answers come to one
+process, and to have tasks run elsewhere because these wait makes it slower."""
+LARGE = 300
+ASK_AGAIN_S_MAX = 20.0
 ASK_ANYWAY_S = 15.0
 QUIET_S = 25.0
 QUIET_SHARE = 0.8
@@ -138,12 +141,17 @@ class Fleet:
         enlisted.serial += 1
         enlisted.unanswered += 1
         enlisted.pages = {}
-        wait_s = ASK_AGAIN_S if enlisted.attached else enlisted.interval_s
+        wait_s = self._again_s if enlisted.attached else enlisted.interval_s
         enlisted.ask_at = self._world.elapsed() + wait_s
         enlisted.interval_s = min(ASK_MAX_S, 2 * enlisted.interval_s)
         papers = b"" if enlisted.attached else self._papers
         attach = Attach(self._run, self._epoch, enlisted.serial, papers, self._quiet_s)
         self._world.send(enlisted.target.agent, attach)
+
+    @property
+    def _again_s(self) -> float:
+        most_s = min(ASK_AGAIN_S_MAX, max(ASK_AGAIN_S, self._ask_anyway_s))
+        return min(most_s, ASK_AGAIN_S * (1 + len(self._all) // LARGE))
 
     def ask_later(self, enlisted: Enlisted) -> None:
         """Something was bound there, and it may take a moment to tell of it."""
