@@ -149,6 +149,12 @@ class SpooledSite(LocalSite):
                 return {"word": "requeued", "starts": state.get("starts", 1)}
             return told
         wanted = not os.path.exists(os.path.join(self._spool, tag, f"cancel.{index}"))
+        if not wanted and state is None:
+            # Its first process writes a state before it looks whether it is cancelled: if there is
+            # none now, it will do no work, whatever its engine still has of it, and for how long.
+            state = at_site.read_json(at_site.state_path(self._spool, tag, int(index)))
+            if state is None:
+                return {"word": "cancelled", "submitted_at": submitted_at}
         is_new = wanted and time.time() - submitted_at < at_site.BEGINS_WITHIN_S
         if state is None and (word in ("waits", "runs") or (word is None and is_new)):
             return {"word": "queued", "submitted_at": submitted_at}
