@@ -155,9 +155,32 @@ def test_what_a_master_keeps_to_itself_is_given_to_others(scene):
 def test_what_was_placed_in_vain_waits_again(scene):
     scene.enqueue("r", ["a"])
     scene.ask(["p"])
-    assert not names(scene.ask(["q"], placed=[("r", "a")]))
+    assert not names(scene.ask(["q"], placed=[("r", "a", 1)]))
     scene.wait(PLACED_S + 4.0)
     assert names(scene.speaker("m/latebinding").last(Handout)) == ["a"]
+
+
+def test_word_of_an_earlier_writers_placement_does_not_concern_the_next_ones_task(scene):
+    """A round placed a task, and its writer died before it heard of that. The next writer enqueues
+    it again, and what the master then says of the first one must not make the queue believe that
+    it has let go of the second: when that one is not wanted any more, its master has to hear it."""
+    scene.enqueue("r", ["a", "b"], generation=1)
+    assert sorted(names(scene.ask(["p", "q"]))) == ["a", "b"]
+    again = tuple(listed(t, "r", writer="bob/r", generation=2) for t in ("a", "b"))
+    scene.say("bob/r", Enqueue("r", 2, 1, 0, again, whole=True))
+    master = scene.speaker("m/latebinding")
+    assert set(master.last(Handout).gone) == {("r", "a"), ("r", "b")}
+    assert sorted(names(scene.ask(["p", "q"], held=0))) == ["a", "b"]
+    scene.ask(["p"], placed=[("r", "a", 1), ("r", "b", 1)], held=2)
+    scene.say("bob/r", Enqueue("r", 2, 2, 0, over=True))
+    assert set(master.last(Handout).gone) == {("r", "a"), ("r", "b")}
+
+
+def test_a_master_is_told_that_a_task_is_there_anew(scene):
+    scene.enqueue("r", ["a"], generation=1)
+    assert names(scene.ask(["p"])) == ["a"]
+    scene.enqueue("r", ["a"], number=2, generation=2)
+    assert (("r", "a"),) in [said.gone for said in scene.speaker("m/latebinding").all(Handout)]
 
 
 def test_a_master_that_has_less_than_it_was_given_is_given_all_anew(scene):
@@ -168,7 +191,7 @@ def test_a_master_that_has_less_than_it_was_given_is_given_all_anew(scene):
     again = scene.ask(["p"], held=1)
     assert again.whole and sorted(names(again)) == ["a", "b"]
     scene.wait(LOST_S)
-    assert not names(scene.ask(["p"], held=1, placed=[("r", "a")]))
+    assert not names(scene.ask(["p"], held=1, placed=[("r", "a", 1)]))
 
 
 def test_what_one_site_keeps_is_called_back_for_pilots_that_are_idle_elsewhere(scene):

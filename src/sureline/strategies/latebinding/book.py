@@ -120,19 +120,22 @@ class QueueBook:
         self.shares.close(name)
         return listed
 
-    def take(self, name: str, tasks: Iterable[ListedTask]) -> None:
-        """New tasks of a run, as one page."""
+    def take(self, name: str, tasks: Iterable[ListedTask]) -> dict[str, list[TaskId]]:
+        """New tasks of a run, as one page. Where earlier ones of their names were listed, as
+        `forget` tells."""
         run = self.runs[name]
         fresh = [t for t in tasks if t.run == name and t.writer == run.writer]
         held = sum(len(one.tasks) for one in self.runs.values())
         fresh = fresh[: max(0, TASKS_MAX - held)]
         if not fresh or len(run.pages) >= PAGES_PER_RUN_MAX:
-            return
+            return {}
+        earlier = self.forget(name, [listed.task for listed in fresh])
         page = max(run.pages, default=0) + 1
         run.pages[page] = 0
         self._world.put(_page_key(name, page), msgspec.msgpack.encode(fresh))
         for listed in fresh:
             self._add(listed, page)
+        return earlier
 
     def _add(self, listed: ListedTask, page: int) -> None:
         run = self.runs[listed.run]
@@ -206,10 +209,10 @@ class QueueBook:
         self.shares.charge(queued.listed)
         return queued
 
-    def was_placed(self, task: TaskId, site: str) -> None:
+    def was_placed(self, run: str, task: str, generation: int, site: str) -> None:
         """Its site says that a pilot was named."""
-        queued = self._listed.get(site, {}).get(task)
-        if queued is not None:
+        queued = self._listed.get(site, {}).get((run, task))
+        if queued is not None and queued.listed.generation == generation:
             self._unlist(queued)
             queued.state, queued.since_s = "placed", self._world.elapsed()
 

@@ -81,6 +81,8 @@ calculating waits for files."""
 ADVICE_MAX = 1000
 """That is weighed at one time."""
 NOTHING = Needs(cores=0)
+GENERATIONS = 1_000_000
+"""Of the tasks of one writer; those of another one follow."""
 DEALT_MAX = 64
 """Tasks that are bound without the queue, or taken back, at one time."""
 BACK_S = 5.0
@@ -161,7 +163,8 @@ class QueueEntry(Advised):
 
     def ready(self, task: int) -> None:
         if task not in self._out:
-            self._generations[task] = self._generations.get(task, 0) + 1
+            first = GENERATIONS * self._engine.epoch
+            self._generations[task] = self._generations.get(task, first) + 1
             self._out[task] = self.world.elapsed()
         self._gone.pop(task, None)
         self._fresh[task] = None

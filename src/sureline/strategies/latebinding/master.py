@@ -140,7 +140,7 @@ class Master:
         self._judge = judge
         self._pool: dict[TaskId, _Pooled] = {}
         self._wishes = Wishes()
-        self._placed: list[TaskId] = []
+        self._placed: list[tuple[str, str, int]] = []
         self._numbers = 0
         self._told = 0
         """The last task that a broadcast has told of."""
@@ -255,7 +255,9 @@ class Master:
         for gone in said.gone:
             self._pool.pop(gone, None)
         for listed in said.tasks:
-            if listed.id not in self._pool and len(self._pool) < 2 * LISTED_MAX:
+            known = self._pool.get(listed.id)
+            is_new = known is None or known.listed.generation != listed.generation
+            if is_new and len(self._pool) < 2 * LISTED_MAX:
                 self._pool[listed.id] = _Pooled(listed)
                 self._periodic = listed.architecture == "distributed"
             for holder in listed.holders:
@@ -460,7 +462,7 @@ class Master:
         for one in dealt:
             listed = one.listed
             self._pool.pop(listed.id, None)
-            self._placed.append(listed.id)
+            self._placed.append((listed.run, listed.task, listed.generation))
             advice.setdefault((listed.writer, listed.run), []).append(one.placement)
             promised = (listed.run, listed.task, listed.needs)
             promises.setdefault(one.placement.pilot, []).append(promised)

@@ -31,7 +31,8 @@ class ListedTask(msgspec.Struct, frozen=True, array_like=True):
     run: str
     task: str
     generation: int
-    """How often it was enqueued: one that was placed in vain has a new one."""
+    """Another one whenever it is enqueued anew, by whichever writer: what is said of an earlier one
+    does not concern it."""
     needs: Needs
     requires: str
     rank: str
@@ -121,7 +122,8 @@ class AskTasks(Message, frozen=True, tag="latebinding.ask_tasks", omit_defaults=
     idle: tuple[PeerName, ...]
     ahead: tuple[PeerName, ...]
     wanted: int
-    placed: tuple[TaskId, ...] = ()
+    placed: tuple[tuple[str, str, int], ...] = ()
+    """(run, task, generation)."""
     held: int = 0
     """How many it has that are not placed. If it was given more, all is given to it anew."""
     near: int = 0

@@ -129,7 +129,7 @@ class TaskQueue(Agent):
             self._tell_gone(book.forget(asked.run, list(run.tasks)))
         self._tell_gone(book.forget(asked.run, asked.gone))
         nobody_matched, had_none = not len(book.central), not run.tasks
-        book.take(asked.run, asked.tasks[:PAGE])
+        self._tell_gone(book.take(asked.run, asked.tasks[:PAGE]))
         if nobody_matched and len(book.central):
             self._tell_central()
         waiting = 0 if asked.over else len(run.tasks)
@@ -191,8 +191,8 @@ class TaskQueue(Agent):
             self.world.send(sender, NotMaster(asked.site, site.master))
             return
         site.asked_s = now
-        for task in asked.placed:
-            self._book.was_placed(task, asked.site)
+        for placed in asked.placed:
+            self._book.was_placed(*placed, asked.site)
         site.wanted = min(max(0, asked.wanted), LISTED_MAX)
         site.near = min(max(0, asked.near), LISTED_MAX)
         site.idle, site.ahead = list(asked.idle[:LISTED_MAX]), list(asked.ahead[:LISTED_MAX])
