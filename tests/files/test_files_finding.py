@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sureline.peer.files.finding import (
     ANNOUNCED_PER_TURN,
+    LATER_TURNS,
+    RESCAN_TURNS,
     SOURCES_MAX,
     TRANSFERS_MAX,
     Announcer,
@@ -165,3 +167,42 @@ def test_what_is_here_is_announced_little_by_little_and_what_has_gone_withdrawn(
     for _ in range(3):
         announcer.turn()
     assert table.withdrawn == ["d1"]
+
+
+def test_what_a_task_made_is_announced_when_there_is_time():
+    table, shelf, busy = Table(), Shelf(["made", "put"]), []
+    shelf.digests.clear()
+    announcer = Announcer(table, shelf, lambda digest: False, lambda: bool(busy))
+    announcer.turn()
+    shelf.digests = dict.fromkeys(["made", "put"])
+    busy.append("with tasks")
+    announcer.mention("made")
+    shelf.fresh = ["put"]
+    for _ in range(10 * LATER_TURNS):
+        assert announcer.turn() is True
+    assert list(table.told) == ["put"]  # a user waits for it
+    busy.clear()
+    for _ in range(LATER_TURNS + 1):
+        announcer.turn()
+    assert list(table.told) == ["put", "made"]
+
+
+def test_nodes_do_not_announce_at_the_same_time_what_tasks_made_at_the_same_time():
+    waited = []
+    for number in range(100):
+        table, shelf = Table(), Shelf([])
+        announcer = Announcer(table, shelf, lambda digest: False)
+        shelf.digests[f"d{number}"] = None
+        announcer.mention(f"d{number}")
+        waited.append(next(turn for turn in range(100) if announcer.turn() is False))
+    assert max(waited) <= LATER_TURNS and len(set(waited)) > LATER_TURNS / 2
+
+
+def test_what_another_process_of_the_home_has_fetched_is_announced_in_the_end():
+    table, shelf = Table(), Shelf([])
+    announcer = Announcer(table, shelf, lambda digest: False)
+    announcer.turn()
+    shelf.digests["home"] = None
+    for _ in range(RESCAN_TURNS + LATER_TURNS):
+        announcer.turn()
+    assert list(table.told) == ["home"]

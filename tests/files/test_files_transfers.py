@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from files_grid import MIB, Grid, Tamper, content, on_grid, put, stored
+from net_lab import until
 
-from sureline.peer.files import candidates, schedule
+from sureline.peer.files import candidates, finding, schedule
 from sureline.peer.files.service import UNKNOWN_SIZE, FetchError
 from sureline.peer.files.wire import (
     AskChunk,
@@ -25,9 +26,14 @@ from sureline.peer.tree import TreeEntry, to_manifest
 from sureline.workflow.files import FileRecord
 
 
-def test_a_file_comes_from_the_source_named_and_is_announced(tmp_path: Path) -> None:
+def test_a_file_comes_from_the_source_named_and_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finding, "LATER_TURNS", 1)
+
     async def story(grid: Grid) -> None:
         a, b = grid.node("a"), grid.node("b")
+        digests = []
         for size in (0, 1, MIB, MIB + 1, 5 * MIB + 17):
             data = content(size, size)
             record = await put(a, tmp_path, data)
@@ -35,8 +41,11 @@ def test_a_file_comes_from_the_source_named_and_is_announced(tmp_path: Path) -> 
             assert got.source == a.me
             assert stored(b, got.file) == data
             assert b.cache.store.intact(got.file)
-            assert grid.dht.holders[record.digest] == [a.me, b.me]
             assert await b.fetch(record) == (got.file, "")
+            digests.append(record.digest)
+        for digest in digests:
+            await until(lambda digest=digest: len(grid.dht.holders[digest]) > 1)
+        assert all(grid.dht.holders[digest] == [a.me, b.me] for digest in digests)
 
     on_grid(tmp_path, story)
 

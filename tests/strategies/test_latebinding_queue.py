@@ -255,3 +255,19 @@ def test_a_writer_of_an_earlier_epoch_is_not_heard(scene):
     scene.say("ann/r", Enqueue("r", 1, 2, 0, (listed("old", "r", writer="ann/r"),)))
     assert len(scene.speaker("ann/r").heard) == before
     assert names(scene.ask(["p", "q"])) == ["new"]
+
+
+def test_what_is_said_twice_counts_once(scene):
+    """A run that hears no answer in time says it again. That all that waits is in messages from
+    that one on was true when it was said first: what came after it must not be forgotten, nor what
+    is gone by now be there again."""
+    pages = [tuple(listed(t, "r", writer="ann/r") for t in names_) for names_ in ("ab", "cd")]
+    whole = Enqueue("r", 1, 1, 0, pages[0], whole=True)
+    scene.say("ann/r", whole)
+    scene.say("ann/r", Enqueue("r", 1, 2, 0, pages[1], gone=("a",)))
+    again = scene.say("ann/r", whole).last(Enqueued)
+    assert (again.number, again.waiting) == (1, 3)
+    scene.sim.crash("host")
+    scene.sim.restart("host")
+    assert scene.say("ann/r", whole).last(Enqueued).waiting >= 3
+    assert {"b", "c", "d"} <= set(names(scene.ask(["p"] * 4, held=0)))

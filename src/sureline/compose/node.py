@@ -191,6 +191,7 @@ class LiveNode:
             transport,
             me=self.id,
             places=self,
+            is_behind=lambda: transport.awake.lag_s > transport.limits.behind_s,
         )
         self.world = LiveWorld(
             loop,

@@ -389,6 +389,9 @@ class _Engine(Agent):
     def targets(self) -> Mapping[PeerName, Target]:
         return self._bed.targets
 
+    def want(self, target: PeerName) -> bool:
+        return target in self.targets()
+
     def bind(self, task: int, target: PeerName, claim: bytes = b"") -> int:
         self._open.discard(task)
         self.bound_s.append(self._bed.sim.time)

@@ -32,7 +32,7 @@ from sureline.run.outlook import Outlook, OutlookFound, Seer
 from sureline.run.past import KeptAnswer, KeptFiles, PastResult, PastUnknown
 from sureline.workflow.files import FileRecord
 from sureline.world.address import Node
-from sureline.world.protocol import Fetched, Wanted
+from sureline.world.protocol import Action, Fetched, Wanted
 from sureline.world.simulated.flows import Flow
 from sureline.world.simulated.machine import Life
 
@@ -69,6 +69,8 @@ class SimulatedStore:
         self.places: ContentPlaces = NOWHERE
         """The hash table, while the machine's process is on a grid."""
         self._announcer: Announcer | None = None
+        self._turn: Action = lambda: None
+        self._turning = False
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._sizes
@@ -80,9 +82,11 @@ class SimulatedStore:
         self._announcer = announcer = Announcer(self.places, self, lambda digest: False)
 
         def turn() -> None:
-            if announcer.turn():
+            self._turning = announcer.turn()
+            if self._turning:
                 life.after(FRESH_S, turn)
 
+        self._turn = turn
         turn()
 
     def announced(self) -> list[str]:
@@ -114,7 +118,9 @@ class SimulatedStore:
         self._sizes[file.digest] = file.size
         self.used_bytes += file.size
         if self._announcer is not None:
-            self._announcer.tell(file.digest)
+            self._announcer.mention(file.digest)
+            if not self._turning:
+                self._turn()
         return ""
 
     def _evict(self, bytes_needed: float) -> None:

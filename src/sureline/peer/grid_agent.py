@@ -219,6 +219,7 @@ class GridPeerAgent(Agent):
         if not RUN_NAME.fullmatch(run) or self._is_old(sender, run, epoch):
             return
         start = b""
+        anew = self._writers.address(run) != sender
         if self._check is not None and not self._writers.is_writer(run, epoch, sender):
             try:
                 authority = self._check(run, epoch, message.papers)
@@ -230,7 +231,7 @@ class GridPeerAgent(Agent):
 
         def answer() -> None:
             self._tell(message.run, sender, message.serial)
-            self.outbox.resend(message.run)
+            self.outbox.resend(message.run, anew=anew)
 
         # The answer promises that older writers are fenced: it must not be forgotten in a crash.
         self._writers.attach(run, epoch, sender, answer, start, message.quiet_s)

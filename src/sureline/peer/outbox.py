@@ -19,6 +19,7 @@ import msgspec
 from sureline.peer.jobs import JobEnded
 from sureline.peer.messages import Finished
 from sureline.world.protocol import AgentId, Timer, World
+from sureline.world.usual import Usual
 
 REPORTS_MAX = 20_000
 REPORTS_OF_RUN_MAX = 10_000
@@ -47,8 +48,12 @@ class _Entry(msgspec.Struct):
     since_s: float
     """When it came, by `World.elapsed`."""
     report: Finished
-    delay_s: float = RESEND_S
+    delay_s: float = 0.0
+    """Before it is sent again; 0 until it was sent."""
+    sent_s: float = -RESEND_MAX_S
     durable: bool = False
+    again: bool = False
+    """Whether it was sent more than once."""
     turn: int = 0
     """Names the one appointment that counts; earlier ones in the heap are stale."""
 
@@ -73,6 +78,8 @@ class Outbox:
         self._timer_at = 0.0
         self._not_before = 0.0
         """When the next group may go."""
+        self._usual = Usual()
+        """Until the writer has acknowledged one."""
         self._gathered: list[tuple[Key, _Entry]] = []
         """Those that are not on their way to the disk yet."""
 
@@ -150,6 +157,8 @@ class Outbox:
             entry = self._forget((run, task, attempt))
             if entry is not None:
                 found.append(entry.report)
+                if entry.delay_s and not entry.again:  # else nobody knows which was heard
+                    self._usual.took(self._world.elapsed() - entry.sent_s)
         return found
 
     def drop_run(self, run: str) -> None:
@@ -157,12 +166,15 @@ class Outbox:
         for key in list(self._of_run.get(run, ())):
             self._forget(key)
 
-    def resend(self, run: str) -> None:
-        """Its writer is here (again): send all that is kept of it, in groups."""
+    def resend(self, run: str, *, anew: bool) -> None:
+        """Its writer is here: send all that is kept of it, in groups; unless it is here `anew`, not
+        what may be under way to it."""
+        sent_s = self._world.elapsed() - self._usual.within_s(RESEND_S)
         for key in list(self._of_run.get(run, ())):
             entry = self._entries[key]
-            entry.delay_s = RESEND_S
-            self._appoint(key, entry, 0.0)
+            if anew or entry.sent_s < sent_s:
+                entry.delay_s = 0.0
+                self._appoint(key, entry, 0.0)
 
     def resend_one(self, key: Key) -> None:
         self._appoint(key, self._entries[key], 0.0)
@@ -199,6 +211,9 @@ class Outbox:
         if writer is not None:
             self._world.send(writer, entry.report)
         jitter = 0.75 + 0.5 * self._world.random.random()
+        entry.again = entry.sent_s >= 0
+        entry.sent_s = self._world.elapsed()
+        entry.delay_s = entry.delay_s or self._usual.within_s(RESEND_S)
         self._appoint(key, entry, entry.delay_s * jitter)
         entry.delay_s = min(RESEND_MAX_S, 2 * entry.delay_s)
 

@@ -157,7 +157,17 @@ class Contact:
             for action in waiting:
                 action()
 
+    def want(self, name: PeerName) -> bool:
+        """Have this one take part before the others that wait for it; whether it may come to
+        that."""
+        enlisted = self.fleet.get(name)
+        if enlisted is None or self._standing.aside_s(name, self._world.elapsed()):
+            return False
+        self.fleet.ask_soon(enlisted)
+        return True
+
     def _tick(self) -> None:
+        self.fleet.ask_some()
         for enlisted in self.fleet.all():
             name = enlisted.target.name
             unheard = self._attempts.unconfirmed_on(name)

@@ -213,11 +213,11 @@ class Course:
     # -- targets come and go ----------------------------------------------------------------------
 
     def takes_part(self, target: Target) -> None:
-        self._deciding.target(target)
         node = NO_NODE if self.here else node_of(target.agent)
         self._world.record(
             peer_joined(self._world.now(), target.name, target.capacity, target.site, node)
         )
+        self._deciding.target(target)  # which may bind something there at once
         if not self.here:
             self.unfit.forget(target.name)  # it may be another one now
             self._unparked(self.binds.unpark_all())

@@ -195,6 +195,9 @@ class Decisions:
     def targets(self) -> Mapping[PeerName, Target]:
         return self._fleet.attached()
 
+    def want(self, target: PeerName) -> bool:
+        return self._course.contact.want(target)
+
     def attempts(self) -> list[Bound]:
         return self._attempts.all()
 

@@ -42,6 +42,7 @@ from sureline.run.course import Course
 from sureline.run.decisions import Decisions
 from sureline.run.entrusting import Entrusting
 from sureline.run.fence import Fence, Gate
+from sureline.run.fleet import LARGE
 from sureline.run.free_repair import FreeRepairer
 from sureline.run.options import CancelRun, Options, Past
 from sureline.run.past import KeptAnswer, KeptFiles
@@ -53,7 +54,8 @@ from sureline.world.agent import Agent, handles
 from sureline.world.protocol import AgentId, Fetched, Message, World
 
 ATTACH_WAIT_S = 3.0
-"""How long a resumed run waits for its peers to tell what is under way, before it starts more."""
+"""How long a resumed run waits for its peers to tell what is under way, before it starts more; for
+very many, longer."""
 
 
 class Hearers(NamedTuple):
@@ -155,8 +157,9 @@ class RunEngine(Agent):
         self._course.contact.start()
         self._course.overdue.start(self._decisions.duplicate)
         self._course.blame.tell_of_earlier_runs()
-        wait_s = ATTACH_WAIT_S if self.epoch > 1 else 0.0
-        if wait_s and self._course.fleet.all():
+        many = len(self._course.fleet.all()) / LARGE
+        wait_s = ATTACH_WAIT_S * (1 + many) if self.epoch > 1 else 0.0
+        if wait_s and many:
             self._course.contact.when_whole(wait_s, self._release_hold)
         else:
             self._release_hold()

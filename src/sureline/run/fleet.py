@@ -10,6 +10,9 @@ once, and nothing is asked.
 
 from __future__ import annotations
 
+import math
+from itertools import islice
+
 import msgspec
 
 from sureline.peer.messages import Attach, Attached
@@ -32,6 +35,10 @@ QUIET_SHARE = 0.8
 """Of the time after which a run is taken over: so long targets keep to a writer that is silent."""
 ASK_SHARE = 0.6
 """Of that time, at most, passes before a target hears something."""
+ASKED_MAX = 64
+"""So many are asked at once whether they take part, in the order in which they came; others follow
+as these answer, or do not within ASK_S. Each may cost a connection, and what else this process has
+to say must not wait for all of these."""
 UNANSWERED_MAX = 5
 """Questions in a row without a word, before a target is believed out of reach."""
 PAGES_MAX = 100
@@ -89,6 +96,10 @@ class Fleet:
         self._quiet_s = QUIET_SHARE * takeover_after_s or QUIET_S
         self._ask_anyway_s = min(ASK_ANYWAY_S, ASK_SHARE * self._quiet_s)
         self._all: dict[PeerName, Enlisted] = {}
+        self._unasked: dict[PeerName, None] = {}
+        """Those who wait to be asked for the first time."""
+        self._asked: dict[PeerName, float] = {}
+        """When those were asked who have not answered."""
 
     def get(self, name: PeerName) -> Enlisted | None:
         return self._all.get(name)
@@ -119,11 +130,29 @@ class Fleet:
         if aside_s:
             enlisted.ask_at = self._world.elapsed() + aside_s
         elif not here:
-            self.ask(enlisted)
+            enlisted.ask_at = math.inf
+            self._unasked[target.name] = None
+            self.ask_some()
         return enlisted
+
+    def ask_some(self) -> None:
+        """The next ones of those who wait for that."""
+        if not self._unasked:
+            return
+        late_s = self._world.elapsed() - ASK_S
+        under_way = sum(asked_s > late_s for asked_s in self._asked.values())
+        for name in list(islice(self._unasked, max(0, ASKED_MAX - under_way))):
+            self.ask(self._all[name])
+
+    def ask_soon(self, enlisted: Enlisted) -> None:
+        """It is wanted: before the others who wait."""
+        if enlisted.target.name in self._unasked:
+            self.ask(enlisted)
 
     def remove(self, name: PeerName) -> None:
         self._all.pop(name, None)
+        self._unasked.pop(name, None)
+        self._asked.pop(name, None)
 
     def moved(self, enlisted: Enlisted, node: Node) -> None:
         """It was started again elsewhere."""
@@ -138,6 +167,9 @@ class Fleet:
         enlisted.ask_at = self._world.elapsed() + (pause_s or ASK_S)
 
     def ask(self, enlisted: Enlisted) -> None:
+        if enlisted.target.name in self._unasked:
+            del self._unasked[enlisted.target.name]
+            self._asked[enlisted.target.name] = self._world.elapsed()
         enlisted.serial += 1
         enlisted.unanswered += 1
         enlisted.pages = {}
@@ -160,6 +192,8 @@ class Fleet:
     def heard(self, enlisted: Enlisted) -> None:
         enlisted.heard_at = self._world.elapsed()
         enlisted.unanswered = 0
+        if self._asked.pop(enlisted.target.name, None) is not None:
+            self.ask_some()
 
     def is_out_of_reach(self, enlisted: Enlisted) -> bool:
         """Whether it takes part and yet leaves us without any answer."""

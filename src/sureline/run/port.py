@@ -152,6 +152,10 @@ class Engine(Protocol):
     def targets(self) -> Mapping[PeerName, Target]:
         """Those that take part now."""
 
+    def want(self, target: PeerName) -> bool:
+        """One that does not take part yet is to be asked before others; False if it is not known,
+        or not to be asked."""
+
     def attempts(self) -> list[Bound]:
         """All that are under way."""
 

@@ -88,7 +88,8 @@ class Kademlia(Agent):
         """Look up the values under a key: none, or those of the first node found to have any.
 
         Nothing found is believed only if all who were asked had answered. Otherwise those who were
-        silent are asked again, a little later: they may have been busy.
+        silent are asked again, a little later: they may have been busy. Who knows everybody asks
+        few: those who should have it, and some in whose view they are these.
 
         Raises ValueError if the key has not 20 bytes.
         """
@@ -108,10 +109,10 @@ class Kademlia(Agent):
         seeds: Sequence[AgentId],
         doubts: int,
     ) -> None:
-        k = self.base.settings.k
+        width = self.publishing.width if self.base.everybody is not None else self.base.settings.k
 
         def found(search: Search) -> None:
-            silent = search.lookup.silent(k)
+            silent = search.lookup.silent(width)
             if search.records:
                 self._repair(search)
             elif silent and doubts and not self._left:
@@ -120,7 +121,7 @@ class Kademlia(Agent):
                 return
             on_done(tuple(record.value for record in search.records))
 
-        self.searches.start(identifier(key), found, width=k, values=True, seeds=seeds)
+        self.searches.start(identifier(key), found, width=width, values=True, seeds=seeds)
 
     def _repair(self, search: Search) -> None:
         """Give the records to the nearest node, if it lies nearer than who had them: a newcomer,

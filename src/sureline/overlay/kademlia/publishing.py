@@ -69,7 +69,7 @@ class Publishing:
         base.storage.forget(key, value, peer_of(base.me))
 
         def tell(search: Search) -> None:
-            for contact in search.lookup.nearest(base.settings.k):
+            for contact in search.lookup.nearest(self.width):
                 base.world.send(contact, Forget(key, value))
 
         self._searches.start(identifier(key), tell, width=self.width)

@@ -201,7 +201,8 @@ class Membership(Agent):
             self.inquiries.begin_again()
             self._postpone_hearsay(now)
         health.beat()
-        self._after("beat", self.settings.probe_s, lambda: self._beat(now + self.settings.probe_s))
+        wait_s = self.settings.probe_s * health.pace
+        self._after("beat", wait_s, lambda: self._beat(now + wait_s))
         self._beats += 1
         self.knowledge.release_held()
         self.knowledge.forget_old()
@@ -371,7 +372,7 @@ class Membership(Agent):
     def _on_probe(self, sender: AgentId, probe: Probe) -> None:
         # What to carry is chosen before the probe is read: no echo of what it brings.
         rumours = self.knowledge.take_rumours(RUMOUR_BYTES_PROBE)
-        loads = self.knowledge.take_loads()
+        loads = self.inquiries.take_loads()
         caller = name_of(sender)
         self._hear(sender, probe)
         if self._stopped:

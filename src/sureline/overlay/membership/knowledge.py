@@ -398,8 +398,8 @@ class Knowledge:
         often = sends_max(len(self.table.ring))
         return tuple(self.rumours.take(bytes_max, often, fresh))
 
-    def take_loads(self) -> tuple[Load, ...]:
-        return tuple(self.loads.take(LOADS_PER_MESSAGE, LOAD_SENDS_MAX))
+    def take_loads(self, most: int) -> tuple[Load, ...]:
+        return tuple(self.loads.take(most, LOAD_SENDS_MAX))
 
 
 def is_sane(record: MemberRecord, now: float) -> bool:

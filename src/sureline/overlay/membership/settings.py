@@ -65,9 +65,9 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     forget_s: float = 3600.0
     """How long the dead are remembered."""
     members_max: int = 20_000
-    loads_per_s: float = 300.0
+    loads_per_s: float = 100.0
     """How many reports of load the whole grid makes in a second at most; each member takes its
-    share, and never more than one."""
+    share, and never more than one. Everybody hears each of them two or three times."""
 
     def __post_init__(self) -> None:
         if self.probe_s <= 0 or self.suspicion_s < self.ack_s:

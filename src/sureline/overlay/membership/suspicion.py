@@ -27,10 +27,11 @@ from collections.abc import Callable
 from typing import Literal
 
 from sureline.overlay.membership.knowledge import Knowledge
-from sureline.overlay.membership.messages import MemberRecord, Probe, ProbeFor, Vouch
+from sureline.overlay.membership.messages import Load, MemberRecord, Probe, ProbeFor, Vouch
 from sureline.overlay.membership.settings import (
     ERRANDS_MAX,
     INQUIRIES_MAX,
+    LOADS_PER_MESSAGE,
     RUMOUR_BYTES_PROBE,
     MembershipSettings,
 )
@@ -59,6 +60,15 @@ class Health:
     @property
     def patience(self) -> int:
         return 1 + self.score
+
+    @property
+    def pace(self) -> float:
+        """By how much everything is slower here, so that a process that has no time takes less."""
+        return 1 + self.score / 2
+
+    def fewer(self, most: int) -> int:
+        """How much of something that can wait is passed on, of so much where all is well."""
+        return most >> 2 * self.score
 
     def is_late(self, due: float, now: float) -> bool:
         """Whether a timer came so late that this process has no time, or stood still."""
@@ -389,12 +399,16 @@ class Inquiries:
         inquiry.numbers.append(self._number)
         return self._number
 
+    def take_loads(self) -> tuple[Load, ...]:
+        """For the next message; few where there is no time."""
+        return self.knowledge.take_loads(self.health.fewer(LOADS_PER_MESSAGE))
+
     def _send_probe(self, about: MemberRecord, number: int) -> None:
         own = self.knowledge.own
         probe = Probe(
             news=self._news(),
             rumours=self.knowledge.take_rumours(RUMOUR_BYTES_PROBE),
-            loads=self.knowledge.take_loads(),
+            loads=self.take_loads(),
             number=number,
             life=own.life if own is not None else 0,
             about_life=about.life,

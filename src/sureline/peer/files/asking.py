@@ -33,8 +33,11 @@ from sureline.peer.files.wire import (
     encode,
 )
 from sureline.world.address import Node
+from sureline.world.usual import Usual
 
 ASK_S = 10.0
+ASK_USUAL = 3
+"""Or so many times what it takes usually."""
 """A short answer takes no longer than this, or it is none."""
 CHUNK_S = 180.0
 """The longest that a chunk may take, over the slowest link."""
@@ -100,6 +103,8 @@ class FileAsker:
     def __init__(self, bulk: Bulk, me: Node) -> None:
         self._bulk = bulk
         self._me = me
+        self.usual = Usual()
+        """Until it is known what somebody has."""
 
     async def _ask(
         self, node: Node, question: Question, limit_s: float, into: bytearray | None = None
@@ -109,7 +114,10 @@ class FileAsker:
         return decode_answer(header), body
 
     async def describe(self, node: Node, digest: str, *, inline: bool = False) -> FileOffer:
-        found, body = await self._ask(node, Describe(digest, inline, self._me), ASK_S)
+        time_s = asyncio.get_running_loop().time
+        asked_s, limit_s = time_s(), max(ASK_S, ASK_USUAL * self.usual.within_s(0.0))
+        found, body = await self._ask(node, Describe(digest, inline, self._me), limit_s)
+        self.usual.took(time_s() - asked_s)
         if not isinstance(found, Description):
             raise BadAnswerError("no description")
         count = chunk_count(found.size)

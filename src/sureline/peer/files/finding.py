@@ -11,6 +11,7 @@ Moving bytes is not done here: a `Move` does it, with real connections or simula
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -27,6 +28,10 @@ LOCATE_S = 10.0
 FRESH_S = 1.0
 ANNOUNCED_PER_TURN = 50
 """So many digests are announced each FRESH_S: after a restart the DHT is told little by little."""
+LATER_TURNS = 15
+"""What nobody looks for yet waits for so many of them at most, not the same in all nodes; and again
+while the process is behind with what others wait for."""
+RESCAN_TURNS = 600
 
 Found = Callable[[Sequence[Node]], None]
 OnProgress = Callable[[int, int], None]
@@ -86,10 +91,15 @@ class Hunt:
     def sources(self) -> list[Node]:
         return list(self._sources)
 
+    @property
+    def names_more(self) -> bool:
+        """Whether somebody was named who has not been asked."""
+        return self._asked < len(self._sources)
+
     def next(self, on_next: Callable[[Node | None], None]) -> None:
         """The next source to ask, None if nobody is left. The hash table is asked when all who were
         named have been."""
-        if self._asked < len(self._sources):
+        if self.names_more:
             self._asked += 1
             on_next(self.sources()[self._asked - 1])
         elif self._located:
@@ -191,27 +201,58 @@ class Stock(Protocol):
 
 
 class Announcer:
-    """Tells the hash table what is here, from the first `turn` on, a little each FRESH_S."""
+    """Tells the hash table what is here, from the first `turn` on, a little each FRESH_S.
+
+    Every content costs a connection with each of the nodes that keep its address. What a user puts
+    here is told at once. What tasks make and read is known to their runs, which name it to whoever
+    needs it: the table hears of it when there is time."""
 
     def __init__(
-        self, places: ContentPlaces, stock: Stock, is_coming: Callable[[str], bool]
+        self,
+        places: ContentPlaces,
+        stock: Stock,
+        is_coming: Callable[[str], bool],
+        is_behind: Callable[[], bool] = lambda: False,
     ) -> None:
         self._places = places
         self._stock = stock
         self._is_coming = is_coming
+        self._is_behind = is_behind
         self._waiting = deque(stock.announced())
+        self._turns = self._pause = 0
         self._told: dict[str, None] = {}
         """What the hash table has been told of, longest not looked at first."""
 
     def turn(self) -> bool:
         """Announce some of what waits, and withdraw some of what has gone; whether more waits."""
-        self._waiting.extendleft(self._stock.take_fresh(ANNOUNCED_PER_TURN))
-        for _ in range(min(ANNOUNCED_PER_TURN, len(self._waiting))):
-            digest = self._waiting.popleft()
+        self._turns += 1
+        if not self._turns % RESCAN_TURNS:  # other processes of this home may have fetched some
+            self._waiting.extend(one for one in self._stock.announced() if one not in self._told)
+        fresh = self._stock.take_fresh(ANNOUNCED_PER_TURN)
+        for digest in (*fresh, *self._due(ANNOUNCED_PER_TURN - len(fresh))):
             if self._stock.has(digest):
                 self.tell(digest)
         self._look_at_some()
         return bool(self._waiting)
+
+    def _due(self, most: int) -> list[str]:
+        """What has waited long enough, if there is time for it."""
+        if self._pause:
+            self._pause -= 1
+        elif self._waiting and self._is_behind():
+            self._pause = self._some_turns(self._waiting[0])
+        else:
+            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        return []
+
+    def _some_turns(self, digest: str) -> int:
+        return 1 + zlib.crc32(f"{digest}{self._turns}".encode()) % LATER_TURNS
+
+    def mention(self, digest: str) -> None:
+        """It is here, and who needs it soon is told so otherwise."""
+        if not self._waiting:
+            self._pause = self._some_turns(digest)
+        self._waiting.append(digest)
 
     def tell(self, digest: str) -> None:
         """It is here, or on its way in so that parts of it can be had."""

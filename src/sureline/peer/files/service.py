@@ -68,13 +68,22 @@ class _Stock:
 
 class FileService:
     """`bulk` asks other nodes; `answer` is what it must call for the requests of others. `places`
-    is the hash table."""
+    is the hash table. `is_behind` tells whether this process is late with what is due."""
 
-    def __init__(self, cache: FileCache, bulk: Bulk, *, me: Node, places: ContentPlaces) -> None:
+    def __init__(
+        self,
+        cache: FileCache,
+        bulk: Bulk,
+        *,
+        me: Node,
+        places: ContentPlaces,
+        is_behind: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.cache = cache
         self.me = me
         self._loop = asyncio.get_running_loop()
         self._places = places
+        self._is_behind = is_behind
         self._finder = Finder(me, places, self._loop.call_later)
         self._in = ThreadPoolExecutor(2, "files-in")
         self._out = ThreadPoolExecutor(2, "files-out")
@@ -125,7 +134,8 @@ class FileService:
         self.cache.shared.serve(self.cache.size_bytes_max)
         if self._announcer is None:
             stock = _Stock(self.cache)
-            self._announcer = Announcer(self._places, stock, self._finder.is_coming)
+            coming = self._finder.is_coming
+            self._announcer = Announcer(self._places, stock, coming, self._is_behind)
             self._serving = asyncio.ensure_future(self._keep_announcing(self._announcer))
 
     async def _keep_announcing(self, announcer: Announcer) -> None:
@@ -159,15 +169,17 @@ class FileService:
         record = await self._in_thread(lambda: self.cache.put(user_path, logical_path))
         if not record.directory:
             await self._server.prepare(record.digest)
-        self.made(record)
-        return record
-
-    def made(self, record: FileRecord) -> None:
-        """This is in the cache now: announce it, or have it announced by the peer that serves
-        this home."""
         self.cache.shared.remember(record.digest, fresh=self._announcer is None)
         if self._announcer is not None:
             self._announcer.tell(record.digest)
+        return record
+
+    def made(self, record: FileRecord) -> None:
+        """A task's file is in the cache now: announce it some time, or have the peer do that which
+        serves this home."""
+        self.cache.shared.remember(record.digest, fresh=False)
+        if self._announcer is not None:
+            self._announcer.mention(record.digest)
 
     async def locate(self, digest: str) -> list[Node]:
         """The nodes that the DHT knows to hold this, without this one."""

@@ -17,7 +17,11 @@ from sureline.peer.files.wire import NO_ANSWER, BadAnswerError, RefusedError
 from sureline.world.address import Node, name_of
 
 OVERTAKE_S = 1.0
-"""A source that has not answered by then is overtaken by the next."""
+"""A source that has not answered by then is overtaken by the next; where all answer more slowly,
+later."""
+SEARCH_S = 10.0
+"""The next after those that were named is a search through the hash table, which costs some
+connections: while one of them may still answer, so much later."""
 TOLD_MAX = 5
 
 
@@ -37,7 +41,7 @@ async def ask_for_small(asker: FileAsker, hunt: Hunt, size: int | None) -> _Foun
     try:
         while asked or coming is not None:
             waited: list[asyncio.Future[Any]] = [*asked, *([coming] if coming is not None else ())]
-            limit_s = OVERTAKE_S if coming is None and is_more else None
+            limit_s = _patience_s(asker, hunt) if coming is None and is_more else None
             done, _ = await asyncio.wait(
                 waited, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
             )
@@ -62,6 +66,10 @@ async def ask_for_small(asker: FileAsker, hunt: Hunt, size: int | None) -> _Foun
     if told:
         raise FetchError(f"no node that holds {named} can be used ({'; '.join(told[:TOLD_MAX])})")
     raise FetchError(f"no node is known to hold {named}")
+
+
+def _patience_s(asker: FileAsker, hunt: Hunt) -> float:
+    return asker.usual.within_s(OVERTAKE_S if hunt.names_more else SEARCH_S)
 
 
 def _next(hunt: Hunt) -> asyncio.Future[Node | None]:

@@ -43,6 +43,10 @@ class QueuedRun(msgspec.Struct):
     """How many of them nobody has, """
     listed: int = 0
     """and how many the masters of sites have."""
+    whole: int = 0
+    """The number of the message from which on it has said all that waits."""
+    heard: dict[int, None] = {}
+    """The numbers of its latest messages: what comes again does not count again."""
 
 
 class _KeptRun(msgspec.Struct, array_like=True):
@@ -54,6 +58,7 @@ class _KeptRun(msgspec.Struct, array_like=True):
     epoch: int
     priority: int
     pages: list[int]
+    whole: int = 0
 
 
 class _Index(msgspec.Struct, array_like=True):
@@ -85,7 +90,7 @@ class QueueBook:
         self.memory = index.memory or self._world.random.getrandbits(48) + 1
         self.shares.shares = dict(index.shares)
         for one in index.runs:
-            self.open_run(one.run, one.writer, one.user, one.epoch, one.priority)
+            self.open_run(one.run, one.writer, one.user, one.epoch, one.priority).whole = one.whole
             for page in one.pages:
                 self._take_page(one.run, page)
 
@@ -98,7 +103,7 @@ class QueueBook:
 
     def keep_index(self) -> None:
         runs = [
-            _KeptRun(run, one.writer, one.user, one.epoch, one.priority, list(one.pages))
+            _KeptRun(run, one.writer, one.user, one.epoch, one.priority, [*one.pages], one.whole)
             for run, one in self.runs.items()
         ]
         index = _Index(self.memory, runs, self.shares.shares)

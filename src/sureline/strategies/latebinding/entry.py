@@ -49,6 +49,8 @@ from sureline.strategies.latebinding.messages import (
 from sureline.strategies.latebinding.settings import (
     BUSY_S,
     CENTRAL,
+    FLOOR_PILOTS,
+    HOLD_S,
     PAGE,
     SILENT_S,
     STUCK_S,
@@ -108,6 +110,9 @@ class QueueEntry(Advised):
         self._used: dict[str, list[float]] = {}
         """By kind: seconds of calculating, and of all."""
         self._advice: list[Advice] = []
+        self._held: dict[PeerName, tuple[float, list[tuple[Advice, PlacedTask]]]] = {}
+        """Advice that waits until its pilot takes part, since when: in a large grid not all are
+        asked at once."""
         self._queue: AgentId | None = None
         self._rumour: AgentId | None = None
         """Where somebody has said that the queue is now."""
@@ -322,7 +327,7 @@ class QueueEntry(Advised):
 
     @handles(Advice)
     def on_advice(self, sender: AgentId, said: Advice) -> None:
-        known = sender == self._queue or name_of(sender) in self._targets
+        known = sender == self._queue or self._engine.want(name_of(sender))
         if said.run == self._engine.run and known and len(self._advice) < ADVICE_MAX:
             self._advice.append(said)
             self._engine.wake()
@@ -332,9 +337,13 @@ class QueueEntry(Advised):
         for said in advice:
             for placement in said.placements:
                 self._weigh(said, placement)
+        targets, late_s = self._engine.targets(), self.world.elapsed() - HOLD_S
+        for name in [n for n, (at_s, _) in self._held.items() if n in targets or at_s < late_s]:
+            for said, placement in self._held.pop(name)[1]:
+                self._weigh(said, placement, waits=False)
 
-    def _weigh(self, said: Advice, placed: PlacedTask) -> None:
-        """Bind it as advised, if it may be."""
+    def _weigh(self, said: Advice, placed: PlacedTask, *, waits: bool = True) -> None:
+        """Bind it as advised, if it may be, as soon as the pilot takes part."""
         engine = self._engine
         task = engine.graph.index.get(placed.task)
         if task not in self._out or self._generations[task] != placed.generation:
@@ -348,6 +357,10 @@ class QueueEntry(Advised):
                 engine.note(
                     "placed", _in_words(said, placed), task=task, attempt=attempt, peer=placed.pilot
                 )
+        elif waits and engine.want(placed.pilot):
+            _, held = self._held.setdefault(placed.pilot, (self.world.elapsed(), []))
+            held.append((said, placed))
+            return
         else:
             self._avoid(task, placed.pilot)
         if not attempt and task in self._out:
@@ -384,6 +397,8 @@ class QueueEntry(Advised):
             else:  # another sign of life does as well
                 del self._unanswered[number]
                 self._tell(ready=self._telling is None)
+        if self._held:
+            self._engine.wake()
         self._by_itself(now, silent=silent_s > self._patience_s)
         if not self._out and self._settings.architecture == "event":
             self._take_back(now - BACK_S)
@@ -410,8 +425,11 @@ class QueueEntry(Advised):
 
     @property
     def _patience_s(self) -> float:
-        """A queue that matches by itself may be busy for long."""
-        return BUSY_S if self._settings.architecture in CENTRAL else SILENT_S
+        """A queue that matches by itself may be busy for long, and one of many pilots longer than
+        one of few."""
+        if self._settings.architecture in CENTRAL:
+            return BUSY_S
+        return SILENT_S * (1 + len(self._targets) / FLOOR_PILOTS / 2)
 
     def _by_itself(self, now: float, *, silent: bool) -> None:
         """Bind what the queue does not see to."""

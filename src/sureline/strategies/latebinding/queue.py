@@ -20,7 +20,7 @@ from collections.abc import Callable, Container
 import msgspec
 
 from sureline.peer.capacity import Capacity, Ledger
-from sureline.strategies.latebinding.book import QueueBook
+from sureline.strategies.latebinding.book import QueueBook, QueuedRun
 from sureline.strategies.latebinding.judging import View, held_bytes, size_bytes
 from sureline.strategies.latebinding.messages import (
     Advice,
@@ -68,6 +68,7 @@ ANEW_S = 5.0
 RECALL_S = 5.0
 """So long a site may keep tasks that it does not place while pilots are idle elsewhere."""
 RUNS_MAX = 1000
+HEARD_MAX = 1000
 FILES_MAX = 50_000
 
 
@@ -125,13 +126,9 @@ class TaskQueue(Agent):
                 self._tell_gone(book.close_run(asked.run))
             run = book.open_run(asked.run, sender, user, asked.epoch, priority)
         run.writer, run.heard_s = sender, self.world.elapsed()
-        if asked.whole:
-            self._tell_gone(book.forget(asked.run, list(run.tasks)))
-        self._tell_gone(book.forget(asked.run, asked.gone))
-        nobody_matched, had_none = not len(book.central), not run.tasks
-        self._tell_gone(book.take(asked.run, asked.tasks[:PAGE]))
-        if nobody_matched and len(book.central):
-            self._tell_central()
+        had_none, is_new = not run.tasks, asked.number not in run.heard
+        if is_new:
+            self._take(run, asked)
         waiting = 0 if asked.over else len(run.tasks)
         if asked.over:
             self._tell_gone(book.close_run(asked.run))
@@ -141,10 +138,25 @@ class TaskQueue(Agent):
             self.world.sync(lambda: self.world.send(sender, answer))
         else:
             self.world.send(sender, answer)
-        if asked.tasks and had_none and self._overtakes(asked.run):
+        if asked.tasks and is_new and had_none and self._overtakes(asked.run):
             self._deal_anew()
-        elif asked.tasks:
+        elif asked.tasks and is_new:
             self._serve()
+
+    def _take(self, run: QueuedRun, asked: Enqueue) -> None:
+        """What a message says that was not heard before."""
+        book = self._book
+        run.heard[asked.number] = None
+        if len(run.heard) > HEARD_MAX:
+            del run.heard[next(iter(run.heard))]
+        if asked.whole and asked.number > run.whole:
+            run.whole = asked.number
+            self._tell_gone(book.forget(asked.run, list(run.tasks)))
+        self._tell_gone(book.forget(asked.run, asked.gone))
+        nobody_matched = not len(book.central)
+        self._tell_gone(book.take(asked.run, asked.tasks[:PAGE]))
+        if nobody_matched and len(book.central):
+            self._tell_central()
 
     def _overtakes(self, run: str) -> bool:
         """Whether a run that had nothing to do comes before others whose tasks are listed; not

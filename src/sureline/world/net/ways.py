@@ -36,13 +36,12 @@ from sureline.world.net.limits import Limits
 from sureline.world.net.link import NetLink
 from sureline.world.net.opening import Opening, Wish
 from sureline.world.protocol import Message
+from sureline.world.usual import MOST_S, Usual
 
 DIRECTLY = "directly"
 THIRDS = 3
 REMEMBERED_MAX = 4096
 THIRD_AGAIN_S_MAX = 900.0
-HEAD_START_S_MAX = 10.0
-"""Nobody waits longer for a way before another is tried beside it."""
 
 
 class WaysOwner(Protocol):
@@ -83,25 +82,6 @@ class _Memory:
         """What the node itself has said."""
 
 
-class _Usual:
-    """How long it takes lately until a connection of one sort is open: the mean and how far off
-    that is, as TCP has it for round trips."""
-
-    def __init__(self) -> None:
-        self.mean_s = self._off_s = 0.0
-
-    def took(self, seconds: float) -> None:
-        if self.mean_s:
-            self._off_s += (abs(seconds - self.mean_s) - self._off_s) / 4
-            self.mean_s += (seconds - self.mean_s) / 8
-        else:
-            self.mean_s, self._off_s = seconds, seconds / 2
-
-    def head_start_s(self, least_s: float) -> float:
-        """Within this time it is nearly always open, if it opens at all."""
-        return max(least_s, min(HEAD_START_S_MAX, self.mean_s + 4 * self._off_s))
-
-
 class Ways:
     """Opens connections by any way, and remembers which was good."""
 
@@ -115,8 +95,8 @@ class Ways:
         """Direct ways that were overtaken and may still open."""
         self._tickets: dict[str, Callable[[Opening], None]] = {}
         """Calls of ours that wait for an answer."""
-        self._usual_directly = _Usual()
-        self._usual_by_relay = _Usual()
+        self._usual_directly = Usual()
+        self._usual_by_relay = Usual()
 
     async def open(
         self, node: Node, on_open: OnOpen, *, bulk: bool, wanted: Callable[[], bool]
@@ -221,8 +201,8 @@ class Ways:
     def _relay_head_start_s(self) -> float:
         least_s = self._owner.limits.relay_head_start_s
         if not self._usual_by_relay.mean_s:  # three connections, one after the other
-            least_s = max(least_s, min(HEAD_START_S_MAX, 4 * self._usual_directly.mean_s))
-        return self._usual_by_relay.head_start_s(least_s)
+            least_s = max(least_s, min(MOST_S, 4 * self._usual_directly.mean_s))
+        return self._usual_by_relay.within_s(least_s)
 
     def _asks_thirds(self, node: Node, race: _Race) -> bool:
         """Whether others may know a way: not to somebody who is known to be gone, nor at the first
