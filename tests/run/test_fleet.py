@@ -81,3 +81,19 @@ def test_who_is_gone_is_not_asked():
     many.fleet.ask_some()
     many.wait()
     assert set(many.asked) == {f"p{n}" for n in range(ASKED_MAX)}
+
+
+def test_who_has_very_many_targets_speaks_to_each_less_often_and_says_so():
+    """Below what each was told, or it would believe another writer."""
+    quiet_s = []
+    for count in (10, 700, 1500):
+        many = Many(count)
+        fleet = many.fleet
+        told = fleet._quiet_s
+        for name in ("p0", "p1"):
+            many.answer(name)
+        quiet_s.append(told)
+        assert not fleet.is_due(fleet.get("p0"), unheard=False)
+        many.wait(0.7 * told)
+        assert fleet.is_due(fleet.get("p0"), unheard=False)
+    assert quiet_s[0] < quiet_s[1] < quiet_s[2] < 100.0

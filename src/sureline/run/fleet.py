@@ -93,8 +93,7 @@ class Fleet:
         self._epoch = epoch
         self._standing = standing
         self._papers = papers
-        self._quiet_s = QUIET_SHARE * takeover_after_s or QUIET_S
-        self._ask_anyway_s = min(ASK_ANYWAY_S, ASK_SHARE * self._quiet_s)
+        self._takeover_share_s = QUIET_SHARE * takeover_after_s or QUIET_S
         self._all: dict[PeerName, Enlisted] = {}
         self._unasked: dict[PeerName, None] = {}
         """Those who wait to be asked for the first time."""
@@ -181,9 +180,23 @@ class Fleet:
         self._world.send(enlisted.target.agent, attach)
 
     @property
+    def _many(self) -> int:
+        return 1 + len(self._all) // LARGE
+
+    @property
     def _again_s(self) -> float:
         most_s = min(ASK_AGAIN_S_MAX, max(ASK_AGAIN_S, self._ask_anyway_s))
-        return min(most_s, ASK_AGAIN_S * (1 + len(self._all) // LARGE))
+        return min(most_s, ASK_AGAIN_S * self._many)
+
+    @property
+    def _quiet_s(self) -> float:
+        """So long a target keeps to this writer without a word. Who has very many of them would do
+        little else than to speak to all so often: these keep to it for longer."""
+        return self._takeover_share_s * max(1.0, self._many / 2)
+
+    @property
+    def _ask_anyway_s(self) -> float:
+        return min(ASK_ANYWAY_S * max(1.0, self._many / 2), ASK_SHARE * self._quiet_s)
 
     def ask_later(self, enlisted: Enlisted) -> None:
         """Something was bound there, and it may take a moment to tell of it."""
