@@ -14,9 +14,10 @@ from sureline.experiments.drive import run_scenario
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies import strategy
 from sureline.strategies.latebinding.assignment import NONE, exact, first_column, greedy, sum_of
-from sureline.strategies.latebinding.dealing import deal, decoded, encoded, merged
+from sureline.strategies.latebinding.dealing import deal, decoded, encoded, merged, portions
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
+from sureline.strategies.latebinding.settings import BEST, JUDGED_BY
 from sureline.strategies.latebinding.shares import Shares
 from sureline.testing.scenarios import scenario_of
 from sureline.workflow.model import Needs
@@ -57,6 +58,32 @@ ranks = arrays.arrays(
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
     elements=st.one_of(st.just(-np.inf), st.integers(0, 9).map(float)),
 )
+
+
+@given(st.integers(1, 400), st.integers(1, 200), st.integers(0, 50))
+@settings(max_examples=100, deadline=None)
+def test_of_very_many_tasks_each_pilot_judges_a_part_and_some_judge_each(tasks, pilots, turn):
+    room = {f"p{n}": n % 4 for n in range(pilots)}
+    holders = {n: (f"p{n % pilots}", "elsewhere") for n in range(0, tasks, 3)}
+    listed_ = [(n, listed(f"t{n}", holders=holders.get(n, ()))) for n in range(tasks)]
+    found = portions(listed_, room, turn)
+    judged = [sum(n in numbers for numbers in found.values()) for n in range(tasks)]
+    assert min(judged) >= min(JUDGED_BY, pilots)
+    for n, (holder, _) in holders.items():
+        assert n in found[holder]
+    for pilot, numbers in found.items():
+        assert len(set(numbers)) == len(numbers) >= min(tasks, max(BEST, 2 * room[pilot]))
+    most = sum(min(tasks, max(BEST, 6, JUDGED_BY * -(-tasks // pilots))) for _ in room)
+    assert sum(map(len, found.values())) <= most + len(holders)
+
+
+def test_a_pilot_judges_other_tasks_in_the_next_turn():
+    """Some can run at few pilots only: these must hear of them some time."""
+    tasks, room = [(n, listed(f"t{n}")) for n in range(2000)], {f"p{n}": 1 for n in range(700)}
+    seen = set()
+    for turn in range(300):
+        seen |= set(portions(tasks, room, turn)["p5"])
+    assert len(seen) == len(tasks)
 
 
 def best_by_trying(matrix):

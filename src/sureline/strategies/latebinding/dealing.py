@@ -4,7 +4,7 @@ matrix dealt out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -13,12 +13,33 @@ import numpy as np
 from sureline.strategies.latebinding.assignment import NONE, Matrix, Pairs, exact, greedy
 from sureline.strategies.latebinding.judging import size_bytes, tier_of
 from sureline.strategies.latebinding.messages import ListedTask, PlacedTask, Ranked
+from sureline.strategies.latebinding.settings import BEST, JUDGED_BY
 from sureline.world.address import NO_NAME, PeerName
 
 
 class Dealt(msgspec.Struct, frozen=True):
     listed: ListedTask
     placement: PlacedTask
+
+
+def portions(
+    tasks: Sequence[tuple[int, ListedTask]], room: Mapping[PeerName, int], turn: int
+) -> dict[PeerName, list[int]]:
+    """Which of very many tasks each of very many pilots judges, by how many it has room for: those
+    whose inputs it holds, as far as its run knows, and its part of all; another one in each turn,
+    for some can run at few only."""
+    found: dict[PeerName, dict[int, None]] = {pilot: {} for pilot in room}
+    for number, listed in tasks:
+        for holder in listed.holders:
+            if holder in found:
+                found[holder][number] = None
+    count, each = len(tasks), JUDGED_BY * -(-len(tasks) // max(1, len(room)))
+    for place, (pilot, free) in enumerate(room.items()):
+        share = min(count, max(BEST, 2 * free, each))
+        first = place * count // len(room) + turn * share
+        for number, _ in (tasks[(first + step) % count] for step in range(share)):
+            found[pilot][number] = None
+    return {pilot: list(numbers) for pilot, numbers in found.items()}
 
 
 def deal(

@@ -11,7 +11,8 @@ whose inputs a pilot here holds in any case.
 
 Rounds follow what happens, but not more often than the size of the site allows; if nobody is idle
 and it is only about fetching ahead, they wait a little for company. A round with a few askers is
-told to them alone. The tasks of the paper's architecture wait for its period.
+told to them alone. Where very many pilots wish for some of very many tasks, each judges a part of
+them. The tasks of the paper's architecture wait for its period.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import islice
 import msgspec
 
 from sureline.overlay.kademlia import Aggregate, Kademlia
-from sureline.strategies.latebinding.dealing import Dealt, deal, decoded
+from sureline.strategies.latebinding.dealing import Dealt, deal, decoded, portions
 from sureline.strategies.latebinding.messages import (
     Advice,
     AskTasks,
@@ -44,6 +45,7 @@ from sureline.strategies.latebinding.settings import (
     FLOOR_S,
     LISTED_MAX,
     LISTED_PER_IDLE,
+    PAIRS_MAX,
     PERIOD_S,
     TOLD_DIRECTLY_MAX,
     TREE_MAX,
@@ -52,10 +54,12 @@ from sureline.strategies.latebinding.wishes import PilotWish, Wishes
 from sureline.workflow.model import Needs
 from sureline.world.address import PeerName, name_of
 from sureline.world.protocol import AgentId, Timer, World
+from sureline.world.usual import Usual
 
 TOPIC = "latebinding.tasks"
 REPLIES_S = 2.0
-"""So long a round that was told directly waits for answers."""
+"""So long a round that was told directly waits for answers; where they take longer, longer."""
+ROUNDS_KEPT = 16
 QUICK_S = 0.05
 """Wishes that come together are answered together."""
 ASK_PAUSE_S = 0.4
@@ -145,6 +149,10 @@ class Master:
         self._told = 0
         """The last task that a broadcast has told of."""
         self._rounds = 0
+        self._began_s: dict[int, float] = {}
+        """When the latest rounds began."""
+        self._usual = Usual()
+        """Until a pilot has answered."""
         self._ended_s = -PERIOD_S
         self._round: Round | None = None
         self._next_round = _Alarm(world, self._begin)
@@ -317,9 +325,16 @@ class Master:
         self._rounds += 1
         self._ended_s = self._world.elapsed()
         current = self._round = Round(self._rounds, self._chosen(askers), ahead, set(askers))
-        if len(askers) <= (TREE_MAX if self._periodic else TOLD_DIRECTLY_MAX):
-            current.timer = self._world.after(REPLIES_S, lambda: self._end(current))
-            self._tell_directly(current, list(askers.values()))
+        self._began_s[self._rounds] = self._ended_s
+        self._began_s.pop(self._rounds - ROUNDS_KEPT, None)
+        many = len(askers) * len(current.open) > PAIRS_MAX and not (self._periodic or self._central)
+        if many or len(askers) <= (TREE_MAX if self._periodic else TOLD_DIRECTLY_MAX):
+            wait_s = self._usual.within_s(REPLIES_S)
+            current.timer = self._world.after(wait_s, lambda: self._end(current))
+            if many:
+                self._tell_parts(current, askers)
+            else:
+                self._tell_directly(current, list(askers.values()))
             return
         missed = [wish for wish in askers.values() if wish.missed]
         self._tell_directly(current, missed[:TOLD_DIRECTLY_MAX])
@@ -345,6 +360,25 @@ class Master:
         for wish in wishes:
             self._world.send(wish.agent, lists[wish.told])
             wish.told = self._numbers
+
+    def _tell_parts(self, current: Round, askers: dict[PeerName, PilotWish]) -> None:
+        """Each asker hears of the tasks that it is to judge, and of no others."""
+        wanted = set(current.open)
+        tasks = {p.number: p.listed for p in self._pool.values() if p.number in wanted}
+        sizes = {number: len(msgspec.msgpack.encode(task)) for number, task in tasks.items()}
+        room = {name: wish.places + current.ahead * wish.ahead for name, wish in askers.items()}
+        for name, numbers in portions(list(tasks.items()), room, current.number).items():
+            size, told = 0, []
+            for number in numbers:
+                size += sizes[number]
+                if size > LIST_BYTES_MAX:
+                    break
+                told.append(number)
+            part = tuple((number, tasks[number]) for number in told)
+            said = TaskList(
+                current.number, self.me, self._reign, 0, part, tuple(told), ahead=current.ahead
+            )
+            self._world.send(askers[name].agent, said)
 
     def _fetches_ahead(self) -> bool:
         """Not when few tasks are left for each pilot: somebody who is idle soon could begin them
@@ -400,8 +434,13 @@ class Master:
         )
 
     def on_reply(self, sender: AgentId, said: RankReply) -> None:
-        current, name = self._round, name_of(sender)
+        current, name, now = self._round, name_of(sender), self._world.elapsed()
+        if said.number in self._began_s:
+            self._usual.took(now - self._began_s[said.number])
         if current is None or said.number != current.number or name not in current.waits_for:
+            if said.ranked.pilot == name:  # too late, but there is room
+                room = RoomWish(self._site, said.ranked.places, said.ranked.ahead)
+                self.on_wish(sender, room)
             return
         current.waits_for.discard(name)
         if said.ranked.pilot == name:
