@@ -353,7 +353,7 @@ def logs(
             (chosen[-1].stdout_file, chosen[-1].stdout),
             (chosen[-1].stderr_file, chosen[-1].stderr),
         )
-        out, err = (_whole(journal, name, file, text) for file, text in logs)
+        out, err = (_whole(journal, name, chosen[-1].peer, file, text) for file, text in logs)
     if json:
         console.print_json(
             {
@@ -372,7 +372,7 @@ def logs(
     return 0
 
 
-def _whole(journal: Journal, run: str, file: str | None, text: str) -> str:
+def _whole(journal: Journal, run: str, peer: str, file: str | None, text: str) -> str:
     """The whole of a log; its tail if the file has been removed since, or is no log of this run: a
     report may have come from anybody."""
     from sureline.peer.jobs import BLOB
@@ -380,7 +380,7 @@ def _whole(journal: Journal, run: str, file: str | None, text: str) -> str:
     if file is None:
         return text
     if file.startswith(BLOB):
-        return _from_grid(journal, run, file.removeprefix(BLOB)) or text
+        return _from_grid(journal, run, peer, file.removeprefix(BLOB)) or text
     directory, _, name = file.rpartition("/")
     path = journal.directory / file
     if directory != f"logs/{run}" or not _LOG.fullmatch(name) or path.is_symlink():
@@ -391,8 +391,9 @@ def _whole(journal: Journal, run: str, file: str | None, text: str) -> str:
         return text
 
 
-def _from_grid(journal: Journal, run: str, name: str) -> str:
-    """A long log that lies on the peers of a grid; '' if it cannot be had."""
+def _from_grid(journal: Journal, run: str, peer: str, name: str) -> str:
+    """A long log that lies on the peers of a grid, first on the one that ran the task; '' if it
+    cannot be had."""
     from sureline.compose import grid_of
     from sureline.compose.elsewhere import visiting
     from sureline.compose.node import NobodyAnswersError
@@ -405,7 +406,7 @@ def _from_grid(journal: Journal, run: str, name: str) -> str:
     wanted = FileRecord("log", digest, int(size))
     try:
         with visiting(grid_of(journal, run)) as (node, loop):
-            loop.run(node.files.fetch(wanted))
+            loop.run(node.files.fetch(wanted, node.nodes_of(peer)))
             path = node.cache.path(digest)
             return "" if path is None else Path(path).read_text(errors="replace")
     except (FetchError, NobodyAnswersError) as error:

@@ -224,7 +224,7 @@ def bring_result(home: Path, run: str, peer: str, file: FileRecord) -> None:
     if grid:
         from sureline.compose.driving import bring  # the network takes a while to load
 
-        in_own_thread(lambda: bring(grid, home, file))
+        in_own_thread(lambda: bring(grid, home, file, peer))
     if not grid or not os.path.exists(BlobStore(home).blob_path(file.digest)):
         made = f" (it was made on {peer})" if peer else ""
         raise SurelineError(

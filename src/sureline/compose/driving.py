@@ -63,14 +63,14 @@ class Held(NamedTuple):
     """The word of this journal as a voter."""
 
 
-def bring(grid: str, home: Path, file: FileRecord) -> None:
-    """Fetch one file of a grid into the store of a directory, as a guest; nothing if nobody has
-    it."""
+def bring(grid: str, home: Path, file: FileRecord, peer: str) -> None:
+    """Fetch one file of a grid, made on this peer, into the store of a directory, as a guest;
+    nothing if nobody has it."""
 
     async def fetch() -> None:
         with contextlib.suppress(FetchError):
             async with open_node(grid, FileCache(home, UNBOUNDED)) as node:
-                await node.files.fetch(file)
+                await node.files.fetch(file, node.nodes_of(peer))
 
     with grid_loop() as loop:
         loop.run(fetch())

@@ -313,6 +313,10 @@ class LiveNode:
                 tell(_waits_for(self.home.grid, contacts, connected=heard_at > 0))
         return True
 
+    def nodes_of(self, name: str) -> list[Node]:
+        """Where a peer of this name is, if it is there."""
+        return [member.node for member in self.present() if name_of(member.node) == name]
+
     def present(self) -> list[Member]:
         """The members that are not known to be gone."""
         return self.grid.present()

@@ -201,8 +201,7 @@ class Membership(Agent):
             self.inquiries.begin_again()
             self._postpone_hearsay(now)
         health.beat()
-        wait_s = self.settings.probe_s * health.pace
-        self._after("beat", wait_s, lambda: self._beat(now + wait_s))
+        self._after("beat", self.settings.probe_s, lambda: self._beat(now + self.settings.probe_s))
         self._beats += 1
         self.knowledge.release_held()
         self.knowledge.forget_old()

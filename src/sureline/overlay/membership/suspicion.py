@@ -61,11 +61,6 @@ class Health:
     def patience(self) -> int:
         return 1 + self.score
 
-    @property
-    def pace(self) -> float:
-        """By how much everything is slower here, so that a process that has no time takes less."""
-        return 1 + self.score / 4
-
     def fewer(self, most: int) -> int:
         """How much of something that can wait is passed on, of so much where all is well."""
         return most >> 2 * self.score

@@ -250,9 +250,11 @@ class Announcer:
 
     def mention(self, digest: str) -> None:
         """It is here, and who needs it soon is told so otherwise."""
-        if not self._waiting:
-            self._pause = self._some_turns(digest)
-        self._waiting.append(digest)
+        if self._waiting or self._is_behind():
+            self._pause = self._pause or self._some_turns(digest)
+            self._waiting.append(digest)
+        else:
+            self.tell(digest)
 
     def tell(self, digest: str) -> None:
         """It is here, or on its way in so that parts of it can be had."""
