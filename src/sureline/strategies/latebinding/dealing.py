@@ -26,18 +26,19 @@ def portions(
     tasks: Sequence[tuple[int, ListedTask]], room: Mapping[PeerName, int], turn: int
 ) -> dict[PeerName, list[int]]:
     """Which of very many tasks each of very many pilots judges, by how many it has room for: those
-    whose inputs it holds, as far as its run knows, and its part of all; another one in each turn,
-    for some can run at few only."""
+    whose inputs it holds, as far as its run knows, and its part of those that come first: of twice
+    as many as there is room for. It is another part in each turn, for some can run at few only."""
     found: dict[PeerName, dict[int, None]] = {pilot: {} for pilot in room}
     for number, listed in tasks:
         for holder in listed.holders:
             if holder in found:
                 found[holder][number] = None
-    count, each = len(tasks), JUDGED_BY * -(-len(tasks) // max(1, len(room)))
+    first = sorted(tasks, key=lambda one: -tier_of(one[1]))[: max(BEST, 2 * sum(room.values()))]
+    count, each = len(first), JUDGED_BY * -(-len(first) // max(1, len(room)))
     for place, (pilot, free) in enumerate(room.items()):
         share = min(count, max(BEST, 2 * free, each))
-        first = place * count // len(room) + turn * share
-        for number, _ in (tasks[(first + step) % count] for step in range(share)):
+        start = place * count // len(room) + turn * share
+        for number, _ in (first[(start + step) % count] for step in range(share)):
             found[pilot][number] = None
     return {pilot: list(numbers) for pilot, numbers in found.items()}
 
