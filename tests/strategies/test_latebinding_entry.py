@@ -6,6 +6,7 @@ import pytest
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.strategies.latebinding.entry import BACK_S
+from sureline.strategies.latebinding.messages import Advice, PlacedTask
 from sureline.strategies.latebinding.settings import PAGE, LateSettings
 
 
@@ -117,3 +118,26 @@ def test_what_an_earlier_process_has_bound_is_left_alone(behind):
         del behind.entry._generations[task]
     behind.wait(30.0)
     assert not behind.engine.taken_back
+
+
+def test_advice_waits_for_its_pilot_to_take_part_and_is_kept_once(scene, monkeypatch):
+    """Whoever advises may say so again and again: one place for each task is enough."""
+    engine, entry, wanted = scene.engine, scene.entry, []
+    monkeypatch.setattr(engine, "_missing", [1] * len(engine.graph))
+    monkeypatch.setattr(engine, "want", lambda name: wanted.append(name) or True)
+    scene.wait(1.0)
+    there = dict(scene.bed.targets)
+    late = there.pop("p2")
+    monkeypatch.setattr(engine, "targets", lambda: there)
+    task = scene.first[0]
+    engine._ready(task)
+    placed = PlacedTask(
+        engine.graph.tasks[task].name, entry._generations[task], "p2", 0.0, "", 0.0, False, 0, 0
+    )
+    for _ in range(50):
+        entry._advice.append(Advice(engine.run, "north", 1, 1, (placed,)))
+    entry.decide()
+    assert set(wanted) == {"p2"} and len(entry._held) == 1 and not attempts(scene)
+    there["p2"] = late
+    entry.decide()
+    assert [bound.target for bound in attempts(scene)] == ["p2"] and not entry._held

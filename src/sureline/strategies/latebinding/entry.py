@@ -110,9 +110,9 @@ class QueueEntry(Advised):
         self._used: dict[str, list[float]] = {}
         """By kind: seconds of calculating, and of all."""
         self._advice: list[Advice] = []
-        self._held: dict[PeerName, tuple[float, list[tuple[Advice, PlacedTask]]]] = {}
-        """Advice that waits until its pilot takes part, since when: in a large grid not all are
-        asked at once."""
+        self._held: dict[int, tuple[float, Advice, PlacedTask]] = {}
+        """By task, the first advice that waits until its pilot takes part, since when: in a large
+        grid not all are asked at once."""
         self._queue: AgentId | None = None
         self._rumour: AgentId | None = None
         """Where somebody has said that the queue is now."""
@@ -338,8 +338,9 @@ class QueueEntry(Advised):
             for placement in said.placements:
                 self._weigh(said, placement)
         targets, late_s = self._engine.targets(), self.world.elapsed() - HOLD_S
-        for name in [n for n, (at_s, _) in self._held.items() if n in targets or at_s < late_s]:
-            for said, placement in self._held.pop(name)[1]:
+        for task, (since_s, said, placement) in list(self._held.items()):
+            if placement.pilot in targets or since_s < late_s:
+                del self._held[task]
                 self._weigh(said, placement, waits=False)
 
     def _weigh(self, said: Advice, placed: PlacedTask, *, waits: bool = True) -> None:
@@ -358,8 +359,7 @@ class QueueEntry(Advised):
                     "placed", _in_words(said, placed), task=task, attempt=attempt, peer=placed.pilot
                 )
         elif waits and engine.want(placed.pilot):
-            _, held = self._held.setdefault(placed.pilot, (self.world.elapsed(), []))
-            held.append((said, placed))
+            self._held.setdefault(task, (self.world.elapsed(), said, placed))
             return
         else:
             self._avoid(task, placed.pilot)
