@@ -174,13 +174,14 @@ class Moorings:
         self._leave_those_behind_others(now)
         for node in [node for node, until in self._avoided.items() if until <= now]:
             del self._avoided[node]
-        if len(self._kept) < RELAYS:
+        missing = RELAYS - len(self._kept) + len(self._behind_others())
+        if missing > 0:
             others = [
                 node
                 for node in self._owner.directory.can_be_dialled()
                 if node not in self._kept and node not in self._avoided
             ]
-            for node in rendezvous(self._owner.node, others, RELAYS - len(self._kept)):
+            for node in rendezvous(self._owner.node, others, missing):
                 self._kept[node] = _Kept(now)
         for node, kept in self._kept.items():
             if now - kept.asked_at >= limits.moor_s:
@@ -191,11 +192,14 @@ class Moorings:
     def _leave_those_behind_others(self, now: float) -> None:
         """A relay that is itself reached through others is of use to few: it was taken before it
         knew that, by one of its own site. It stays only as long as there is no better one."""
-        behind = [node for node in self._kept if self._owner.directory.relays_of(node)]
+        behind = self._behind_others()
         if any(kept.confirmed for node, kept in self._kept.items() if node not in behind):
             for node in behind:
                 self._owner.say_to(node, Unmoor())
                 self._leave(node, now)
+
+    def _behind_others(self) -> list[Node]:
+        return [node for node in self._kept if self._owner.directory.relays_of(node)]
 
     def moored(self, link: NetLink, message: Moored) -> None:
         """A relay's answer."""
