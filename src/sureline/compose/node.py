@@ -31,6 +31,7 @@ from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member, Membership, Offer
 from sureline.peer.files.cache import FileCache
 from sureline.peer.files.fetcher import BlobFetcher
+from sureline.peer.files.finding import mention_pause
 from sureline.peer.files.service import FileService
 from sureline.strategies import known
 from sureline.workflow.mistakes import SurelineError
@@ -191,7 +192,10 @@ class LiveNode:
             transport,
             me=self.id,
             places=self,
-            is_behind=lambda: transport.awake.lag_s > transport.limits.behind_s,
+            pause=lambda: mention_pause(
+                self.membership.knowledge.others_present(),
+                is_behind=transport.awake.lag_s > transport.limits.behind_s,
+            ),
         )
         self.world = LiveWorld(
             loop,

@@ -135,7 +135,7 @@ class SimulatedGrid:
         peer.start()
         life = self.sim.machine(box.node).life
         assert life is not None, "it has just booted"
-        box.store.serve(life)
+        box.store.serve(life, node.membership.knowledge.others_present)
 
     def _relieve(self, node: Node, met: GridNode, run: str, in_s: float, over: Action) -> None:
         """A peer has found a run without a writer that it keeps."""

@@ -24,6 +24,7 @@ from sureline.peer.files.finding import (
     Hunt,
     Landed,
     OnLanded,
+    mention_pause,
 )
 from sureline.peer.jobs import Blob, CommandJob, FileMissing, FileReady, JobEnded, UserFile
 from sureline.run.asking import ProgramAsked, ProgramSaid, SentEarlier, SentFound
@@ -77,9 +78,14 @@ class SimulatedStore:
 
     # -- what is to be found here --------------------------------------------------------------
 
-    def serve(self, life: Life) -> None:
+    def serve(self, life: Life, members: Callable[[], int]) -> None:
         """Announce what is here, and what comes, for the rest of a life."""
-        self._announcer = announcer = Announcer(self.places, self, lambda digest: False)
+        self._announcer = announcer = Announcer(
+            self.places,
+            self,
+            lambda digest: False,
+            lambda: mention_pause(members(), is_behind=False),
+        )
 
         def turn() -> None:
             self._turning = announcer.turn()

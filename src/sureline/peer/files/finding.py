@@ -28,9 +28,12 @@ LOCATE_S = 10.0
 FRESH_S = 1.0
 ANNOUNCED_PER_TURN = 50
 """So many digests are announced each FRESH_S: after a restart the DHT is told little by little."""
-LATER_TURNS = 15
-"""What nobody looks for yet waits for so many of them at most, not the same in all nodes; and again
-while the process is behind with what others wait for."""
+MENTIONED_PER_S = 4
+"""So much that nobody looks for yet is announced in a whole grid: its nodes wait in between."""
+BEHIND_TURNS = 15
+"""So much longer, while their process is behind with what others wait for."""
+BACKLOG_SHARE = 40
+"""What has piled up is told in about so many goes."""
 RESCAN_TURNS = 600
 
 Found = Callable[[Sequence[Node]], None]
@@ -200,26 +203,31 @@ class Stock(Protocol):
     def has(self, digest: str) -> bool: ...
 
 
+def mention_pause(members: int, *, is_behind: bool) -> int:
+    """How many turns a node of a grid waits between two things that can wait."""
+    return members // MENTIONED_PER_S + BEHIND_TURNS * is_behind
+
+
 class Announcer:
     """Tells the hash table what is here, from the first `turn` on, a little each FRESH_S.
 
     Every content costs a connection with each of the nodes that keep its address. What a user puts
     here is told at once. What tasks make and read is known to their runs, which name it to whoever
-    needs it: the table hears of it when there is time."""
+    needs it: the table hears of it by and by, with `pause` turns in between (`mention_pause`)."""
 
     def __init__(
         self,
         places: ContentPlaces,
         stock: Stock,
         is_coming: Callable[[str], bool],
-        is_behind: Callable[[], bool] = lambda: False,
+        pause: Callable[[], int] = lambda: 0,
     ) -> None:
         self._places = places
         self._stock = stock
         self._is_coming = is_coming
-        self._is_behind = is_behind
+        self._pause = pause
         self._waiting = deque(stock.announced())
-        self._turns = self._pause = 0
+        self._turns = self._next_turn = 0
         self._told: dict[str, None] = {}
         """What the hash table has been told of, longest not looked at first."""
 
@@ -236,24 +244,26 @@ class Announcer:
         return bool(self._waiting)
 
     def _due(self, most: int) -> list[str]:
-        """What has waited long enough, if there is time for it."""
-        if self._pause:
-            self._pause -= 1
-        elif self._waiting and self._is_behind():
-            self._pause = self._some_turns(self._waiting[0])
-        else:
-            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
-        return []
+        """What waits and may be told now."""
+        if not self._waiting or self._turns < self._next_turn:
+            return []
+        if self._rest(self._waiting[0]):
+            most = 1 + len(self._waiting) // BACKLOG_SHARE
+        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
-    def _some_turns(self, digest: str) -> int:
-        return 1 + zlib.crc32(f"{digest}{self._turns}".encode()) % LATER_TURNS
+    def _rest(self, digest: str) -> int:
+        """How many turns from now nothing more is told that can wait; not the same in all nodes."""
+        pause = self._pause()
+        rest = pause and 1 + pause // 2 + zlib.crc32(f"{digest}{self._turns}".encode()) % pause
+        self._next_turn = self._turns + rest
+        return rest
 
     def mention(self, digest: str) -> None:
         """It is here, and who needs it soon is told so otherwise."""
-        if self._waiting or self._is_behind():
-            self._pause = self._pause or self._some_turns(digest)
+        if self._waiting or self._turns < self._next_turn:
             self._waiting.append(digest)
         else:
+            self._rest(digest)
             self.tell(digest)
 
     def tell(self, digest: str) -> None:

@@ -68,7 +68,7 @@ class _Stock:
 
 class FileService:
     """`bulk` asks other nodes; `answer` is what it must call for the requests of others. `places`
-    is the hash table. `is_behind` tells whether this process is late with what is due."""
+    is the hash table, `pause` how long it is spared in between (`Announcer`)."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class FileService:
         *,
         me: Node,
         places: ContentPlaces,
-        is_behind: Callable[[], bool] = lambda: False,
+        pause: Callable[[], int] = lambda: 0,
     ) -> None:
         self.cache = cache
         self.me = me
         self._loop = asyncio.get_running_loop()
         self._places = places
-        self._is_behind = is_behind
+        self._pause = pause
         self._finder = Finder(me, places, self._loop.call_later)
         self._in = ThreadPoolExecutor(2, "files-in")
         self._out = ThreadPoolExecutor(2, "files-out")
@@ -135,7 +135,7 @@ class FileService:
         if self._announcer is None:
             stock = _Stock(self.cache)
             coming = self._finder.is_coming
-            self._announcer = Announcer(self._places, stock, coming, self._is_behind)
+            self._announcer = Announcer(self._places, stock, coming, self._pause)
             self._serving = asyncio.ensure_future(self._keep_announcing(self._announcer))
 
     async def _keep_announcing(self, announcer: Announcer) -> None:
