@@ -11,6 +11,7 @@ take the run over come first. What keepers say of the writer's epoch goes to its
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nsmallest
 
 import msgspec
 
@@ -115,11 +116,14 @@ class Mirror(Agent):
         self._ended = True
 
     def peer_joined(self, node: Node, drives: bool = False) -> None:
-        (self._drivers.add if drives else self._drivers.discard)(name_of(node))
-        self._members[name_of(node)] = node
-        keeper = self._keepers.get(name_of(node))
+        name = name_of(node)
+        if self._members.get(name) == node and drives == (name in self._drivers):
+            return
+        (self._drivers.add if drives else self._drivers.discard)(name)
+        self._members[name] = node
+        keeper = self._keepers.get(name)
         if keeper is not None and keeper.node != node:
-            self._keepers[name_of(node)] = _Keeper(node)
+            self._keepers[name] = _Keeper(node)
         self._choose()
 
     def peer_left(self, node: Node) -> None:
@@ -172,25 +176,26 @@ class Mirror(Agent):
 
     def _choose(self) -> None:
         """Whoever votes keeps a copy; of others, as many as are missing, and none on this peer."""
-        now = self.world.awake()
-        willing = [
-            name
-            for name in self._members
-            if name not in self._keepers and self._unwilling.get(name, _WILLING).until_s <= now
-        ]
-        voters = [name for name in willing if name in self._office.voters]
-        others = [name for name in willing if name not in voters and name != peer_of(self.me)]
-        others.sort(
-            key=lambda name: (
-                name in self._unwilling,
-                name not in self._drivers,
-                digest_of(f"{self._run} {name}".encode()),
-            )
-        )
-        missing = max(0, COPIES - len(self._keepers) - len(voters))
-        for name in [*voters, *others[:missing]]:
+        chosen = [name for name in self._office.voters if self._is_willing(name)]
+        missing = COPIES - len(self._keepers) - len(chosen)
+        if missing > 0:
+            me, voters = peer_of(self.me), self._office.voters
+            others = [n for n in self._members if n not in voters and n != me]
+            chosen += nsmallest(missing, filter(self._is_willing, others), key=self._preference)
+        for name in chosen:
             keeper = self._keepers[name] = _Keeper(self._members[name])
             self._push(keeper)
+
+    def _is_willing(self, name: str) -> bool:
+        """Whether it may become a keeper: not if it is one."""
+        until_s = self._unwilling.get(name, _WILLING).until_s
+        there = name in self._members and name not in self._keepers
+        return there and until_s <= self.world.awake()
+
+    def _preference(self, name: str) -> tuple[bool, bool, str]:
+        """The least ones are asked first."""
+        of_run = digest_of(f"{self._run} {name}".encode())
+        return (name in self._unwilling, name not in self._drivers, of_run)
 
     def _tick(self) -> None:
         if self._ended:
