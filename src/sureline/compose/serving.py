@@ -71,6 +71,9 @@ SLOTS_PER_CORE = 10
 SLOTS_MAX = 1024
 EVERYWHERE = "0.0.0.0"
 LOOK_EVERY_S = 1.0
+"""For revocations made in this home, if it holds the authority..."""
+LOOK_SELDOM_S = 5.0
+"""...and if commands of this home can only have heard of them."""
 CONTACTS_EVERY_S = 5.0
 BUSY_POLL_S = 0.05
 READY_S = 3.0
@@ -459,9 +462,10 @@ class ServingPeer:
     async def _look_after(self, node: LiveNode) -> Going:
         """Until it is to go: hear of revocations made in this home, remember contacts."""
         loop = asyncio.get_running_loop()
+        look_every_s = LOOK_EVERY_S if self._home.holds_authority else LOOK_SELDOM_S
         next_contacts_at = loop.time() + LOOK_EVERY_S
         while True:
-            done, _ = await asyncio.wait([self._going], timeout=LOOK_EVERY_S)
+            done, _ = await asyncio.wait([self._going], timeout=look_every_s)
             if done:
                 return self._going.result()
             node.publish_revocations()

@@ -1,8 +1,8 @@
 """The membership agent: knows who is there, notices who has gone, tells the others.
 
 It joins its parts: what is believed (`knowledge`), probing (`rota`, `suspicion`), whole tables
-(`exchange`). Every `probe_s` it probes one member; everything else hangs on that beat, so that
-the number of messages per node does not depend on the number of nodes.
+(`exchange`). At every beat it probes one member; everything else hangs on that beat, so that the
+number of messages per node does not grow with the number of nodes.
 """
 
 from __future__ import annotations
@@ -201,7 +201,8 @@ class Membership(Agent):
             self.inquiries.begin_again()
             self._postpone_hearsay(now)
         health.beat()
-        self._after("beat", self.settings.probe_s, lambda: self._beat(now + self.settings.probe_s))
+        beat_s = self.settings.beat_s(len(self.knowledge.table.ring))
+        self._after("beat", beat_s, lambda: self._beat(now + beat_s))
         self._beats += 1
         self.knowledge.release_held()
         self.knowledge.forget_old()

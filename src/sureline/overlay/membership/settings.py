@@ -20,6 +20,8 @@ SETTLE_S = 0.5
 FEW = 100
 PATIENT = 300
 PATIENCE_MAX = 8
+UNHURRIED = 500
+SLOWER_MAX = 3.0
 HURRY_FACTOR_MAX = 10.0
 
 
@@ -38,7 +40,7 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     """Raises ValueError if `detect_s` is too short for a peer to prove that it is alive."""
 
     probe_s: float = 1.0
-    """Every member probes one other this often, whatever the number of members."""
+    """Every member probes one other this often, in a grid of up to 500 (see `beat_s`)."""
     detect_s: float = 5.0
     """A stopped or cut-off member is declared dead by somebody within this time, in a grid of up to
     300 (see `patience`). One whose process has ended is noticed sooner."""
@@ -110,6 +112,16 @@ class MembershipSettings(msgspec.Struct, frozen=True):
         """
         usual_s = self.probe_s if differed else self.sync_s
         return min(self.sync_quiet_s, usual_s * max(1.0, present / FEW))
+
+    def beat_s(self, present: int) -> float:
+        """Between two probes of one member. In a large grid a loss is found out slowly in any case
+        (`patience`), and what each member does in every second is done by all.
+
+        >>> settings = MembershipSettings()
+        >>> [settings.beat_s(n) for n in (10, 500, 750, 1500, 20_000)]
+        [1.0, 1.0, 1.5, 3.0, 3.0]
+        """
+        return self.probe_s * min(max(1.0, present / UNHURRIED), SLOWER_MAX)
 
     def patience(self, present: int) -> int:
         """For how many times of `ack_s` and `suspicion_s` is waited in a grid of so many where all

@@ -95,6 +95,7 @@ class TaskQueue(Agent):
         self._sites: dict[str, _Site] = {}
         self._files: dict[PeerName, dict[str, None]] = {}
         self._matching = 0
+        self._ticking = False
         self._dealt_s = -ANEW_S
         """When all was dealt out anew."""
         self.counts: Counter[str] = Counter()
@@ -104,6 +105,8 @@ class TaskQueue(Agent):
         """Somebody believes that the queue is here."""
         if not self._book.memory:
             self._book.open()
+        if not self._ticking:
+            self._ticking = True
             self.world.after(TICK_S, self._tick)
 
     # -- runs ----------------------------------------------------------------------------------
@@ -260,8 +263,13 @@ class TaskQueue(Agent):
         return site in self._sites and self._is_there(self._sites[site].master)
 
     def _tick(self) -> None:
-        self.world.after(TICK_S, self._tick)
         now, book = self.world.elapsed(), self._book
+        self._ticking = bool(book.runs) or any(
+            now - site.asked_s <= LEASE_S for site in self._sites.values()
+        )
+        if not self._ticking:
+            return  # it was taken for the queue while it began, or has nothing to do
+        self.world.after(TICK_S, self._tick)
         book.shares.age(now)
         for name, site in self._sites.items():
             if now - site.asked_s > LEASE_S or not self._is_there(site.master):

@@ -124,6 +124,11 @@ class NetLink:
         """Whether nothing is under way on it, as far as can be seen from here."""
         return not (self.stream.writing_paused or self._frames.incomplete or self._waiting)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether the other side has to end something in time: a frame, or a goodbye."""
+        return self.incomplete_since is not None or self.closing_since is not None
+
     def stalled_s(self, now: float) -> float:
         """For how long the other side has kept us waiting for the rest of a frame."""
         if self.incomplete_since is None or self._waiting is not None or self._owner.holding:

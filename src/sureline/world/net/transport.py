@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 BACKLOG = 512
 ALIASES_MAX = 256
 POLL_S = 0.005
+RARELY = 5
+"""Only every so many sweeps look at each connection."""
 
 
 class NetTransport:
@@ -91,6 +93,7 @@ class NetTransport:
         self._on_message: OnMessage = lambda sender, to, message: None
         self._on_unreachable: OnUnreachable = lambda node: None
         self._server: asyncio.Server | None = None
+        self._sweeps = 0
         self._sweeping: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -321,7 +324,8 @@ class NetTransport:
         self._reaching.linked(link)
         if target is not None and target != node:
             self._know_as(target, route)
-        self._trim(self.loop.time())
+        if len(self._links) > self._links_max:
+            self._trim(self.loop.time())
 
     def _know_as(self, alias: Node, route: Route) -> None:
         """The node that we called by one address calls itself by another."""
@@ -410,11 +414,20 @@ class NetTransport:
         due_s = now + self.limits.sweep_s
         self._sweeping = self.loop.call_at(due_s, self._sweep_late, due_s)
         self._door.sweep()
+        for link in [link for link in self._links if link.awaited]:
+            self._inspect(link, now)
+        self._sweep_bulk(now)
+        self._reaching.sweep(now)
+        self._sweeps += 1
+        if self._sweeps % RARELY == 0:
+            self._sweep_rarely(now)
+
+    def _sweep_rarely(self, now: float) -> None:
+        """What nobody waits for: a revocation cuts connections at once (`drop`), and nobody's
+        certificate ends in a hurry."""
         for link in list(self._links):
             self._inspect(link, now)
         self._trim(now)
-        self._sweep_bulk(now)
-        self._reaching.sweep(now)
         for node in [node for node, route in self._routes.items() if not route.needed]:
             del self._routes[node]
 
@@ -447,6 +460,8 @@ class NetTransport:
 
     def _trim(self, now: float) -> None:
         """Close the least recently used idle links beyond those that are kept warm."""
+        if len(self._links) <= self.limits.warm_links:
+            return
         links = [link for link in self._links if link.usable and link.moored_until <= now]
         excess = len(links) - self.limits.warm_links
         too_many = len(links) - self._links_max
