@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from sureline.peer.files.finding import (
     ANNOUNCED_PER_TURN,
-    LATER_TURNS,
+    BEHIND_TURNS,
     RESCAN_TURNS,
     SOURCES_MAX,
     TRANSFERS_MAX,
     Announcer,
     FetchError,
     Finder,
+    mention_pause,
 )
 
 ME = "me"
@@ -169,22 +170,34 @@ def test_what_is_here_is_announced_little_by_little_and_what_has_gone_withdrawn(
     assert table.withdrawn == ["d1"]
 
 
-def test_what_a_task_made_is_announced_when_there_is_time():
-    table, shelf, busy = Table(), Shelf(["made", "put"]), []
-    shelf.digests.clear()
-    announcer = Announcer(table, shelf, lambda digest: False, lambda: bool(busy))
-    announcer.turn()
-    shelf.digests = dict.fromkeys(["made", "put"])
-    busy.append("with tasks")
+def test_what_tasks_made_is_announced_with_pauses_and_what_a_user_put_at_once():
+    table, shelf = Table(), Shelf([])
+    announcer = Announcer(table, shelf, lambda digest: False, lambda: 30)
+    shelf.digests = dict.fromkeys(["made", "next", "put"])
     announcer.mention("made")
+    announcer.mention("next")
     shelf.fresh = ["put"]
-    for _ in range(10 * LATER_TURNS):
+    for _ in range(15):
         assert announcer.turn() is True
     assert list(table.told) == ["put"]  # a user waits for it
-    busy.clear()
-    for _ in range(LATER_TURNS + 1):
+    turns = next(turn for turn in range(16, 100) if announcer.turn() is False)
+    assert list(table.told) == ["put", "made", "next"] and 2 * 15 <= turns <= 2 * 45
+
+
+def test_the_larger_the_grid_and_the_less_time_there_is_the_longer_the_pauses():
+    assert [mention_pause(n, is_behind=False) for n in (3, 60, 1500)] == [0, 15, 375]
+    assert mention_pause(3, is_behind=True) == BEHIND_TURNS
+
+
+def test_what_has_piled_up_is_told_faster():
+    table, shelf = Table(), Shelf([])
+    announcer = Announcer(table, shelf, lambda digest: False, lambda: 4)
+    shelf.digests = dict.fromkeys(f"d{number}" for number in range(1000))
+    for digest in shelf.digests:
+        announcer.mention(digest)
+    for _ in range(1000):
         announcer.turn()
-    assert list(table.told) == ["put", "made"]
+    assert len(table.told) == 1000
 
 
 def test_where_there_is_time_it_is_announced_at_once():
@@ -194,16 +207,15 @@ def test_where_there_is_time_it_is_announced_at_once():
     assert list(table.told) == ["made"]
 
 
-def test_nodes_that_were_behind_do_not_announce_at_the_same_time():
+def test_nodes_do_not_announce_at_the_same_time():
     waited = []
     for number in range(100):
-        table, shelf, busy = Table(), Shelf([]), [True]
-        announcer = Announcer(table, shelf, lambda digest: False, lambda busy=busy: bool(busy))
-        shelf.digests[f"d{number}"] = None
+        table, shelf = Table(), Shelf([])
+        announcer = Announcer(table, shelf, lambda digest: False, lambda: 20)
+        shelf.digests = dict.fromkeys([f"d{number}"])
         announcer.mention(f"d{number}")
-        busy.clear()
         waited.append(next(turn for turn in range(100) if announcer.turn() is False))
-    assert max(waited) <= LATER_TURNS and len(set(waited)) > LATER_TURNS / 2
+    assert max(waited) <= 30 and len(set(waited)) > 10
 
 
 def test_what_another_process_of_the_home_has_fetched_is_announced_in_the_end():
@@ -211,6 +223,6 @@ def test_what_another_process_of_the_home_has_fetched_is_announced_in_the_end():
     announcer = Announcer(table, shelf, lambda digest: False)
     announcer.turn()
     shelf.digests["home"] = None
-    for _ in range(RESCAN_TURNS + LATER_TURNS):
+    for _ in range(RESCAN_TURNS):
         announcer.turn()
     assert list(table.told) == ["home"]

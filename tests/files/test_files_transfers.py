@@ -10,7 +10,7 @@ import pytest
 from files_grid import MIB, Grid, Tamper, content, on_grid, put, stored
 from net_lab import until
 
-from sureline.peer.files import candidates, finding, schedule
+from sureline.peer.files import candidates, schedule
 from sureline.peer.files.service import UNKNOWN_SIZE, FetchError
 from sureline.peer.files.wire import (
     AskChunk,
@@ -26,11 +26,7 @@ from sureline.peer.tree import TreeEntry, to_manifest
 from sureline.workflow.files import FileRecord
 
 
-def test_a_file_comes_from_the_source_named_and_is_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(finding, "LATER_TURNS", 1)
-
+def test_a_file_comes_from_the_source_named_and_is_announced(tmp_path: Path) -> None:
     async def story(grid: Grid) -> None:
         a, b = grid.node("a"), grid.node("b")
         digests = []

@@ -33,7 +33,7 @@ MENTIONED_PER_S = 4
 BEHIND_TURNS = 15
 """So much longer, while their process is behind with what others wait for."""
 BACKLOG_SHARE = 40
-"""What has piled up is told in about so many goes."""
+"""Of what has piled up and can wait, this part is told at a time."""
 RESCAN_TURNS = 600
 
 Found = Callable[[Sequence[Node]], None]
@@ -227,7 +227,10 @@ class Announcer:
         self._is_coming = is_coming
         self._pause = pause
         self._waiting = deque(stock.announced())
+        self._mentioned: deque[str] = deque()
+        """What can wait."""
         self._turns = self._next_turn = 0
+        """The last of these is when something may be told again that can wait."""
         self._told: dict[str, None] = {}
         """What the hash table has been told of, longest not looked at first."""
 
@@ -235,35 +238,35 @@ class Announcer:
         """Announce some of what waits, and withdraw some of what has gone; whether more waits."""
         self._turns += 1
         if not self._turns % RESCAN_TURNS:  # other processes of this home may have fetched some
-            self._waiting.extend(one for one in self._stock.announced() if one not in self._told)
+            known = self._told.keys() | self._mentioned
+            self._waiting.extend(one for one in self._stock.announced() if one not in known)
         fresh = self._stock.take_fresh(ANNOUNCED_PER_TURN)
-        for digest in (*fresh, *self._due(ANNOUNCED_PER_TURN - len(fresh))):
+        waited = min(ANNOUNCED_PER_TURN - len(fresh), len(self._waiting))
+        due = [*fresh, *(self._waiting.popleft() for _ in range(waited))]
+        if self._mentioned and self._turns >= self._next_turn:
+            count = 1 + len(self._mentioned) // BACKLOG_SHARE
+            self._rest(self._mentioned[0])
+            due += [self._mentioned.popleft() for _ in range(count)]
+        for digest in due:
             if self._stock.has(digest):
                 self.tell(digest)
         self._look_at_some()
-        return bool(self._waiting)
+        return bool(self._waiting or self._mentioned)
 
-    def _due(self, most: int) -> list[str]:
-        """What waits and may be told now."""
-        if not self._waiting or self._turns < self._next_turn:
-            return []
-        if self._rest(self._waiting[0]):
-            most = 1 + len(self._waiting) // BACKLOG_SHARE
-        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
-
-    def _rest(self, digest: str) -> int:
-        """How many turns from now nothing more is told that can wait; not the same in all nodes."""
+    def _rest(self, digest: str) -> None:
+        """For about `pause` turns nothing more is told that can wait; not the same in all nodes."""
         pause = self._pause()
-        rest = pause and 1 + pause // 2 + zlib.crc32(f"{digest}{self._turns}".encode()) % pause
-        self._next_turn = self._turns + rest
-        return rest
+        if pause:
+            some = zlib.crc32(f"{digest}{self._turns}".encode()) % pause
+            self._next_turn = self._turns + 1 + pause // 2 + some
 
     def mention(self, digest: str) -> None:
         """It is here, and who needs it soon is told so otherwise."""
-        if self._waiting or self._turns < self._next_turn:
-            self._waiting.append(digest)
-        else:
+        if not self._mentioned and self._turns >= self._next_turn:
             self._rest(digest)
+        if self._turns < self._next_turn:
+            self._mentioned.append(digest)
+        else:
             self.tell(digest)
 
     def tell(self, digest: str) -> None:
