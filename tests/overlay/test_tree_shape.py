@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sureline.experiments.peercomp_shape import ROOT, shape_of
-from sureline.overlay.tree.shape import Links, Ref, links_of, order_of, rank_of
+from sureline.overlay.tree.shape import Leaves, Links, Ref, links_of, order_of, rank_of
 
 Tree = dict[str, Links]
 
@@ -44,8 +44,8 @@ def _below(tree: Tree, ref: Ref, parent: str) -> tuple[list[str], int]:
 
 
 def tree_of(names: list[str]) -> Tree:
-    ordered = sorted(names, key=order_of)
-    return {name: links_of(name, ordered) for name in names}
+    leaves = Leaves(names)
+    return {name: links_of(name, leaves) for name in names}
 
 
 nodes = st.one_of(
@@ -90,7 +90,7 @@ def test_the_tree_that_is_built_at_once_is_the_one_that_each_peer_finds(names: s
         if shape.depth[row] >= 0:
             kids = (ref(int(shape.children[row, 0])), ref(int(shape.children[row, 1])))
         parents = (name(int(shape.leaf_parent[row])), name(int(shape.branch_parent[row])))
-        assert links_of(one, ordered) == Links(*parents, kids)
+        assert links_of(one, Leaves(ordered)) == Links(*parents, kids)
 
 
 def test_few_links_change_with_one_who_goes() -> None:

@@ -10,7 +10,6 @@ summaries go up, but never faster than their share of the link, and always the n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -31,7 +30,7 @@ from sureline.overlay.tree.messages import (
     TreeAnswer,
     Update,
 )
-from sureline.overlay.tree.shape import Links, Ref, links_of
+from sureline.overlay.tree.shape import Leaves, Links, Ref, links_of
 from sureline.overlay.tree.shelf import NOBODY, OwnShelf, Shelf
 from sureline.overlay.tree.summary import EMPTY, Summary, has, unpacked
 from sureline.world.address import NO_AGENT
@@ -127,8 +126,8 @@ class Tree(Agent):
         """Take a place in the tree."""
         self.leaf_parent, self.branch_parent, self.kids = links
 
-    def among(self, peers: Sequence[AgentId]) -> None:
-        """These, in their order, are in the tree now, this one among them. What is known of new
+    def among(self, peers: Leaves) -> None:
+        """These are in the tree now, this one among them. What is known of new
         children is nothing yet, and new parents are told what is below."""
         if len(peers) >= MANY:
             hasten()

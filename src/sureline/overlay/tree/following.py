@@ -3,12 +3,11 @@ until they hear that he is gone."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from sureline.overlay.membership import Member, settle_s
 from sureline.overlay.tree.agent import Tree
-from sureline.overlay.tree.shape import order_of
+from sureline.overlay.tree.shape import Leaves
 from sureline.world.address import PeerName, at, name_of, part_of
 from sureline.world.protocol import AgentId
 
@@ -22,9 +21,8 @@ def follow(
     not known to be gone; all have their tree at the same part of their node."""
     part, due = part_of(tree.me), False
     there: dict[PeerName, AgentId] = {}
-    ordered: list[AgentId] = []
-    """The same in their order in the tree: to sort them anew with every look would cost a grid of
-    n peers that all come one after another n * n * log(n)."""
+    leaves = Leaves()
+    """The same in their order in the tree."""
 
     def begin() -> None:
         for member in members():
@@ -35,7 +33,7 @@ def follow(
         nonlocal due
         due = False
         if there.get(name_of(tree.me)) == tree.me:
-            tree.among(ordered)
+            tree.among(leaves)
 
     def heard(member: Member) -> None:
         nonlocal due
@@ -44,10 +42,11 @@ def follow(
         if known == agent:
             return
         if known is not None:
-            del there[name], ordered[bisect_left(ordered, order_of(known), key=order_of)]
+            del there[name]
+            leaves.remove(known)
         if agent is not None:
             there[name] = agent
-            insort(ordered, agent, key=order_of)
+            leaves.add(agent)
         if not due:
             due = True
             tree.world.after(settle_s(len(there)), look)

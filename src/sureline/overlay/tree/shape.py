@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ipaddress
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -85,10 +85,34 @@ class Links(NamedTuple):
     """The children of its branch, left and right; None if it has no branch."""
 
 
-def links_of(me: AgentId, ordered: Sequence[AgentId]) -> Links:
-    """The links of one of these peers, which are in their order."""
-    ranks = np.fromiter(map(rank_of, ordered), np.int64, len(ordered))
-    mine = bisect_left(ordered, order_of(me), key=order_of)
+class Leaves:
+    """Peers in their order, and their ranks: to sort and to rank them anew with every look would
+    cost a grid of n peers that all come one after another n * n * log(n)."""
+
+    def __init__(self, agents: Iterable[AgentId] = ()) -> None:
+        self.agents = sorted(agents, key=order_of)
+        self.ranks = [rank_of(agent) for agent in self.agents]
+
+    def __len__(self) -> int:
+        return len(self.agents)
+
+    def place_of(self, agent: AgentId) -> int:
+        return bisect_left(self.agents, order_of(agent), key=order_of)
+
+    def add(self, agent: AgentId) -> None:
+        place = self.place_of(agent)
+        self.agents.insert(place, agent)
+        self.ranks.insert(place, rank_of(agent))
+
+    def remove(self, agent: AgentId) -> None:
+        place = self.place_of(agent)
+        del self.agents[place], self.ranks[place]
+
+
+def links_of(me: AgentId, leaves: Leaves) -> Links:
+    """The links of one of these peers."""
+    ordered, ranks = leaves.agents, np.array(leaves.ranks, np.int64)
+    mine = leaves.place_of(me)
     above, branch_parent = NO_AGENT, NO_AGENT
     kids: tuple[Ref, Ref] | None = None
     for low, high, host in _path(ranks, mine):
