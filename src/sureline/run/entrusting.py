@@ -228,16 +228,16 @@ class Entrusting:
 
     def _tell(self) -> None:
         """In the journal, if anything has changed, and not too often."""
+        now_s, before, whole = self._world.elapsed(), self._told, self._is_whole(self._holders())
+        if before is not None and not whole and now_s - self._told_s < TOLD_S:
+            return
         held = [one for one in self._files.values() if one.holders]
         size = sum(one.record.size for one in held)
         total = sum(one.record.size for one in self._files.values())
         by = tuple(sorted({name for one in held for name in one.holders}))
-        whole = self._is_whole(self._holders())
         successors = tuple(self._successors())
         told = Entrusted(0.0, len(held), self._total, size, total, by, whole, successors)
-        now_s, before = self._world.elapsed(), self._told
-        early = before is not None and not told.whole and now_s - self._told_s < TOLD_S
-        if told == before or early:
+        if told == before:
             return
         self._told, self._told_s = told, now_s
         self._world.record(msgspec.structs.replace(told, at=self._world.now()))

@@ -16,7 +16,7 @@ and goes through the queue again, once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -333,17 +333,21 @@ class QueueEntry(Advised):
             self._engine.wake()
 
     def decide(self) -> None:
+        if not (self._advice or self._held):
+            return
         advice, self._advice = self._advice, []
+        targets, late_s = self._engine.targets(), self.world.elapsed() - HOLD_S
         for said in advice:
             for placement in said.placements:
-                self._weigh(said, placement)
-        targets, late_s = self._engine.targets(), self.world.elapsed() - HOLD_S
+                self._weigh(targets, said, placement)
         for task, (since_s, said, placement) in list(self._held.items()):
             if placement.pilot in targets or since_s < late_s:
                 del self._held[task]
-                self._weigh(said, placement, waits=False)
+                self._weigh(targets, said, placement, waits=False)
 
-    def _weigh(self, said: Advice, placed: PlacedTask, *, waits: bool = True) -> None:
+    def _weigh(
+        self, targets: Container[PeerName], said: Advice, placed: PlacedTask, *, waits: bool = True
+    ) -> None:
         """Bind it as advised, if it may be, as soon as the pilot takes part."""
         engine = self._engine
         task = engine.graph.index.get(placed.task)
@@ -352,7 +356,7 @@ class QueueEntry(Advised):
         if not engine.wanted(task):
             return
         attempt = 0
-        if placed.pilot in engine.targets():
+        if placed.pilot in targets:
             attempt = engine.bind(task, placed.pilot, self._claim(task))
             if attempt:
                 engine.note(
