@@ -494,7 +494,7 @@ def test_a_time_too_short_to_answer_is_refused():
 def test_reports_of_load_share_what_the_grid_can_carry():
     made = MembershipSettings()
     assert made.report_s(10) == 1.0
-    assert made.report_s(1500) == 15.0
+    assert made.report_s(1500) == 112.5
 
 
 def test_who_dies_often_is_held_back_longer_each_time_and_forgiven():

@@ -20,7 +20,7 @@ SETTLE_S = 0.5
 FEW = 100
 PATIENT = 300
 PATIENCE_MAX = 8
-UNHURRIED = 500
+UNHURRIED = 300
 SLOWER_MAX = 3.0
 HURRY_FACTOR_MAX = 10.0
 
@@ -40,7 +40,7 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     """Raises ValueError if `detect_s` is too short for a peer to prove that it is alive."""
 
     probe_s: float = 1.0
-    """Every member probes one other this often, in a grid of up to 500 (see `beat_s`)."""
+    """Every member probes one other this often, in a grid of up to 300 (see `beat_s`)."""
     detect_s: float = 5.0
     """A stopped or cut-off member is declared dead by somebody within this time, in a grid of up to
     300 (see `patience`). One whose process has ended is noticed sooner."""
@@ -69,7 +69,9 @@ class MembershipSettings(msgspec.Struct, frozen=True):
     members_max: int = 20_000
     loads_per_s: float = 100.0
     """How many reports of load the whole grid makes in a second at most; each member takes its
-    share, and never more than one. Everybody hears each of them two or three times."""
+    share, and never more than one."""
+    loads_heard_per_s: float = 20_000.0
+    """And how many are heard, all members together; each hears every report, two or three times."""
 
     def __post_init__(self) -> None:
         if self.probe_s <= 0 or self.suspicion_s < self.ack_s:
@@ -118,7 +120,7 @@ class MembershipSettings(msgspec.Struct, frozen=True):
         (`patience`), and what each member does in every second is done by all.
 
         >>> settings = MembershipSettings()
-        >>> [settings.beat_s(n) for n in (10, 500, 750, 1500, 20_000)]
+        >>> [settings.beat_s(n) for n in (10, 300, 450, 1500, 20_000)]
         [1.0, 1.0, 1.5, 3.0, 3.0]
         """
         return self.probe_s * min(max(1.0, present / UNHURRIED), SLOWER_MAX)
@@ -134,8 +136,14 @@ class MembershipSettings(msgspec.Struct, frozen=True):
         return min(1 + present // PATIENT, PATIENCE_MAX)
 
     def report_s(self, present: int) -> float:
-        """The least time between two reports of one member's load, in a grid of so many."""
-        return max(REPORT_S, present / self.loads_per_s)
+        """The least time between two reports of one member's load, in a grid of so many.
+
+        >>> settings = MembershipSettings()
+        >>> [settings.report_s(n) for n in (10, 200, 600, 1500)]
+        [1.0, 2.0, 18.0, 112.5]
+        """
+        heard_s = present * present / self.loads_heard_per_s
+        return max(REPORT_S, present / self.loads_per_s, heard_s)
 
 
 RUMOUR_BYTES_PROBE = 1_200
