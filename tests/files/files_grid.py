@@ -89,7 +89,12 @@ class _Line:
         self._me = me
 
     async def ask_bulk(
-        self, node: Node, request: bytes, into: bytearray | None = None
+        self,
+        node: Node,
+        request: bytes,
+        into: bytearray | None = None,
+        *,
+        short: bool = False,
     ) -> tuple[bytes, Buffer]:
         grid = self._grid
         if node not in grid.services or node in grid.dead or self._me in grid.dead:

@@ -107,16 +107,26 @@ class FileAsker:
         """Until it is known what somebody has."""
 
     async def _ask(
-        self, node: Node, question: Question, limit_s: float, into: bytearray | None = None
+        self,
+        node: Node,
+        question: Question,
+        limit_s: float,
+        into: bytearray | None = None,
+        *,
+        short: bool = False,
     ) -> tuple[Description | Sent, Buffer]:
-        asked = self._bulk.ask_bulk(node, encode(question), into)
+        asked = self._bulk.ask_bulk(node, encode(question), into, short=short)
         header, body = await asyncio.wait_for(asked, limit_s)
         return decode_answer(header), body
 
-    async def describe(self, node: Node, digest: str, *, inline: bool = False) -> FileOffer:
+    async def describe(
+        self, node: Node, digest: str, *, inline: bool = False, short: bool = False
+    ) -> FileOffer:
+        """`short` if the file is known to be, and comes `inline`."""
         time_s = asyncio.get_running_loop().time
         asked_s, limit_s = time_s(), max(ASK_S, ASK_USUAL * self.usual.within_s(0.0))
-        found, body = await self._ask(node, Describe(digest, inline, self._me), limit_s)
+        asked = Describe(digest, inline, self._me)
+        found, body = await self._ask(node, asked, limit_s, short=short)
         self.usual.took(time_s() - asked_s)
         if not isinstance(found, Description):
             raise BadAnswerError("no description")

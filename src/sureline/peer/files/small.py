@@ -22,6 +22,8 @@ later."""
 SEARCH_S = 10.0
 """The next after those that were named is a search through the hash table, which costs some
 connections: while one of them may still answer, so much later."""
+SHORT_BYTES = 8 << 10
+"""A file up to this size is asked for over the link that is there, if there is one."""
 TOLD_MAX = 5
 
 
@@ -37,7 +39,7 @@ async def ask_for_small(asker: FileAsker, hunt: Hunt, size: int | None) -> _Foun
     asked: dict[asyncio.Task[FileOffer], Node] = {}
     told: list[str] = []
     coming: asyncio.Future[Node | None] | None = _next(hunt)
-    is_more = True
+    is_more, short = True, size is not None and size <= SHORT_BYTES
     try:
         while asked or coming is not None:
             waited: list[asyncio.Future[Any]] = [*asked, *([coming] if coming is not None else ())]
@@ -49,7 +51,8 @@ async def ask_for_small(asker: FileAsker, hunt: Hunt, size: int | None) -> _Foun
                 node, coming = coming.result(), None
                 is_more = node is not None
                 if node is not None:
-                    task = asyncio.ensure_future(asker.describe(node, hunt.digest, inline=True))
+                    question = asker.describe(node, hunt.digest, inline=True, short=short)
+                    task = asyncio.ensure_future(question)
                     asked[task] = node
                 continue
             for task in [task for task in asked if task in done]:

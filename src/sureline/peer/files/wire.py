@@ -35,10 +35,16 @@ NO_ANSWER = (OSError, BulkError)
 
 
 class Bulk(Protocol):
-    """Asks one node. The body lies in `into` if that was given. Raises one of NO_ANSWER."""
+    """Asks one node. The body lies in `into` if that was given; it is thought to be `short`. Raises
+    one of NO_ANSWER."""
 
     async def ask_bulk(
-        self, node: Node, request: bytes, into: bytearray | None = None
+        self,
+        node: Node,
+        request: bytes,
+        into: bytearray | None = None,
+        *,
+        short: bool = False,
     ) -> tuple[bytes, Buffer]: ...
 
 

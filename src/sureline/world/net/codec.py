@@ -19,7 +19,7 @@ from sureline.world.net.limits import FRAME_BYTES_MAX
 from sureline.world.protocol import Message
 
 HEADER_BYTES = 4
-VERSION = 4
+VERSION = 5
 PART_CHARS_MAX = 256
 
 Envelope = tuple[str, str, Message]

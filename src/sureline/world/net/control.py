@@ -1,7 +1,8 @@
 """What two nodes' networks say to each other over a link, below the agents.
 
-All of it concerns nodes that cannot be dialled: see `ways` (how somebody is reached), `relay` (who
-carries for others) and `moorings` (how a node that can only dial out stays within reach).
+Most of it concerns nodes that cannot be dialled: see `ways` (how somebody is reached), `relay` (who
+carries for others) and `moorings` (how a node that can only dial out stays within reach). The rest
+is bulk data that is short (`small_asks`).
 """
 
 from __future__ import annotations
@@ -64,6 +65,26 @@ class Pong(Message, frozen=True, tag="net.pong"):
     """I have heard Ping."""
 
 
+class SmallAsk(Message, frozen=True, tag="net.small_ask"):
+    """A bulk request whose answer is thought to be short. Answered by SmallAnswer."""
+
+    number: int
+    request: bytes
+
+
+class SmallAnswer(Message, frozen=True, tag="net.small_answer"):
+    """The answer; or why there is none; or that it must be asked over a connection of its own."""
+
+    number: int
+    header: bytes = b""
+    body: bytes = b""
+    refused: str = ""
+    elsewhere: bool = False
+
+
 CONTROL: frozenset[type[Message]] = frozenset(
-    (Moor, Moored, Unmoor, Summons, Through, DialBack, DialledBack, Ping, Pong)
+    (
+        *(Moor, Moored, Unmoor, Summons, Through, DialBack, DialledBack, Ping, Pong),
+        *(SmallAsk, SmallAnswer),
+    )
 )

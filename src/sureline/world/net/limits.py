@@ -17,14 +17,15 @@ class Limits(NamedTuple):
     """Defaults suit a peer of a grid; 1,500 of them fit one machine."""
 
     warm_links: int = 24
-    """Connections kept open; beyond them the least recently used idle one is closed."""
+    """Connections that this node has opened and keeps; beyond them the least recently used idle one
+    is closed. Those that others have opened are theirs to close."""
     links_max: int = 2048
     """Beyond this many, or a quarter of the files that the process may open, one is closed even if
     it was used a moment ago."""
-    busy_s: float = 30.0
+    busy_s: float = 120.0
     """A connection used within this time is not idle: an answer may be under way, or the end of a
-    task. Whom many speak to, such as a run's driver, would else exchange keys with all of them
-    again and again."""
+    task, and those who speak with each other now and then would else exchange keys each time. An
+    idle connection takes 31 KiB at either end; opening one takes as much CPU as 30 messages."""
 
     connect_s: float = 3.0
     handshake_s: float = 30.0

@@ -16,6 +16,7 @@ from sureline.world.net.bulk_client import BulkClient
 from sureline.world.net.bulk_server import BulkServer
 from sureline.world.net.codec import CannotTravelError, Codec, Hello
 from sureline.world.net.complaints import Complaints
+from sureline.world.net.control import SmallAnswer, SmallAsk
 from sureline.world.net.dialler import DialError, Dialler
 from sureline.world.net.door import Door
 from sureline.world.net.interfaces import (
@@ -34,6 +35,7 @@ from sureline.world.net.moorings import Dialled
 from sureline.world.net.opening import Greeter, Opening, Wish
 from sureline.world.net.reaching import Reaching
 from sureline.world.net.route import Route, UndeliveredCounts
+from sureline.world.net.small_asks import SmallAsks
 from sureline.world.net.stats import PeerLink, Stats
 from sureline.world.net.stranger import Strangers
 from sureline.world.protocol import AgentId, Message
@@ -78,6 +80,7 @@ class NetTransport:
         self._door = Door(limits, self.awake, self.complain)
         self._strangers = Strangers(loop, limits, strangers, self.complain)
         self._bulk_server = BulkServer(self, bulk)
+        self._small_asks = SmallAsks(self, bulk)
         self._reaching = Reaching(self, self._dialler)
         self._bulk_client = BulkClient(self, self._reaching.ways)
         self._links: dict[NetLink, Route] = {}
@@ -209,10 +212,21 @@ class NetTransport:
         route.send(frame)
 
     async def ask_bulk(
-        self, node: Node, request: bytes, into: bytearray | memoryview | None = None
+        self,
+        node: Node,
+        request: bytes,
+        into: bytearray | memoryview | None = None,
+        *,
+        short: bool = False,
     ) -> tuple[bytes, memoryview]:
         """Ask a node's bulk handler, over a connection of its own; the answer's header and body.
-        The body is read into the start of `into`, if that is given. Raises BulkError."""
+        The body is read into the start of `into`, if that is given. A `short` answer comes over
+        the link that is there, if there is one. Raises BulkError."""
+        link = self.link_with(node) if short and into is None else None
+        if link is not None:
+            answer = await self._small_asks.ask(link, request)
+            if answer is not None:
+                return answer
         return await self._bulk_client.ask(node, request, into)
 
     def _route(self, node: Node) -> Route | None:
@@ -357,7 +371,10 @@ class NetTransport:
             route.send(self.codec.encode("", "", message))
 
     def heard(self, link: NetLink, message: Message) -> None:
-        self._reaching.heard(link, message)
+        if isinstance(message, SmallAsk | SmallAnswer):
+            self._small_asks.heard(link, message)
+        else:
+            self._reaching.heard(link, message)
 
     def took(self, link: NetLink, sender_part: str, to_part: str, message: Message) -> None:
         role = message.needs_role
@@ -379,6 +396,7 @@ class NetTransport:
         self._heard_at = max(self._heard_at, link.heard_at)
         self._bytes_in += link.bytes_in
         self._bytes_out += link.bytes_out
+        self._small_asks.lost(link)
         self._links.pop(link).gone(link)
 
     def hold(self) -> None:
@@ -459,25 +477,22 @@ class NetTransport:
             link.cut(reason)
 
     def _trim(self, now: float) -> None:
-        """Close the least recently used idle links beyond those that are kept warm."""
-        if len(self._links) <= self.limits.warm_links:
-            return
+        """Of the links that this node has opened, close the least recently used idle ones beyond
+        those that are kept warm; what others have opened is theirs to close, unless there are too
+        many of all."""
+        limits = self.limits
         links = [link for link in self._links if link.usable and link.moored_until <= now]
-        excess = len(links) - self.limits.warm_links
         too_many = len(links) - self._links_max
-        if too_many <= 0:
-            links = [link for link in links if now - link.used_at >= self.limits.busy_s]
-        if excess <= 0 or not links:
+        excess = sum(link.ours for link in links) - limits.warm_links
+        if max(too_many, excess) <= 0:
             return
-        links.sort(key=lambda link: link.used_at)
-        for link in links:
-            idle = link.idle and not self._links[link].waiting
-            if too_many > 0 or (idle and now - link.used_at >= self.limits.busy_s):
+        for link in sorted(links, key=lambda link: link.used_at):
+            quiet = link.idle and now - link.used_at >= limits.busy_s
+            waited_for = bool(self._links[link].waiting)
+            if too_many > 0 or (excess > 0 and link.ours and quiet and not waited_for):
                 link.say_bye()
                 too_many -= 1
-                excess -= 1
-                if excess <= 0:
-                    return
+                excess -= link.ours
 
     # Looking.
 
@@ -530,6 +545,7 @@ class NetTransport:
         self._door.close()
         self._strangers.close()
         self._bulk_server.close()
+        self._small_asks.close()
         self._bulk_client.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
