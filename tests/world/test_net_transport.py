@@ -12,7 +12,7 @@ from net_lab import TYPES, LabNode, Note, close_all, free_port, lab_grid, run, u
 from sureline.world.address import node_of
 from sureline.world.net.codec import Codec
 from sureline.world.net.limits import Limits
-from sureline.world.net.transport import NetTransport
+from sureline.world.net.transport import RARELY, NetTransport
 from sureline.world.protocol import Message
 
 GRID = lab_grid()
@@ -306,6 +306,36 @@ def test_a_dropped_peer_is_cut_off_and_not_called_again():
         assert a.heard == []
         assert b.numbers == [1]
         await close_all(a, b)
+
+    run(test())
+
+
+def test_whoever_opened_a_connection_closes_it_unless_there_are_too_many_of_all():
+    async def hub_of(others: list[LabNode], **limits) -> LabNode:
+        quick = Limits(busy_s=0.0, sweep_s=0.01, warm_links=2, **limits)
+        hub = await LabNode.start(GRID.credentials("hub"), limits=quick)
+        for number, other in enumerate(others):
+            other.say(hub, Note(number))
+            await until(lambda number=number: len(hub.heard) == number + 1)
+        sweeps = hub.transport._sweeps
+        await until(lambda: hub.transport._sweeps > sweeps + 2 * RARELY)
+        return hub
+
+    async def test():
+        others = [
+            await LabNode.start(GRID.credentials("peer"), name_suffix=str(number))
+            for number in range(10)
+        ]
+        hub = await hub_of(others[:6])
+        for other in others[6:]:
+            hub.say(other, Note(2))
+        await until(lambda: all(other.heard for other in others[6:]))
+        await until(lambda: len(hub.transport.peers()) == 8)
+        assert {peer.node for peer in hub.transport.peers()} >= {o.node for o in others[:6]}
+        await close_all(hub)
+        hub = await hub_of(others, links_max=8)
+        await until(lambda: len(hub.transport.peers()) <= 8)
+        await close_all(hub, *others)
 
     run(test())
 
