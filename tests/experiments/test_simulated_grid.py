@@ -14,7 +14,6 @@ from sureline.experiments.grid import SimulatedGrid
 from sureline.experiments.scenario import Fault
 from sureline.experiments.scenario_reader import find_scenario, read_scenario, shipped
 from sureline.experiments.work import Work
-from sureline.peer.files.finding import LATER_TURNS
 from sureline.peer.jobs import Blob, FileMissing, FileReady
 from sureline.workflow.files import FileRecord
 from sureline.workflow.mistakes import UserError
@@ -273,7 +272,7 @@ def test_a_file_is_found_through_the_hash_table_and_not_where_it_is_gone():
     store = grid.boxes["m1"].store
     grid.at(5.0, lambda: (store.add(file), store.add(other)))
     grid.at(9.0, lambda: store.forget(other.digest))
-    grid.at(6.0 + LATER_TURNS, fetch)
+    grid.at(21.0, fetch)
     grid.sim.run(60.0, lambda: len(came) == 2)
     assert FileReady(file, "m1") in came
     assert [one.path for one in came if isinstance(one, FileMissing)] == ["gone"]

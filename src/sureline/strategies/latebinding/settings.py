@@ -73,7 +73,7 @@ BEST = 10
 TOLD_DIRECTLY_MAX = 200
 """A round with no more askers than this is told to them alone. They have just spoken to the master;
 a broadcast reaches everybody, with three messages for each."""
-PAIRS_MAX = 20_000
+PAIRS_MAX = 3_000
 """Of tasks and pilots that are judged in a round; where there are more, each judges a part."""
 JUDGED_BY = 4
 """So many pilots at least judge each task then."""
