@@ -63,6 +63,8 @@ class Grid:
         self.hung: set[Node] = set()
         self.tamper: dict[Node, Tamper] = {}
         self.chunks_served: dict[Node, list[int]] = {}
+        self.asked_short: set[str] = set()
+        """Digests of what was asked for over a link that is there, if there is one."""
         self.on_chunk: Callable[[Node, int], None] = lambda node, index: None
         self.delay_s: dict[Node, float] = {}
 
@@ -107,6 +109,8 @@ class _Line:
         question: Question = decode_question(request)
         if node in grid.tamper:
             header, body = grid.tamper[node](question, header, body)
+        if short:
+            grid.asked_short.add(question.digest)
         if isinstance(question, AskChunk):
             grid.chunks_served.setdefault(node, []).append(question.index)
             grid.on_chunk(node, question.index)

@@ -12,6 +12,7 @@ from net_lab import until
 
 from sureline.peer.files import candidates, schedule
 from sureline.peer.files.service import UNKNOWN_SIZE, FetchError
+from sureline.peer.files.small import SHORT_BYTES
 from sureline.peer.files.wire import (
     AskChunk,
     AskList,
@@ -24,6 +25,19 @@ from sureline.peer.files.wire import (
 )
 from sureline.peer.tree import TreeEntry, to_manifest
 from sureline.workflow.files import FileRecord
+
+
+def test_what_is_known_to_be_short_is_asked_for_over_the_link_that_is_there(tmp_path: Path) -> None:
+    async def story(grid: Grid) -> None:
+        a, b = grid.node("a"), grid.node("b")
+        digests = []
+        for size in (1, SHORT_BYTES, SHORT_BYTES + 1):
+            record = await put(a, tmp_path, content(size, size))
+            await b.fetch(record, [a.me])
+            digests.append(record.digest)
+        assert grid.asked_short == set(digests[:2])
+
+    on_grid(tmp_path, story)
 
 
 def test_a_file_comes_from_the_source_named_and_is_announced(tmp_path: Path) -> None:

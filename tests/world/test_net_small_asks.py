@@ -13,6 +13,7 @@ from sureline.world.net.bulk_wire import BulkRefusedError
 from sureline.world.net.control import SmallAnswer
 from sureline.world.net.interfaces import FileRegion
 from sureline.world.net.small_asks import (
+    REASON_CHARS_MAX,
     SMALL_BYTES,
     UNDER_WAY_MAX,
     UNDER_WAY_OF_LINK_MAX,
@@ -164,5 +165,20 @@ def test_answers_that_nobody_asked_for_are_dropped():
             await until(lambda: asking.heard)
             assert await ask(asking, source, b"4") == (b"to asking", bytes(4))
             assert not asking.transport._small_asks._asked
+
+    run(test())
+
+
+def test_a_refusal_is_cut_to_length():
+    async def test():
+        async with linked(None) as (asking, source):
+            [link] = source.transport.links()
+            lie = lambda of, asked: source.transport.say(  # noqa: E731 - stands in for a method
+                link, SmallAnswer(asked.number, refused="no" * 100_000)
+            )
+            source.transport._small_asks.heard = lie
+            with pytest.raises(BulkRefusedError) as told:
+                await ask(asking, source, b"1")
+            assert len(str(told.value)) == REASON_CHARS_MAX
 
     run(test())

@@ -21,6 +21,7 @@ from sureline.world.protocol import Message
 SMALL_BYTES = 16 << 10
 """Of a whole answer: messages that come behind it do not wait for long."""
 REQUEST_BYTES_MAX = 4 << 10
+REASON_CHARS_MAX = 500
 UNDER_WAY_MAX = 256
 UNDER_WAY_OF_LINK_MAX = 16
 
@@ -59,7 +60,7 @@ class SmallAsks:
         if answer is None or answer.elsewhere:
             return None
         if answer.refused:
-            raise BulkRefusedError(answer.refused)
+            raise BulkRefusedError(answer.refused[:REASON_CHARS_MAX])
         return answer.header, memoryview(answer.body)
 
     def heard(self, link: NetLink, message: SmallAsk | SmallAnswer) -> None:
@@ -95,7 +96,7 @@ class SmallAsks:
             header, body = await self._handler(link.identity, asked.request)
             content = await self._content(body, SMALL_BYTES - len(header))
         except BulkRefusedError as error:
-            said = SmallAnswer(asked.number, refused=str(error)[:500] or "it says no")
+            said = SmallAnswer(asked.number, refused=str(error)[:REASON_CHARS_MAX] or "it says no")
         except Exception as error:
             text = f"a bulk request of {link.node} failed here: {error!r}"
             self._owner.complain("bulk", link.node, text)
