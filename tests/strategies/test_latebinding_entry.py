@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
+from sureline.overlay.membership import MembershipSettings
 from sureline.strategies.latebinding.entry import BACK_S
 from sureline.strategies.latebinding.messages import Advice, PlacedTask
-from sureline.strategies.latebinding.settings import PAGE, LateSettings
+from sureline.strategies.latebinding.settings import PAGE, STUCK_S, LateSettings
 
 
 class Scene:
-    """Eight pilots of two sites, and a run that is about to begin."""
+    """Pilots of two sites, and a run that is about to begin."""
 
-    def __init__(self, tasks, monkeypatch):
-        self.bed = Testbed("event", "serial", 8, tasks, 1)
+    def __init__(self, tasks, monkeypatch, pilots=8):
+        self.bed = Testbed("event", "serial", pilots, tasks, 1)
         (self.engine,) = self.bed.engines
         self.entry = self.engine.entry
         self.said = []
@@ -141,3 +142,15 @@ def test_advice_waits_for_its_pilot_to_take_part_and_is_kept_once(scene, monkeyp
     there["p2"] = late
     entry.decide()
     assert [bound.target for bound in attempts(scene)] == ["p2"] and not entry._held
+
+
+def test_a_queue_that_answers_is_not_gone_around_before_loads_can_have_been_told(monkeypatch):
+    """In a large grid they are told rarely: who seems idle may be at work for others."""
+    scene = Scene(1200, monkeypatch, pilots=600)
+    monkeypatch.setattr(scene.entry, "_weigh", lambda *_, **__: None)
+    news_s = MembershipSettings().report_s(600)
+    assert news_s > 10.0
+    scene.wait(STUCK_S + news_s - 3.0)
+    assert not attempts(scene)
+    scene.wait(STUCK_S + news_s + 10.0)
+    assert attempts(scene)

@@ -24,7 +24,7 @@ from sureline.strategies.latebinding.queue import (
     RECALL_S,
     TaskQueue,
 )
-from sureline.strategies.latebinding.settings import PLACED_S
+from sureline.strategies.latebinding.settings import MUTE_S, PLACED_S
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
 from sureline.world.simulated import Simulation
@@ -158,6 +158,20 @@ def test_what_was_placed_in_vain_waits_again(scene):
     assert not names(scene.ask(["q"], placed=[("r", "a", 1)]))
     scene.wait(PLACED_S + 4.0)
     assert names(scene.speaker("m/latebinding").last(Handout)) == ["a"]
+
+
+def test_nothing_is_given_out_of_a_run_whose_writer_is_silent(scene):
+    """It would bind nothing, and pilots would hold room for it again and again: its driver was
+    killed, or has to ask its voters anew."""
+    scene.enqueue("r", ["a"])
+    scene.wait(MUTE_S + 5.0)
+    assert not names(scene.ask(["p"]))
+    scene.enqueue("s", ["b"], user="bob")
+    master = scene.speaker("m/latebinding")
+    assert names(master.last(Handout)) == ["b"]
+    scene.ask(["p"], placed=[("s", "b", 1)], held=0)
+    scene.say("ann/r", Enqueue("r", 1, 2, 0))
+    assert names(master.last(Handout)) == ["a"]
 
 
 def test_word_of_an_earlier_writers_placement_does_not_concern_the_next_ones_task(scene):

@@ -20,6 +20,7 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
+from sureline.overlay.membership import MembershipSettings
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.messages import Finished
 from sureline.run.port import (
@@ -442,7 +443,9 @@ class QueueEntry(Advised):
             self._engine.tell("no queue answers; tasks are placed without it")
         wait_s = self._patience_s if silent else max(STUCK_S, self._patience_s)
         late = [task for task, since_s in self._out.items() if now - since_s > wait_s]
-        roomy = self._roomy(now - wait_s) if late else []
+        # A queue that answers is not gone around because of news that has not come yet.
+        news_s = 0.0 if silent else MembershipSettings().report_s(len(self._targets))
+        roomy = self._roomy(now - wait_s - news_s) if late else []
         late.sort(key=lambda task: (-self._engine.urgency(task), task))
         for task in late[:DEALT_MAX] if roomy else ():
             target = self._best_of(roomy, task) if self._engine.wanted(task) else None

@@ -48,6 +48,7 @@ from sureline.strategies.latebinding.settings import (
     GONE_S,
     LEASE_S,
     LISTED_MAX,
+    MUTE_S,
     PAGE,
     PLACED_S,
 )
@@ -129,6 +130,7 @@ class TaskQueue(Agent):
                 self._tell_gone(book.close_run(asked.run))
             run = book.open_run(asked.run, sender, user, asked.epoch, priority)
         run.writer, run.heard_s = sender, self.world.elapsed()
+        was_mute, book.shares.runs[asked.run].is_mute = book.shares.runs[asked.run].is_mute, False
         had_none, is_new = not run.tasks, asked.number not in run.heard
         if is_new:
             self._take(run, asked)
@@ -143,7 +145,7 @@ class TaskQueue(Agent):
             self.world.send(sender, answer)
         if asked.tasks and is_new and had_none and self._overtakes(asked.run):
             self._deal_anew()
-        elif asked.tasks and is_new:
+        elif (asked.tasks and is_new) or was_mute:
             self._serve()
 
     def _take(self, run: QueuedRun, asked: Enqueue) -> None:
@@ -278,6 +280,8 @@ class TaskQueue(Agent):
             if now - run.heard_s > GONE_S:
                 self._tell_gone(book.close_run(name))
                 book.keep_index()
+            elif now - run.heard_s > MUTE_S:
+                book.shares.runs[name].is_mute = True
         for queued in book.all():
             if queued.state == "placed" and now - queued.since_s > PLACED_S:
                 book.wait(queued)

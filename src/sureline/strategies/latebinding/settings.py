@@ -107,6 +107,9 @@ BUSY_S = 900.0
 """Where the queue matches by itself it may be busy for this long."""
 STUCK_S = 60.0
 """As is a task for which there was room all this time."""
+MUTE_S = 30.0
+"""Nothing is given out of a run whose writer was not heard of for so long: it would bind nothing,
+and pilots would hold themselves free for it."""
 GONE_S = 900.0
 """Tasks of a run whose writer was not heard of for so long are dropped."""
 PAGE = 200

@@ -12,7 +12,7 @@ more depends on these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 import msgspec
@@ -43,6 +43,8 @@ class WaitingRun(msgspec.Struct):
     of_pilot: dict[PeerName, list[Entry]] = {}
     stays: bool = False
     """Its tasks go to no other site than the one that has their inputs, as in the paper."""
+    is_mute: bool = False
+    """Nothing was heard of its writer lately; its turn does not come."""
 
 
 class Shares:
@@ -100,7 +102,7 @@ class Shares:
         wait for it, though not for ever if they could begin here `at_once`."""
         for near in (True, False):
             heaps = {}
-            for run, waiting in self.runs.items():
+            for run, waiting in self._speaking():
                 if near:
                     heap = self._near(run, waiting, site, pilot)
                 else:
@@ -114,10 +116,13 @@ class Shares:
     def next_near(self, site: str, is_first: Callable[[str], bool]) -> tuple[str, str] | None:
         """(run, task) that goes to this site because its inputs lie there, of a run before which
         no other comes."""
-        heaps = {run: waiting.heaps.get(site) for run, waiting in self.runs.items()} if site else {}
+        heaps = {run: waiting.heaps.get(site) for run, waiting in self._speaking()} if site else {}
         able = {run: heap for run, heap in heaps.items() if heap and self._clean(run, heap)}
         able = {run: heap for run, heap in able.items() if is_first(run)}
         return self._taken(able) if able else None
+
+    def _speaking(self) -> Iterator[tuple[str, WaitingRun]]:
+        return ((run, waiting) for run, waiting in self.runs.items() if not waiting.is_mute)
 
     def _taken(self, heaps: dict[str, list[Entry]]) -> tuple[str, str]:
         """The first task of the run whose turn it is."""
