@@ -83,21 +83,22 @@ def medians(samples: list[stage.Sample]) -> dict[str, dict[str, dict[str, float]
 
 
 def ratios(figures: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Sureline's tasks a second, and bytes moved, divided by each rival's."""
-    found: dict[str, Any] = {}
-    for workload, row in figures.items():
-        ours = row.get("sureline_spread")
-        if ours is None:
-            continue
-        found[workload] = {
-            name: {
-                "per_s": ours["per_s"] / theirs["per_s"],
-                "moved_bytes": ours["moved_bytes"] / max(theirs["moved_bytes"], 1),
+    """workload -> Sureline -> rival: its tasks a second, and bytes moved, as parts of theirs."""
+    return {
+        workload: {
+            mine: {
+                name: {
+                    "per_s": row[mine]["per_s"] / theirs["per_s"],
+                    "moved_bytes": row[mine]["moved_bytes"] / max(theirs["moved_bytes"], 1),
+                }
+                for name, theirs in row.items()
+                if name not in OURS
             }
-            for name, theirs in row.items()
-            if name not in OURS
+            for mine in OURS
+            if mine in row
         }
-    return found
+        for workload, row in figures.items()
+    }
 
 
 def main() -> int:

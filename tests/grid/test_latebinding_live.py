@@ -131,6 +131,9 @@ def test_three_workflows_on_very_many_pilots(tmp_path: Path) -> None:
         )  # fmt: skip
         requests = json.loads(said.stdout)["requests"]
         ended = [e for run in events for e in run if isinstance(e, TaskEnded)]
+        lost, ended = len(ended), [e for e in ended if e.outcome in COMMITS]
+        lost -= len(ended)
+        waits = sorted(delays(events))
         reads = sum(len(e.inputs) for e in ended)
         here = sum(e.here_files for e in ended)
         peers = sum(e.peer_files for e in ended)
@@ -140,7 +143,10 @@ def test_three_workflows_on_very_many_pilots(tmp_path: Path) -> None:
             "tasks": len(ended),
             "took_s": round(took_s, 1),
             "queue_requests_per_task": round(requests / len(ended), 3),
-            "median_delay_s": round(median(delays(events)), 3),
+            "attempts_lost": lost,
+            "median_delay_s": round(median(waits), 3),
+            "mean_delay_s": round(sum(waits) / len(waits), 3),
+            "delay_s_of_99_percent": round(waits[len(waits) * 99 // 100], 3),
             "hit_ratio": round((here + peers) / max(1, reads), 4),
             "local_hit_ratio": round(here / max(1, reads), 4),
             "placed_without_the_queue": len(alone),
