@@ -14,8 +14,8 @@ from sureline.strategies.latebinding.settings import PAGE, STUCK_S, LateSettings
 class Scene:
     """Pilots of two sites, and a run that is about to begin."""
 
-    def __init__(self, tasks, monkeypatch, pilots=8):
-        self.bed = Testbed("event", "serial", pilots, tasks, 1)
+    def __init__(self, tasks, monkeypatch, pilots=8, architecture="event"):
+        self.bed = Testbed(architecture, "serial", pilots, tasks, 1)
         (self.engine,) = self.bed.engines
         self.entry = self.engine.entry
         self.said = []
@@ -153,4 +153,15 @@ def test_a_queue_that_answers_is_not_gone_around_before_loads_can_have_been_told
     scene.wait(STUCK_S + news_s - 3.0)
     assert not attempts(scene)
     scene.wait(STUCK_S + news_s + 10.0)
+    assert attempts(scene)
+
+
+def test_a_task_of_the_papers_architecture_does_not_wait_longer_for_its_site_in_a_large_grid(
+    monkeypatch,
+):
+    scene = Scene(1200, monkeypatch, pilots=600, architecture="distributed")
+    monkeypatch.setattr(scene.entry, "_weigh", lambda *_, **__: None)
+    scene.wait(STUCK_S - 3.0)
+    assert not attempts(scene)
+    scene.wait(STUCK_S + 6.0)
     assert attempts(scene)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from test_latebinding import listed
 from test_latebinding_queue import Speaker
@@ -20,11 +21,11 @@ from sureline.strategies.latebinding.messages import (
     RoomWish,
     TaskList,
 )
-from sureline.strategies.latebinding.pilot import PART
+from sureline.strategies.latebinding.pilot import PART, SITE
 from sureline.strategies.latebinding.settings import AHEAD_MAX, AHEAD_S, FLOOR_PILOTS, FLOOR_S
 from sureline.strategies.latebinding.wishes import PILOTS_MAX, STALE_S, Wishes
 from sureline.workflow.model import Needs
-from sureline.world.address import at, name_of
+from sureline.world.address import at, name_of, node_of
 
 PILOT = at("p2", PART)
 
@@ -83,6 +84,23 @@ def test_nobody_is_made_master_who_is_no_pilot_of_the_site(scene):
     for other in ("p3/latebinding", "stranger/latebinding", "queue/latebinding"):
         scene.say(Registered("infiniband", other))
     assert agent._master == before
+
+
+def test_only_a_pilot_of_the_site_is_judged_for_and_only_in_its_own_name(scene):
+    """Others could have a whole site wish for tasks where nobody deals any out."""
+    agent = next(a for a in scene.bed._agents if a.me == PILOT)
+    before = agent._master
+    others = (("p4/tester", "p6/latebinding"), ("p3/tester", "p3/tester"), ("x/y", "x/y"))
+    for sender, master in others:
+        speaker = Speaker(sender, scene.bed.sim.place(sender))
+        scene.bed.sim.join(speaker)
+        told = TaskList(1, master, 7, 0, ((1, listed("a")),), (1,))
+        speaker.world.send(PILOT, told)
+        scene.bed.sim.run(until=scene.bed.sim.time + 0.2)
+        assert not speaker.heard
+        assert agent._on_list(at(node_of(sender), SITE), msgspec.msgpack.encode(told)) is None
+    assert agent._master == before
+    assert scene.say(TaskList(1, "p4/tester", 7, 0, ((1, listed("a")),), (1,))).all(RankReply)
 
 
 def test_two_pilots_that_take_each_other_for_the_master_do_not_send_all_to_and_fro(scene):

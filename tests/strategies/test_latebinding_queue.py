@@ -10,6 +10,7 @@ from sureline.strategies.latebinding.messages import (
     AskTasks,
     Enqueue,
     Enqueued,
+    FileReport,
     Handout,
     NotMaster,
     Register,
@@ -24,7 +25,8 @@ from sureline.strategies.latebinding.queue import (
     RECALL_S,
     TaskQueue,
 )
-from sureline.strategies.latebinding.settings import MUTE_S, PLACED_S
+from sureline.strategies.latebinding.settings import GONE_S, MUTE_S, PLACED_S
+from sureline.strategies.latebinding.shares import SHARES_MAX
 from sureline.world.address import at, node_of
 from sureline.world.agent import Agent
 from sureline.world.simulated import Simulation
@@ -261,6 +263,41 @@ def test_shares_survive_and_runs_that_are_over_leave_nothing(scene):
     assert said.shares == {"bob": 3.0} and [one.run for one in said.runs] == ["r"]
     scene.say("ann/r", Enqueue("r", 1, 9, 0, over=True))
     assert not scene.say("ann/cli", AskShares(2)).last(TheShares).runs
+
+
+def test_shares_are_numbers_and_only_so_many_are_kept(scene):
+    ann = "ann/cli"
+    for strange in (float("nan"), float("inf")):
+        assert scene.say(ann, SetShare(1, user="bob", share=strange)).last(TheShares).refused
+    for number in range(SHARES_MAX):
+        scene.say(ann, SetShare(1, user=f"u{number}", share=2.0), wait_s=0.01)
+    full = scene.say(ann, SetShare(1, user="bob", share=2.0)).last(TheShares)
+    assert "bob" not in full.shares and str(SHARES_MAX) in full.refused
+    assert scene.say(ann, SetShare(1, user="u0", share=3.0)).last(TheShares).shares["u0"] == 3.0
+    assert "u0" not in scene.say(ann, SetShare(1, user="u0", share=1.0)).last(TheShares).shares
+    assert scene.say(ann, SetShare(1, user="bob", share=2.0)).last(TheShares).shares["bob"] == 2.0
+
+
+def test_a_pilot_speaks_for_one_site_and_sites_without_anybody_are_forgotten(scene):
+    """Or one pilot could fill the queue with sites of its invention."""
+    for number in range(20):
+        scene.say("m/latebinding", Register(f"s{number}"), wait_s=0.1)
+    scene.say("n/latebinding", Register("north"))
+    assert scene.say("ann/cli", AskShares(1)).last(TheShares).sites == {"s19": "m", "north": "n"}
+    scene.enqueue("r", ["a"], user="ann")
+    scene.gone |= {"m", "n"}
+    for number in range(2, 40):
+        scene.say("ann/r", Enqueue("r", 1, number, 0), wait_s=GONE_S / 30)
+    assert not scene.say("ann/cli", AskShares(1)).last(TheShares).sites
+
+
+def test_files_of_pilots_that_are_gone_are_forgotten(scene):
+    scene.enqueue("r", ["a"], architecture="pre-dht")
+    scene.say("p/latebinding", FileReport(("d1",), ()))
+    assert scene.queue._files
+    scene.gone.add("p")
+    scene.wait(5.0)
+    assert not scene.queue._files
 
 
 def test_a_writer_of_an_earlier_epoch_is_not_heard(scene):

@@ -21,6 +21,7 @@ from sureline.journal.events import (
     TaskBound,
     TaskEnded,
     TaskRevoked,
+    TaskStarted,
 )
 
 Events = Sequence[AnyEvent]
@@ -114,4 +115,20 @@ def committed(events: Iterable[AnyEvent]) -> set[str]:
             found.discard(event.task)
         elif isinstance(event, TaskEnded) and event.outcome in COMMITS:
             found.add(event.task)
+    return found
+
+
+def taken_back(events: Iterable[AnyEvent]) -> list[str]:
+    """The tasks of attempts that were withdrawn before they began, for each such attempt."""
+    began: set[tuple[str, int]] = set()
+    found: list[str] = []
+    for event in events:
+        if isinstance(event, TaskStarted):
+            began.add((event.task, event.attempt))
+        elif (
+            isinstance(event, TaskEnded)
+            and event.outcome == "cancelled"
+            and (event.task, event.attempt) not in began
+        ):
+            found.append(event.task)
     return found

@@ -443,8 +443,10 @@ class QueueEntry(Advised):
             self._engine.tell("no queue answers; tasks are placed without it")
         wait_s = self._patience_s if silent else max(STUCK_S, self._patience_s)
         late = [task for task, since_s in self._out.items() if now - since_s > wait_s]
-        # A queue that answers is not gone around because of news that has not come yet.
-        news_s = 0.0 if silent else MembershipSettings().report_s(len(self._targets))
+        # A queue that answers is not gone around because of news that has not come yet. The paper's
+        # tasks are, as ever: they stay at their site, which may have no place for them for long.
+        trusts = not silent and self._settings.architecture == "event"
+        news_s = MembershipSettings().report_s(len(self._targets)) if trusts else 0.0
         roomy = self._roomy(now - wait_s - news_s) if late else []
         late.sort(key=lambda task: (-self._engine.urgency(task), task))
         for task in late[:DEALT_MAX] if roomy else ():

@@ -74,7 +74,12 @@ HELD_TOLD_MAX = 2000
 
 
 def is_pilot(member: Member) -> bool:
-    return member.state == "alive" and member.offer.cores > 0 and "run" in member.offer.roles
+    return member.state == "alive" and can_run(member)
+
+
+def can_run(member: Member) -> bool:
+    """Whether it is a pilot, or one that is being looked for."""
+    return member.offer.cores > 0 and "run" in member.offer.roles
 
 
 class PilotAgent(Agent):
@@ -325,6 +330,8 @@ class PilotAgent(Agent):
 
     @handles(TaskList)
     def _on_told(self, sender: AgentId, told: TaskList) -> None:
+        if not self._believes(told, sender):
+            return
         ranked = self._judge(told)
         if ranked is None:
             ranked = Ranked(name_of(self.me), (), 0, 0, 0.0, 0)
@@ -336,8 +343,16 @@ class PilotAgent(Agent):
             told = msgspec.msgpack.decode(payload, type=TaskList)
         except msgspec.DecodeError:
             return None
-        ranked = self._judge(told)
+        ranked = self._judge(told) if self._believes(told, origin) else None
         return None if ranked is None else encoded([ranked])
+
+    def _believes(self, told: TaskList, sender: AgentId) -> bool:
+        """Whether it is a list of the sender's own, who may speak for this site."""
+        node = node_of(told.master)
+        if node_of(sender) != node or self._known_of == (told.master, told.reign):
+            return node_of(sender) == node
+        members = self._host.members()
+        return any(m.node == node and can_run(m) and m.offer.site == self._site for m in members)
 
     def _judge(self, told: TaskList) -> Ranked | None:
         """What this pilot thinks of a list; None if it has no room."""

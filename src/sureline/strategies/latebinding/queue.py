@@ -94,7 +94,7 @@ class TaskQueue(Agent):
         self._is_there = is_there
         self._book = QueueBook(world)
         self._sites: dict[str, _Site] = {}
-        self._files: dict[PeerName, dict[str, None]] = {}
+        self._files: dict[AgentId, dict[str, None]] = {}
         self._matching = 0
         self._ticking = False
         self._dealt_s = -ANEW_S
@@ -130,7 +130,7 @@ class TaskQueue(Agent):
                 self._tell_gone(book.close_run(asked.run))
             run = book.open_run(asked.run, sender, user, asked.epoch, priority)
         run.writer, run.heard_s = sender, self.world.elapsed()
-        was_mute, book.shares.runs[asked.run].is_mute = book.shares.runs[asked.run].is_mute, False
+        was_mute = book.shares.hear(asked.run)
         had_none, is_new = not run.tasks, asked.number not in run.heard
         if is_new:
             self._take(run, asked)
@@ -189,10 +189,17 @@ class TaskQueue(Agent):
         self.world.send(sender, Registered(asked.site, self._sites[asked.site].master))
 
     def _speaks(self, name: str, master: AgentId) -> _Site:
-        """Somebody else speaks for this site now; what the one before had waits again."""
+        """Somebody else speaks for this site now, and for no other; what the one before had waits
+        again."""
+        for other in [other for other, site in self._sites.items() if site.master == master]:
+            self._forget_site(other)
         site = self._sites[name] = _Site(master, self.world.elapsed())
         self._book.take_back(name)
         return site
+
+    def _forget_site(self, name: str) -> None:
+        self._book.take_back(name)
+        del self._sites[name]
 
     @handles(AskTasks)
     def on_ask_tasks(self, sender: AgentId, asked: AskTasks) -> None:
@@ -273,9 +280,14 @@ class TaskQueue(Agent):
             return  # it was taken for the queue while it began, or has nothing to do
         self.world.after(TICK_S, self._tick)
         book.shares.age(now)
-        for name, site in self._sites.items():
-            if now - site.asked_s > LEASE_S or not self._is_there(site.master):
+        for name, site in list(self._sites.items()):
+            is_there = self._is_there(site.master)
+            if now - site.asked_s > LEASE_S or not is_there:
                 book.take_back(name)
+            if now - site.asked_s > GONE_S and not is_there:
+                self._forget_site(name)
+        for pilot in [one for one in self._files if not self._is_there(one)]:
+            del self._files[pilot]
         for name, run in list(book.runs.items()):
             if now - run.heard_s > GONE_S:
                 self._tell_gone(book.close_run(name))
@@ -322,7 +334,7 @@ class TaskQueue(Agent):
         central = self._book.central
         self.world.busy(EXAMINED_S * len(central))
         pilot = name_of(sender)
-        held = self._files.get(pilot, {}) if asked.tracked else dict.fromkeys(asked.held)
+        held = self._files.get(sender, {}) if asked.tracked else dict.fromkeys(asked.held)
         found = central.best(_view(pilot, asked, held), held, self._asks)
         if found is None:
             self.world.send(sender, RequestAnswer(found=False, more=len(central) > 0))
@@ -341,7 +353,7 @@ class TaskQueue(Agent):
     @handles(FileReport)
     def on_file_report(self, sender: AgentId, said: FileReport) -> None:
         self._count("FileReport")
-        files = self._files.setdefault(name_of(sender), {})
+        files = self._files.setdefault(sender, {})
         files |= dict.fromkeys(said.made)
         for digest in said.gone:
             files.pop(digest, None)
@@ -381,7 +393,7 @@ class TaskQueue(Agent):
             else:
                 run.priority = self._book.shares.runs[asked.run].priority = asked.priority
         elif asked.user:
-            self._book.shares.shares[asked.user] = min(max(asked.share, 0.001), 1000.0)
+            refused = self._book.shares.set_share(asked.user, asked.share)
         if not refused:
             self._book.keep_index()
             self._deal_anew()

@@ -12,6 +12,7 @@ more depends on these.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
@@ -26,6 +27,8 @@ GUESSED_S = 60.0
 ANYWHERE = ""
 ELSEWHERE_S = 5.0
 """So long a task waits for the site that has its inputs."""
+SHARES_MAX = 1000
+"""Of users that are not 1."""
 
 
 Entry = tuple[float, int, float, str]
@@ -64,6 +67,24 @@ class Shares:
 
     def close(self, run: str) -> None:
         self.runs.pop(run, None)
+
+    def set_share(self, user: str, share: float) -> str:
+        """Why not; '' if it is done."""
+        if not math.isfinite(share):
+            return f"a share is a number, not {share}"
+        if share == 1.0:  # as everybody has
+            self.shares.pop(user, None)
+        elif user in self.shares or len(self.shares) < SHARES_MAX:
+            self.shares[user] = min(max(share, 0.001), 1000.0)
+        else:
+            return f"{SHARES_MAX} users have shares of their own; set one of them to 1 first"
+        return ""
+
+    def hear(self, run: str) -> bool:
+        """Its writer speaks: its turn comes again. Whether that is new."""
+        waiting = self.runs[run]
+        was_mute, waiting.is_mute = waiting.is_mute, False
+        return was_mute
 
     def push(self, listed: ListedTask, number: int, now_s: float) -> None:
         run = self.runs[listed.run]
