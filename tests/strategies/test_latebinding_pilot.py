@@ -8,7 +8,8 @@ from test_latebinding import listed
 from test_latebinding_queue import Speaker
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
-from sureline.peer.jobs import JobEnded, PauseJob
+from sureline.peer.admitting import Look
+from sureline.peer.jobs import CommandJob, JobEnded, PauseJob
 from sureline.peer.messages import Bind
 from sureline.strategies.latebinding.half import AHEAD_PER_ENDED, TOOK_KEPT, PilotRoom
 from sureline.strategies.latebinding.master import NEWS_S, Round, _Pooled
@@ -24,6 +25,7 @@ from sureline.strategies.latebinding.messages import (
 from sureline.strategies.latebinding.pilot import PART, SITE
 from sureline.strategies.latebinding.settings import AHEAD_MAX, AHEAD_S, FLOOR_PILOTS, FLOOR_S
 from sureline.strategies.latebinding.wishes import PILOTS_MAX, STALE_S, Wishes
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 from sureline.world.address import at, name_of, node_of
 
@@ -187,6 +189,26 @@ def test_many_short_tasks_are_fetched_ahead_but_only_one_long_one(scene):
     assert half.room() == PilotRoom(1, 1)
     end(half, 0.001, TOOK_KEPT)
     assert half.room() == PilotRoom(1, AHEAD_MAX)
+
+
+def test_while_large_files_come_nothing_else_is_fetched_ahead(scene, monkeypatch):
+    half, state = half_of(scene), "waiting"
+    monkeypatch.setattr(half._machine, "look", lambda key: Look(state))
+    job = CommandJob("a", "a", 1, "", inputs=(FileRecord("in", "d1", 50 << 20),))
+    half.admitted(Bind("r", "a", 1, job, Needs()))
+    open_ = [listed(f"t{n}", inputs=(("in", f"d{n}", 50 << 20),)) for n in (1, 2)]
+    tasks = ((1, open_[0]), (2, open_[1]), (3, listed("little")))
+
+    def offers():
+        told = TaskList(1, "p4/tester", 7, 0, tasks, (1, 2, 3))
+        return sorted(number for number, _ in scene.say(told).last(RankReply).ranked.ranks)
+
+    assert half.room().places == 0 and offers() == [1, 3]
+    state = "running"
+    assert offers() == [1, 2, 3]
+    half.promise("r", "b", Needs())  # it may be another
+    half.room = lambda: PilotRoom(0, 1)
+    assert offers() == [1, 3]
 
 
 def test_behind_a_task_that_lasts_no_more_are_fetched_ahead(scene):

@@ -19,6 +19,7 @@ import msgspec
 
 from sureline.overlay.kademlia import Kademlia
 from sureline.overlay.membership import Member, Offer
+from sureline.peer.admitting import Look
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.peer.jobs import CommandJob, JobEnded
 from sureline.peer.messages import AttemptMessage, Bind, Finished, Withdraw
@@ -203,10 +204,13 @@ class _Bench(Agent):
     def writer(self, run: str) -> AgentId | None:
         return None
 
-    def look(self, key: tuple[str, str, int]) -> Any:
+    def look(self, key: tuple[str, str, int]) -> Look:
+        return Look("waiting" if key in self._waiting else "running")
+
+    def tell_again(self, key: tuple[str, str, int]) -> None:
         raise AssertionError("nobody asks here")
 
-    tell_again = end = look
+    end = tell_again
 
     @handles(Bind)
     def on_bind(self, sender: AgentId, bind: Bind) -> None:

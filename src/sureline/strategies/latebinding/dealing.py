@@ -11,10 +11,14 @@ import msgspec
 import numpy as np
 
 from sureline.strategies.latebinding.assignment import NONE, Matrix, Pairs, exact, greedy
+from sureline.strategies.latebinding.fetching import Fetching
 from sureline.strategies.latebinding.judging import size_bytes, tier_of
 from sureline.strategies.latebinding.messages import ListedTask, PlacedTask, Ranked
 from sureline.strategies.latebinding.settings import BEST, JUDGED_BY
 from sureline.world.address import NO_NAME, PeerName
+
+PASSES = 8
+"""So often a round looks for something else for pilots of which others fetch the same."""
 
 
 class Dealt(msgspec.Struct, frozen=True):
@@ -49,6 +53,7 @@ def deal(
     first: set[int],
     left: dict[PeerName, list[int]],
     kept: int = 0,
+    fetching: Fetching | None = None,
 ) -> list[Dealt]:
     """Which task goes to which pilot: what begins at once before what is fetched ahead, what has
     waited long (`first`) before the rest, and what much depends on before what little does. `left`
@@ -58,25 +63,40 @@ def deal(
     open_ = dict(tasks)
     room = {one.pilot: [one.cores, float(one.memory_bytes)] for one in ranked}
     dealt: list[Dealt] = []
+
+    def once(chosen: dict[int, ListedTask], *, ahead: bool) -> bool:
+        """Whether something was not dealt only because another fetches its files now."""
+        waits = False
+        able = ranked if fetching is None else fetching.able(ranked, chosen, ahead=ahead)
+        for number, pilot, rank in _assigned(chosen, able, left, int(ahead)):
+            listed, free = open_[number], room[pilot]
+            needs = listed.needs
+            if not ahead and (needs.cores > free[0] + 1e-6 or needs.memory_bytes > free[1]):
+                continue
+            if fetching is not None and not fetching.takes(listed, pilot, rank, ahead=ahead):
+                waits = True
+                continue
+            free[0] -= needs.cores
+            free[1] -= needs.memory_bytes
+            left[pilot][int(ahead)] -= 1
+            del open_[number]
+            if fetching is not None:
+                fetching.dealt(listed, pilot, rank)
+            rival = next(((p, r) for p, r in rivals[number] if p != pilot), (NO_NAME, 0.0))
+            dealt.append(Dealt(listed, _placement(listed, pilot, rank, rival, ahead=ahead)))
+        return waits
+
     tiers = sorted({(n not in first, -tier_of(task)) for n, task in tasks.items()})
     for ahead in (False, True):
         for tier in tiers:
-            chosen = {n: t for n, t in open_.items() if (n not in first, -tier_of(t)) == tier}
-            if ahead:
-                most = max(0, len(open_) - kept)
-                able = (n for n, t in chosen.items() if t.architecture == "event")
-                chosen = {n: chosen[n] for n in islice(able, most)}
-            for number, pilot, rank in _assigned(chosen, ranked, left, int(ahead)):
-                listed, free = open_[number], room[pilot]
-                needs = listed.needs
-                if not ahead and (needs.cores > free[0] + 1e-6 or needs.memory_bytes > free[1]):
-                    continue
-                free[0] -= needs.cores
-                free[1] -= needs.memory_bytes
-                left[pilot][int(ahead)] -= 1
-                del open_[number]
-                rival = next(((p, r) for p, r in rivals[number] if p != pilot), (NO_NAME, 0.0))
-                dealt.append(Dealt(listed, _placement(listed, pilot, rank, rival, ahead=ahead)))
+            for _ in range(PASSES):
+                chosen = {n: t for n, t in open_.items() if (n not in first, -tier_of(t)) == tier}
+                if ahead:
+                    most = max(0, len(open_) - kept)
+                    able = (n for n, t in chosen.items() if t.architecture == "event")
+                    chosen = {n: chosen[n] for n in islice(able, most)}
+                if not once(chosen, ahead=ahead):
+                    break
     return dealt
 
 

@@ -29,6 +29,7 @@ from sureline.strategies.latebinding.settings import (
     PLACES_MAX,
     PilotHalfSettings,
 )
+from sureline.strategies.nearby import LARGE_BYTES
 from sureline.workflow.model import Needs
 from sureline.world.address import name_of
 from sureline.world.agent import Agent
@@ -78,6 +79,8 @@ class PilotHalf(Admitting):
         """Attempts that wait for files more than they calculate."""
         self._runs: dict[Key, None] = {}
         """Of those, the ones that were let begin."""
+        self._cold: dict[Key, None] = {}
+        """Attempts that came when large inputs of theirs were not here."""
         self._took_s: deque[float] = deque(maxlen=TOOK_KEPT)
         """How long the last tasks ran."""
         self._ended = 0
@@ -169,7 +172,16 @@ class PilotHalf(Admitting):
         if claim is not None and claim.reports:
             self.on_job(bind, False)
         if isinstance(bind.job, CommandJob):
-            self._hold([record.digest for record in bind.job.inputs])
+            inputs = bind.job.inputs
+            if any(one.size >= LARGE_BYTES and one.digest not in self.held for one in inputs):
+                self._cold[key] = None
+            self._hold([record.digest for record in inputs])
+
+    def fetches(self) -> bool:
+        """Whether something waits for large files here, or may when it comes."""
+        still = [key for key in self._cold if self._machine.look(key).state == "waiting"]
+        self._cold = dict.fromkeys(still)
+        return bool(self._cold or self._promised)
 
     def order(self, waiting: Sequence[Waiting], now: float) -> Sequence[int]:
         keys = [(one.bind.run, one.bind.task, one.bind.attempt) for one in waiting]
@@ -193,8 +205,8 @@ class PilotHalf(Admitting):
         claim = claim_of(bind)
         if claim is not None and claim.reports:
             self.on_job(bind, True)
-        self._reading.pop(key, None)
-        self._runs.pop(key, None)
+        for kept in (self._reading, self._runs, self._cold):
+            kept.pop(key, None)
         if ended is not None:
             if began:
                 self._took_s.append(ended.elapsed_s)

@@ -24,6 +24,7 @@ import msgspec
 
 from sureline.overlay.kademlia import Aggregate, Kademlia
 from sureline.strategies.latebinding.dealing import Dealt, deal, decoded, portions
+from sureline.strategies.latebinding.fetching import Fetching, Holders
 from sureline.strategies.latebinding.messages import (
     Advice,
     AskTasks,
@@ -144,6 +145,7 @@ class Master:
         self._judge = judge
         self._pool: dict[TaskId, _Pooled] = {}
         self._wishes = Wishes()
+        self._holders = Holders()
         self._placed: list[tuple[str, str, int]] = []
         self._numbers = 0
         self._told = 0
@@ -479,7 +481,8 @@ class Master:
         later = {one.pilot: one.ahead - left[one.pilot][1] for one in current.ranked}
         tasks = {number: by_number[number].listed for number in still}
         kept = idle_missed if current.ahead else len(self._pool)
-        dealt = deal(tasks, current.ranked, first, left, kept)
+        fetching = None if self._periodic else self._fetching()
+        dealt = deal(tasks, current.ranked, first, left, kept, fetching)
         for number in still:
             by_number[number].rounds += 1
         self._tell(current, dealt)
@@ -487,6 +490,10 @@ class Master:
             self._wishes.settle(name, places, ahead + later[name])
         self._see_to_store()
         self._schedule()
+
+    def _fetching(self) -> Fetching:
+        idle_s = {name: wish.idle_s for name, wish in self._wishes if wish.places}
+        return Fetching(self._holders, idle_s, self._world.elapsed())
 
     def _ahead_for_each(self, ranked: int) -> int:
         """How many tasks a pilot may fetch ahead in a round: no more than its part of all, so that

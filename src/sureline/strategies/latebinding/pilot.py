@@ -23,8 +23,9 @@ from sureline.overlay.membership import Member
 from sureline.peer.messages import Bind
 from sureline.run.port import Host
 from sureline.strategies.latebinding.dealing import encoded, merged
+from sureline.strategies.latebinding.fetching import cold_bytes
 from sureline.strategies.latebinding.half import PilotHalf, PilotRoom
-from sureline.strategies.latebinding.judging import best_of, tags_of
+from sureline.strategies.latebinding.judging import best_of, held_bytes, tags_of
 from sureline.strategies.latebinding.master import TOPIC, Master
 from sureline.strategies.latebinding.messages import (
     AskQueue,
@@ -375,6 +376,8 @@ class PilotAgent(Agent):
         ahead = not room.places
         if ahead:
             tasks = [one for one in tasks if one[1].architecture == "event"]
+            if half.fetches():  # one thing at a time
+                tasks = [(n, t) for n, t in tasks if not cold_bytes(t, held_bytes(t, view.held))]
         best = best_of(tasks, view, max(BEST, 2 * (room.places + room.ahead)), ahead=ahead)
         return Ranked(
             view.pilot,

@@ -20,6 +20,8 @@ class PilotWish(msgspec.Struct):
     ahead: int
     at_s: float
     agent: AgentId
+    idle_s: float = 0.0
+    """Since when it could begin something at once."""
     told: int = 0
     """The last task that it was told of directly."""
     ripe_s: float = 0.0
@@ -66,6 +68,8 @@ class Wishes:
             if len(self._of) >= PILOTS_MAX:
                 return None
             old = self._of[name] = PilotWish(0, 0, now, agent)
+        if places and not old.places:
+            old.idle_s = now
         self.settle(name, places, ahead)
         old.at_s, old.agent, old.missed = now, agent, False
         self._pilots.pop(name, None)
