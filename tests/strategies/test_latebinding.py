@@ -15,7 +15,7 @@ from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies import strategy
 from sureline.strategies.latebinding.assignment import NONE, exact, first_column, greedy, sum_of
 from sureline.strategies.latebinding.dealing import deal, decoded, encoded, merged, portions
-from sureline.strategies.latebinding.fetching import BYTES_PER_S, Fetching, Holders
+from sureline.strategies.latebinding.fetching import BYTES_PER_S, LargeFiles, RoundFetches
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
 from sureline.strategies.latebinding.settings import BEST, JUDGED_BY
@@ -193,11 +193,11 @@ def reads(task, *digests, **others):
     return listed(task, inputs=tuple((f"in.{one}", one, LARGE) for one in digests), **others)
 
 
-def fetched(tasks, answers, holders=None, idle_s=None, now=100.0):
+def fetched(tasks, answers, large=None, idle_s=None, now=100.0):
     left = {one.pilot: [one.places, one.ahead] for one in answers}
     if idle_s is None:
         idle_s = {one.pilot: 0.0 for one in answers if one.places}
-    fetching = Fetching(holders or Holders(), idle_s, now)
+    fetching = RoundFetches(large or LargeFiles(), idle_s, now)
     found = deal(tasks, answers, set(), left, 0, fetching)
     return {(one.listed.task, one.placement.pilot) for one in found}
 
@@ -210,34 +210,34 @@ def test_two_pilots_do_not_fetch_the_same_file_where_there_is_something_else_to_
 
 
 def test_an_idle_pilot_waits_as_long_as_fetching_takes_for_the_one_that_has_the_file():
-    holders, tasks, idle = Holders(), {1: reads("a", "x")}, [ranked("p", [(1, 0.0)])]
-    holders.dealt(tasks[1], "q", 100.0)
-    assert not fetched(tasks, idle, holders, now=100.0 + WAIT_S / 2)
-    assert not fetched(tasks, idle, holders, {"p": 100.0 + WAIT_S}, now=100.0 + 1.5 * WAIT_S)
-    assert fetched(tasks, idle, holders, now=100.0 + WAIT_S) == {("a", "p")}
+    large, tasks, idle = LargeFiles(), {1: reads("a", "x")}, [ranked("p", [(1, 0.0)])]
+    large.dealt(tasks[1], "q", 100.0)
+    assert not fetched(tasks, idle, large, now=100.0 + WAIT_S / 2)
+    assert not fetched(tasks, idle, large, {"p": 100.0 + WAIT_S}, now=100.0 + 1.5 * WAIT_S)
+    assert fetched(tasks, idle, large, now=100.0 + WAIT_S) == {("a", "p")}
     both = [*idle, ranked("q", [(1, float(LARGE))])]
-    assert fetched(tasks, both, holders, now=100.0 + WAIT_S) == {("a", "q")}
+    assert fetched(tasks, both, large, now=100.0 + WAIT_S) == {("a", "q")}
 
 
 def test_what_no_pilot_has_all_of_or_nobody_knows_is_waited_for_by_nobody():
-    holders, idle = Holders(), [ranked("p", [(1, 0.0)])]
-    holders.dealt(reads("a", "x"), "q", 100.0)
-    holders.dealt(reads("b", "y"), "r", 100.0)
+    large, idle = LargeFiles(), [ranked("p", [(1, 0.0)])]
+    large.dealt(reads("a", "x"), "q", 100.0)
+    large.dealt(reads("b", "y"), "r", 100.0)
     for task in (reads("c", "x", "y"), reads("d", "x", "z"), reads("e", "x", rank="cores")):
-        assert fetched({1: task}, idle, holders)
-    holders.dealt(reads("f", "z"), "p", 100.0)  # it had that once
-    assert fetched({1: reads("g", "z")}, idle, holders)
+        assert fetched({1: task}, idle, large)
+    large.dealt(reads("f", "z"), "p", 100.0)  # it had that once
+    assert fetched({1: reads("g", "z")}, idle, large)
 
 
 def test_ahead_is_fetched_for_one_task_and_never_what_another_has():
     tasks = {1: reads("a", "x"), 2: reads("b", "y"), 3: reads("c", "z"), 4: listed("d")}
-    holders = Holders()
-    holders.dealt(tasks[1], "q", 0.0)
+    large = LargeFiles()
+    large.dealt(tasks[1], "q", 0.0)
     busy = ranked("p", [(n, 0.0) for n in tasks], places=0, ahead=4)
-    found = {task for task, _ in fetched(tasks, [busy], holders)}
+    found = {task for task, _ in fetched(tasks, [busy], large)}
     assert len(found) == 2 and "d" in found and "a" not in found
     held = ranked("p", [(1, float(LARGE)), (2, float(LARGE)), (3, float(LARGE))], 0, 3)
-    assert len(fetched(tasks, [held], holders)) == 3
+    assert len(fetched(tasks, [held], large)) == 3
 
 
 def test_many_cores_that_are_free_are_not_kept_waiting():
@@ -248,12 +248,12 @@ def test_many_cores_that_are_free_are_not_kept_waiting():
 
 def test_only_so_many_holders_are_remembered(monkeypatch):
     monkeypatch.setattr("sureline.strategies.latebinding.fetching.FILES_MAX", 3)
-    holders = Holders()
+    large = LargeFiles()
     for n in range(5):
-        holders.dealt(reads("a", f"x{n}"), "q", 0.0)
+        large.dealt(reads("a", f"x{n}"), "q", 0.0)
     answers = [ranked("p", [(1, 0.0)], places=0, ahead=1)]
-    latest = [bool(fetched({1: reads("b", f"x{n}")}, answers, holders)) for n in (4, 3, 2)]
-    assert not any(latest) and fetched({1: reads("b", "x1")}, answers, holders)
+    latest = [bool(fetched({1: reads("b", f"x{n}")}, answers, large)) for n in (4, 3, 2)]
+    assert not any(latest) and fetched({1: reads("b", "x1")}, answers, large)
 
 
 def test_replies_are_merged_and_kept_short():

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from sureline.strategies.latebinding.assignment import NONE, Matrix, Pairs, exact, greedy
-from sureline.strategies.latebinding.fetching import Fetching
+from sureline.strategies.latebinding.fetching import RoundFetches
 from sureline.strategies.latebinding.judging import size_bytes, tier_of
 from sureline.strategies.latebinding.messages import ListedTask, PlacedTask, Ranked
 from sureline.strategies.latebinding.settings import BEST, JUDGED_BY
@@ -53,7 +53,7 @@ def deal(
     first: set[int],
     left: dict[PeerName, list[int]],
     kept: int = 0,
-    fetching: Fetching | None = None,
+    fetching: RoundFetches | None = None,
 ) -> list[Dealt]:
     """Which task goes to which pilot: what begins at once before what is fetched ahead, what has
     waited long (`first`) before the rest, and what much depends on before what little does. `left`

@@ -30,7 +30,7 @@ def cold_bytes(listed: ListedTask, rank: float) -> int:
     return lacks if lacks >= LARGE_BYTES else 0
 
 
-class Holders:
+class LargeFiles:
     """The first pilot of the site that was dealt a task with each large file, and when."""
 
     def __init__(self) -> None:
@@ -65,10 +65,10 @@ class Holders:
         return max(since_s for _, since_s in known)
 
 
-class Fetching(msgspec.Struct):
+class RoundFetches(msgspec.Struct):
     """Who would fetch what in a round: `idle_s` is since when a pilot is idle, if it is."""
 
-    holders: Holders
+    files: LargeFiles
     idle_s: Mapping[PeerName, float]
     now: float
     ahead: set[PeerName] = set()
@@ -96,9 +96,9 @@ class Fetching(msgspec.Struct):
         if ahead and pilot in self.ahead and cold_bytes(listed, rank):
             return False
         idle_s = math.inf if ahead else self.idle_s.get(pilot, math.inf)
-        return self.holders.takes(listed, pilot, rank, idle_s, self.now)
+        return self.files.takes(listed, pilot, rank, idle_s, self.now)
 
     def dealt(self, listed: ListedTask, pilot: PeerName, rank: float) -> None:
-        self.holders.dealt(listed, pilot, self.now)
+        self.files.dealt(listed, pilot, self.now)
         if cold_bytes(listed, rank):
             self.ahead.add(pilot)

@@ -24,7 +24,7 @@ import msgspec
 
 from sureline.overlay.kademlia import Aggregate, Kademlia
 from sureline.strategies.latebinding.dealing import Dealt, deal, decoded, portions
-from sureline.strategies.latebinding.fetching import Fetching, Holders
+from sureline.strategies.latebinding.fetching import LargeFiles, RoundFetches
 from sureline.strategies.latebinding.messages import (
     Advice,
     AskTasks,
@@ -145,7 +145,7 @@ class Master:
         self._judge = judge
         self._pool: dict[TaskId, _Pooled] = {}
         self._wishes = Wishes()
-        self._holders = Holders()
+        self._large = LargeFiles()
         self._placed: list[tuple[str, str, int]] = []
         self._numbers = 0
         self._told = 0
@@ -491,9 +491,9 @@ class Master:
         self._see_to_store()
         self._schedule()
 
-    def _fetching(self) -> Fetching:
+    def _fetching(self) -> RoundFetches:
         idle_s = {name: wish.idle_s for name, wish in self._wishes if wish.places}
-        return Fetching(self._holders, idle_s, self._world.elapsed())
+        return RoundFetches(self._large, idle_s, self._world.elapsed())
 
     def _ahead_for_each(self, ranked: int) -> int:
         """How many tasks a pilot may fetch ahead in a round: no more than its part of all, so that
