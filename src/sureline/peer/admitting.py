@@ -100,6 +100,12 @@ class Admitting(Protocol):
         """It is here now, waiting or running."""
         return
 
+    @property
+    def orders(self) -> bool:
+        """Whether it has anything to say now of what may start: else `order` is not asked, which
+        looks at all that waits whenever something ends."""
+        return type(self).order is not Admitting.order
+
     def order(self, waiting: Sequence[Waiting], now: float) -> Sequence[int]:
         """Which of these may start now, by number, and in which order. Whoever holds one back asks
         for another look when it may start (`Machine.look_again`)."""

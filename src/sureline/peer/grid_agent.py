@@ -140,8 +140,6 @@ class GridPeerAgent(Agent):
         self._running = 0
         self._leaving = False
         self._admitting: list[Admitting] = []
-        self._ordering: list[Admitting] = []
-        """Those of them that have a say in what starts first."""
         self._ill = ""
         """Why this machine takes nothing just now."""
         self._unsaid: dict[Key, None] = {}
@@ -169,8 +167,6 @@ class GridPeerAgent(Agent):
     def admit_by(self, half: Admitting) -> None:
         """From now on a strategy's half has a say here."""
         self._admitting.append(half)
-        if type(half).order is not Admitting.order:
-            self._ordering.append(half)
 
     def leave(self, *, stop: bool) -> None:
         """Take nothing more, and give back what has not started; with `stop`, also what has."""
@@ -382,14 +378,16 @@ class GridPeerAgent(Agent):
     def _start_ready(self) -> None:
         """Start what fits, in the order in which inputs were complete, or that a strategy's half
         gives; smaller ones may overtake, within LOOKED_AT_MAX."""
-        fits = True
-        while fits and self._has_room():
-            fits = False
+        started = True
+        while started and self._has_room():
+            started = False
             for key in self._allowed():
                 if key in self._ready and self.ledger.fits(self._tasks[key].bind.needs):
-                    fits = True
+                    started = True
                     self._ready_no_more(key)
                     self._start(key, self._tasks[key])
+                    if not self._has_room():
+                        return
 
     def _has_room(self) -> bool:
         """Whether anything fits: if not, nobody need be asked."""
@@ -397,10 +395,11 @@ class GridPeerAgent(Agent):
 
     def _allowed(self) -> list[Key]:
         """What may start now, first first."""
-        if not self._ordering:
+        ordering = [half for half in self._admitting if half.orders]
+        if not ordering:
             return list(islice(self._ready, LOOKED_AT_MAX))
         allowed, now = list(self._ready), self.world.elapsed()
-        for half in self._ordering:
+        for half in ordering:
             tasks = [self._tasks[key] for key in allowed]
             waiting = [Waiting(task.bind, now - task.bound_s) for task in tasks]
             allowed = [allowed[number] for number in half.order(waiting, self.world.now())]

@@ -183,10 +183,12 @@ class PilotHalf(Admitting):
         self._cold = dict.fromkeys(still)
         return bool(self._cold or self._promised)
 
+    @property
+    def orders(self) -> bool:
+        return 0 < len(self._reading) < len(self._here)
+
     def order(self, waiting: Sequence[Waiting], now: float) -> Sequence[int]:
         keys = [(one.bind.run, one.bind.task, one.bind.attempt) for one in waiting]
-        if not self._reading or len(self._reading) == len(self._here):
-            return range(len(waiting))
         for key in keys:
             self._runs.pop(key, None)  # something else held it back
         most = max(1, int(self._machine.capacity.cores) // 2)

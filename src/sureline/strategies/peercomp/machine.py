@@ -59,9 +59,11 @@ class LanesKept(Admitting):
         if claim is not None:
             self._claims[_attempt_of(bind)] = claim
 
+    @property
+    def orders(self) -> bool:
+        return bool(self._claims) or self.lanes.promised
+
     def order(self, waiting: Sequence[Waiting], now: float) -> Sequence[int]:
-        if not self._claims and not self.lanes.promised:
-            return range(len(waiting))
         attempts = [_attempt_of(one.bind) for one in waiting]
         for attempt in attempts:
             if self._let.pop(attempt, None) is not None:  # something else held it back
