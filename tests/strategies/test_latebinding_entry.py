@@ -6,9 +6,12 @@ import pytest
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.overlay.membership import MembershipSettings
-from sureline.strategies.latebinding.entry import BACK_S
-from sureline.strategies.latebinding.messages import Advice, PlacedTask
+from sureline.strategies.latebinding.entry import BACK_S, GENERATIONS, INPUTS_MAX, LOOK_S
+from sureline.strategies.latebinding.messages import MESSAGES, Advice, PlacedTask, TheQueue
+from sureline.strategies.latebinding.sense import is_sensible
 from sureline.strategies.latebinding.settings import PAGE, STUCK_S, LateSettings
+from sureline.workflow.files import FileRecord
+from sureline.world.net.codec import Codec
 
 
 class Scene:
@@ -21,10 +24,13 @@ class Scene:
         self.said = []
         """How many tasks each message to the queue told of."""
         self.first = [task for task, missing in enumerate(self.engine._missing) if not missing]
+        self.gone = []
+        """And what each told of as gone."""
         say = self.entry._say
 
         def told(tasks, gone, **others):
             self.said.append(len(tasks))
+            self.gone.append(gone)
             say(tasks, gone, **others)
 
         monkeypatch.setattr(self.entry, "_say", told)
@@ -165,3 +171,109 @@ def test_a_task_of_the_papers_architecture_does_not_wait_longer_for_its_site_in_
     assert not attempts(scene)
     scene.wait(STUCK_S + 6.0)
     assert attempts(scene)
+
+
+@pytest.fixture
+def idle(scene, monkeypatch):
+    """It knows the queue, and nothing is ready."""
+    monkeypatch.setattr(scene.engine, "_missing", [1] * len(scene.engine.graph))
+    scene.wait(1.0)
+    return scene
+
+
+def placed(scene, task, pilot="p2", generation=None):
+    name = scene.engine.graph.tasks[task].name
+    known = scene.entry._generations[task] if generation is None else generation
+    return PlacedTask(name, known, pilot, 0.0, "", 0.0, False, 0, 0)
+
+
+def advise(scene, task, **others):
+    scene.entry._advice.append(
+        Advice(scene.engine.run, "north", 1, 1, (placed(scene, task, **others),))
+    )
+    scene.entry.decide()
+
+
+def told_gone(scene):
+    return {name for gone in scene.gone for name in gone}
+
+
+def test_tasks_with_many_inputs_are_told_in_messages_that_travel(idle, monkeypatch):
+    """A page of them that no frame held was thrown away, and nobody noticed."""
+    many = [FileRecord(f"data/sample-{n:060d}.fastq", "d" * 64, 100 + n) for n in range(1000)]
+    monkeypatch.setattr(idle.engine, "reads", lambda task: many)
+    for task in idle.first[:PAGE]:
+        idle.engine._ready(task)
+    idle.entry._tell()
+    pages = [said for _, _, said in idle.entry._unanswered.values()]
+    assert sum(len(page.tasks) for page in pages) == PAGE
+    for page in pages:
+        Codec(MESSAGES).encode("ann/run", "p0/queue", page)
+        assert all(map(is_sensible, page.tasks))
+    told = pages[0].tasks[0].inputs
+    assert 50 < len(told) <= INPUTS_MAX and told[0][2] == 1099, "the largest"
+
+
+def test_advice_for_a_task_that_waits_no_more_is_answered(idle):
+    """A queue that was started again may give out what was bound before."""
+    task = idle.first[0]
+    idle.engine._ready(task)
+    idle.wait(20.0)
+    name = idle.engine.graph.tasks[task].name
+    assert idle.gone.count((name,)) == 1
+    advise(idle, task)
+    idle.wait(40.0)
+    assert idle.gone.count((name,)) == 2
+    assert idle.entry._generations[task] == 1 + GENERATIONS * idle.engine.epoch
+
+
+def test_what_reads_a_result_that_is_gone_waits_no_more(idle, monkeypatch):
+    monkeypatch.setattr(idle.entry, "_weigh", lambda *_, **__: None)
+    parent = idle.first[0]
+    (child,) = idle.engine.graph.children[parent]
+    idle.engine._made_at[parent] = "p2"
+    idle.engine._ready(child)
+    idle.wait(2.0)
+    before = idle.entry._generations[child]
+    idle.entry.stands(parent, False)
+    idle.wait(20.0)
+    assert idle.engine.graph.tasks[child].name in told_gone(idle)
+    idle.engine._ready(child)
+    assert idle.entry._generations[child] > before
+
+
+def test_a_task_that_is_ready_anew_is_another_generation(idle, monkeypatch):
+    """Its inputs may be others: who was told of the earlier one forgets that."""
+    monkeypatch.setattr(idle.entry, "_weigh", lambda *_, **__: None)
+    task = idle.first[0]
+    idle.engine._ready(task)
+    before = idle.entry._generations[task]
+    idle.entry.ready(task)
+    assert idle.entry._generations[task] > before
+
+
+def test_where_the_queue_is_says_who_was_asked(idle):
+    queue, entry = idle.entry._queue, idle.entry
+    assert queue is not None
+    for _ in range(3):
+        entry.on_the_queue("guest/x", TheQueue("guest/x"))
+    assert entry._queue == queue
+    idle.wait(1.0 + 2 * LOOK_S)
+    assert entry._queue == queue
+
+
+def test_advice_of_pilots_that_nobody_knows_does_not_keep_a_task_from_being_placed(
+    idle, monkeypatch
+):
+    """Each has it enqueued anew; the run places it by itself all the same when that is time."""
+    monkeypatch.setattr(idle.engine, "want", lambda name: name in idle.bed.targets)
+    task, entry = idle.first[0], idle.entry
+    idle.engine._ready(task)
+    weigh = entry._weigh
+    monkeypatch.setattr(entry, "_weigh", lambda *_, **__: None)
+    for second in range(int(STUCK_S) + 10):
+        idle.wait(1.0 + second)
+        nobody = placed(idle, task, f"nobody{second}")
+        if task in entry._out:
+            weigh(idle.engine.targets(), Advice(idle.engine.run, "n", 1, 1, (nobody,)), nobody)
+    assert [bound.task for bound in attempts(idle)] == [task]

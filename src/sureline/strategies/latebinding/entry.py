@@ -16,7 +16,8 @@ and goes through the queue again, once.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -47,6 +48,7 @@ from sureline.strategies.latebinding.messages import (
     PlacedTask,
     TheQueue,
 )
+from sureline.strategies.latebinding.sense import TASK_BYTES_MAX, pages
 from sureline.strategies.latebinding.settings import (
     BUSY_S,
     CENTRAL,
@@ -57,6 +59,7 @@ from sureline.strategies.latebinding.settings import (
     STUCK_S,
     LateSettings,
 )
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 from sureline.world.address import at, name_of, node_of
 from sureline.world.agent import handles
@@ -75,7 +78,10 @@ LOOK_S = 5.0
 SURE = 0.95
 """The share of its kind that a task's promised duration covers."""
 INPUTS_MAX = 200
-"""Of one task that are told; a task with more is ranked by the largest."""
+"""Of one task that are told, in half of the bytes that a task may have; one with more is ranked by
+the largest."""
+RECORD_BYTES = 90
+"""Of an input, beside its path."""
 HOLDERS_MAX = 3
 READS_FROM_S = 2.0
 READS_SHARE = 0.4
@@ -115,6 +121,8 @@ class QueueEntry(Advised):
         """By task, the first advice that waits until its pilot takes part, since when: in a large
         grid not all are asked at once."""
         self._queue: AgentId | None = None
+        self._gate: AgentId | None = None
+        """Who was asked where it is."""
         self._rumour: AgentId | None = None
         """Where somebody has said that the queue is now."""
         self._looked_s = 0.0
@@ -168,10 +176,9 @@ class QueueEntry(Advised):
     # -- what happens ----------------------------------------------------------------------------
 
     def ready(self, task: int) -> None:
-        if task not in self._out:
-            first = GENERATIONS * self._engine.epoch
-            self._generations[task] = self._generations.get(task, first) + 1
-            self._out[task] = self.world.elapsed()
+        first = GENERATIONS * self._engine.epoch
+        self._generations[task] = self._generations.get(task, first) + 1
+        self._out.setdefault(task, self.world.elapsed())
         self._gone.pop(task, None)
         self._fresh[task] = None
         if self._telling is not None and len(self._fresh) == PAGE:  # nothing more to wait for
@@ -182,11 +189,11 @@ class QueueEntry(Advised):
 
     def bound(self, bound: Bound) -> None:
         super().bound(bound)
-        self._is_bound(bound.task)
+        self._waits_no_more(bound.task)
         if bound.target in self._books:
             self._quiet_s[bound.target] = self.world.elapsed()
 
-    def _is_bound(self, task: int) -> None:
+    def _waits_no_more(self, task: int) -> None:
         if self._out.pop(task, None) is None:
             return
         if self._fresh.pop(task, 0) == 0:
@@ -215,8 +222,9 @@ class QueueEntry(Advised):
 
     def stands(self, task: int, committed: bool) -> None:
         super().stands(task, committed)
-        if committed:
-            self._is_bound(task)
+        # What is not there any more nobody can read.
+        for one in (task,) if committed else self._engine.graph.children[task]:
+            self._waits_no_more(one)
 
     # -- the queue -------------------------------------------------------------------------------
 
@@ -226,10 +234,13 @@ class QueueEntry(Advised):
         if self._targets:
             names = sorted(self._targets)
             gate = self._targets[self.world.random.choice(names)]
-            self.world.send(at(node_of(gate.agent), PART), AskQueue())
+            self._gate = at(node_of(gate.agent), PART)
+            self.world.send(self._gate, AskQueue())
 
     @handles(TheQueue)
     def on_the_queue(self, sender: AgentId, said: TheQueue) -> None:
+        if sender != self._gate:
+            return
         if said.queue == self._queue:
             self._rumour = None
         elif self._queue is None or said.queue == self._rumour:
@@ -259,9 +270,10 @@ class QueueEntry(Advised):
         names = self._engine.graph.tasks
         gone = [names[task].name for task in self._gone]
         self._fresh, self._gone = {} if ready else self._fresh, {}
-        for start in range(0, max(1, len(fresh), len(gone)), PAGE):
-            tasks = tuple(self._listed(task) for task in fresh[start : start + PAGE])
-            self._say(tasks, tuple(gone[start : start + PAGE]), whole=whole and not start)
+        told = list(zip_longest(pages(map(self._listed, fresh), PAGE), pages(gone, PAGE)))
+        for tasks, no_more in told or [((), ())]:
+            self._say(tasks or (), no_more or (), whole=whole)
+            whole = False
 
     def _say(
         self, tasks: tuple[ListedTask, ...], gone: tuple[str, ...], *, whole: bool = False,
@@ -278,7 +290,6 @@ class QueueEntry(Advised):
 
     def _listed(self, task: int) -> ListedTask:
         described = self._engine.graph.tasks[task]
-        reads = sorted(self._engine.reads(task), key=lambda file: -file.size)[:INPUTS_MAX]
         held = {p: n for p, n in self._engine.held(task).items() if p in self._targets}
         sites: dict[str, int] = {}
         for peer, size in held.items():
@@ -294,7 +305,7 @@ class QueueEntry(Advised):
             described.needs,
             described.requires,
             described.rank,
-            tuple((file.path, file.digest, file.size) for file in reads),
+            _told_inputs(self._engine.reads(task)),
             self._takes_s[task],
             self._engine.urgency(task),
             home,
@@ -352,6 +363,8 @@ class QueueEntry(Advised):
         """Bind it as advised, if it may be, as soon as the pilot takes part."""
         engine = self._engine
         task = engine.graph.index.get(placed.task)
+        if task is not None and task not in self._out:
+            self._gone[task] = None  # whoever gives it out does not know that
         if task not in self._out or self._generations[task] != placed.generation:
             return
         if not engine.wanted(task):
@@ -368,10 +381,8 @@ class QueueEntry(Advised):
             return
         else:
             self._avoid(task, placed.pilot)
-        if not attempt and task in self._out:
-            del self._out[task]
-            if engine.wanted(task):
-                self.ready(task)
+        if not attempt and task in self._out and engine.wanted(task):
+            self.ready(task)
 
     def _claim(self, task: int) -> bytes:
         kind = self._engine.graph.tasks[task].kind_name
@@ -499,6 +510,17 @@ def _view(target: Target, now: float) -> View:
     ends_at = target.extras.get("ends_at")
     lifetime_s = float(ends_at) - now if isinstance(ends_at, float | int) else FOR_EVER_S
     return View(target.name, target.site, Ledger(capacity), capacity, lifetime_s, frozenset())
+
+
+def _told_inputs(reads: Iterable[FileRecord]) -> tuple[tuple[str, str, int], ...]:
+    """The largest."""
+    told: list[tuple[str, str, int]] = []
+    left = TASK_BYTES_MAX // 2
+    for file in sorted(reads, key=lambda file: -file.size)[:INPUTS_MAX]:
+        left -= len(file.path.encode(errors="surrogateescape")) + RECORD_BYTES
+        if left >= 0:
+            told.append((file.path, file.digest, file.size))
+    return tuple(told)
 
 
 def _in_words(said: Advice, placed: PlacedTask) -> str:
