@@ -7,6 +7,7 @@ import pytest
 from toy_grid import ToyGrid, digest_of
 
 from sureline.peer import gathering, grid_agent, outbox, writers
+from sureline.peer.admitting import Admitting
 from sureline.peer.capacity import Capacity
 from sureline.peer.grid_agent import GridPeerAgent
 from sureline.peer.jobs import CommandJob, JobEnded
@@ -671,3 +672,46 @@ def test_what_is_kept_for_a_run_that_nobody_knows_is_let_go(grid):
     boot(grid, marks=marks)
     wait(grid, 2 * grid_agent.LOOK_S)
     assert marks.marked == set()
+
+
+class LastFirst(Admitting):
+    """What came last starts first, while it has a say."""
+
+    def __init__(self, orders):
+        self.has_say = orders
+        self.asked = 0
+
+    @property
+    def orders(self):
+        return self.has_say
+
+    def order(self, waiting, now):
+        self.asked += 1
+        return range(len(waiting))[::-1]
+
+
+@pytest.mark.parametrize("orders", [True, False])
+def test_a_half_that_has_no_say_now_is_not_asked_what_starts_first(grid, orders):
+    """To be asked costs time for all that waits, whenever something ends."""
+    (agent,) = boot(grid)
+    half = LastFirst(orders)
+    agent.admit_by(half)
+    writer = Writer(grid)
+    writer.attach()
+    for task in "abc":
+        writer.bind(task)
+    until(grid, lambda: {m.task for m in writer.of(Finished)} == set("abc"))
+    began = list(dict.fromkeys(m.task for m in writer.of(Finished)))
+    assert began == (["a", "c", "b"] if orders else ["a", "b", "c"])
+    assert bool(half.asked) == orders
+
+
+def test_a_half_that_says_nothing_of_when_it_has_a_say_is_asked():
+    class Always(Admitting):
+        def order(self, waiting, now):
+            return range(len(waiting))
+
+    class Never(Admitting):
+        pass
+
+    assert Always().orders and not Never().orders

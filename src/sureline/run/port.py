@@ -279,7 +279,8 @@ class Deciding(Protocol):
         return
 
     def stands(self, task: int, committed: bool) -> None:
-        """It has a result, or its result was revoked."""
+        """It has a result, or its result was revoked: what reads it waits again, and is told as
+        ready anew."""
         return
 
     def decide(self) -> None:
