@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from sureline.experiments.latebinding import ARCHITECTURES, rank_sums
+from sureline.experiments.latebinding import (
+    ARCHITECTURES,
+    NEEDS_FULL,
+    SIZES,
+    _cells,
+    _claims,
+    rank_sums,
+)
 from sureline.experiments.latebinding_beyond import broadcasts, bulk_curve, priority_effect
 from sureline.experiments.latebinding_sites import KINDS, Testbed, workflow
 
@@ -95,3 +103,20 @@ def test_exact_assignment_is_never_worse():
     sums = rank_sums(60, 40, 3).shares
     assert sums["exact"] == 1.0
     assert sums["first column"] < 1.0 and sums["greedy"] <= 1.0
+
+
+@pytest.mark.parametrize(("sizes", "verdict"), [(SIZES[:2], NEEDS_FULL), (SIZES, "disagrees")])
+def test_what_is_said_of_the_largest_testbed_is_judged_there_only(small, sizes, verdict):
+    """Here every size is the same run, so nothing grows."""
+    found = [
+        msgspec.structs.replace(run, pilots=pilots, tasks=tasks, kind=kind)
+        for run in small.values()
+        for pilots, tasks in sizes
+        for kind in KINDS
+    ]
+    verdicts = {one.what: one.verdict for one in _claims(found, list(_cells(found, sizes)), sizes)}
+    grow = {what: told for what, told in verdicts.items() if "grows with the size" in what}
+    assert len(grow) == 3 and set(grow.values()) == {verdict}
+    assert (
+        verdicts["of the largest testbed, distributed is done first (Fig. 4)"] == NEEDS_FULL
+    ) == (sizes != SIZES)
