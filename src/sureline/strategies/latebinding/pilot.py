@@ -20,6 +20,7 @@ import msgspec
 
 from sureline.overlay.kademlia import Kademlia, KademliaSettings, id_of
 from sureline.overlay.membership import Member
+from sureline.peer.capacity import is_possible
 from sureline.peer.messages import Bind
 from sureline.run.port import Host
 from sureline.strategies.latebinding.dealing import encoded, merged
@@ -47,6 +48,7 @@ from sureline.strategies.latebinding.messages import (
     TheQueue,
 )
 from sureline.strategies.latebinding.queue import PART as QUEUE
+from sureline.strategies.latebinding.sense import is_sensible
 from sureline.strategies.latebinding.settings import BEST, BUSY_S, LISTED_MAX, QUIET_WISH_S, WISH_S
 from sureline.world.address import AgentId, at, name_of, node_of
 from sureline.world.agent import Agent, handles
@@ -318,7 +320,8 @@ class PilotAgent(Agent):
     def _on_promise(self, sender: AgentId, said: PromisedTasks) -> None:
         if self._half is not None and self._known_of and sender == self._known_of[0]:
             for run, task, needs in said.tasks:
-                self._half.promise(run, task, needs)
+                if is_possible(needs):
+                    self._half.promise(run, task, needs)
             # The master has taken it off our wish: it must hear of that room again, however soon.
             self._said = self._half.room()
 
@@ -398,7 +401,7 @@ class PilotAgent(Agent):
             if self._master == told.master:  # it may not know what we have said before
                 self._said = PilotRoom(0, 0)
                 self._say_soon()
-        self._known.update(told.tasks)
+        self._known.update((n, task) for n, task in told.tasks if is_sensible(task))
         if len(self._known) > KNOWN_MAX:
             still = set(told.open)
             self._known = {n: task for n, task in self._known.items() if n in still}
