@@ -9,10 +9,17 @@ from test_latebinding_queue import Speaker
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.peer.admitting import Look
+from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import CommandJob, JobEnded, PauseJob
 from sureline.peer.messages import Bind
 from sureline.strategies.latebinding.dealing import decoded, encoded, merged
-from sureline.strategies.latebinding.half import AHEAD_PER_ENDED, TOOK_KEPT, PilotRoom
+from sureline.strategies.latebinding.half import (
+    AHEAD_PER_ENDED,
+    NAME,
+    TOOK_KEPT,
+    PilotClaim,
+    PilotRoom,
+)
 from sureline.strategies.latebinding.master import NEWS_S, Round, _last_of, _Pooled
 from sureline.strategies.latebinding.messages import (
     Handout,
@@ -38,6 +45,7 @@ from sureline.workflow.model import Needs
 from sureline.world.address import at, name_of, node_of
 
 PILOT = at("p2", PART)
+NAN, INF = float("nan"), float("inf")
 
 
 class Scene:
@@ -297,9 +305,81 @@ def test_what_a_round_did_not_deal_out_is_still_wished_for(scene):
     assert [wish.ahead for _, wish in master._wishes] == [98] * len(pilots)
 
 
+# -- what a pilot can still do, and what is there ------------------------------------------------
+
+
+def bound(half, task, takes_s=0.0, inputs=(), attempt=1, needs=None):
+    files = tuple(FileRecord(digest, digest, 50 << 20) for digest in inputs)
+    claim = msgspec.msgpack.encode(PilotClaim(takes_s, False))
+    job = CommandJob(task, task, 1, "", inputs=files)
+    bind = Bind("r", task, attempt, job, needs or Needs(), strategy=NAME, claim=claim)
+    half.admitted(bind)
+    return bind
+
+
+def test_a_task_ahead_is_judged_by_the_lifetime_that_will_be_left(scene):
+    half = half_of(scene)
+    half._ends_at = half._world.now() + 3600.0
+    assert half.lifetime_s == 3600.0
+    long = bound(half, "long", 3000.0)
+    assert half.lifetime_s == 600.0 and half.room() == PilotRoom(0, 1)
+    tasks = ((1, listed("long", takes_s=700.0)), (2, listed("short", takes_s=500.0)))
+    ranked = scene.say(TaskList(1, "p4/tester", 7, 0, tasks, (1, 2))).last(RankReply).ranked
+    assert [number for number, _ in ranked.ranks] == [2]
+    claim = msgspec.msgpack.encode(PilotClaim(700.0, False))
+    late = Bind("r", "late", 1, PauseJob("0.1", "t", 1, 1.0), Needs(), strategy=NAME, claim=claim)
+    assert "will be gone" in half.objection("w/run", late)
+    bound(half, "next", 700.0)
+    assert half.room() == PilotRoom(0, 0)
+    half.over(long, JobEnded("succeeded"), began=True)
+    assert not half.objection("w/run", late)
+
+
+def test_how_long_a_task_waits_is_seen_from_all_that_is_here(scene, monkeypatch):
+    half, capacity = half_of(scene), Capacity(4.0, 8 << 30, 1 << 40)
+    monkeypatch.setattr(half._machine, "capacity", capacity)
+    half._ends_at = half._world.now() + 3600.0
+    running = {("r", f"t{n}", 1): 100.0 * n for n in range(1, 5)}
+    looks = {key: Look("running", None, elapsed_s) for key, elapsed_s in running.items()}
+    monkeypatch.setattr(half._machine, "look", lambda key: looks.get(key, Look("waiting")))
+    for n in range(1, 5):
+        assert half.lifetime_s == 3600.0
+        bound(half, f"t{n}", 1000.0)
+    assert half.lifetime_s == 3000.0  # of 900, 800, 700 and 600 seconds
+    bound(half, "wide", 50.0, needs=Needs(cores=2))
+    assert half.lifetime_s == 3600.0 - 750.0
+    bound(half, "absurd", NAN)
+    assert half.lifetime_s == 3600.0 - 750.0
+
+
+def test_of_a_task_that_never_began_no_files_are_held_that_it_would_have_brought(scene):
+    half, told = half_of(scene), []
+    half.on_files = lambda made, gone: told.append((list(made), list(gone)))
+    before = bound(half, "before", inputs=["old"])
+    half.over(before, JobEnded("succeeded"), began=True)
+    for task, ended in (("refused", None), ("taken back", JobEnded("cancelled"))):
+        half.over(bound(half, task, inputs=["old", "new"]), ended, began=False)
+        assert list(half.held) == ["old"]
+        assert told[-1] == ([], ["new"])
+    taken, other = (bound(half, task, inputs=["new"]) for task in ("taken", "other"))
+    half.over(taken, JobEnded("cancelled"), began=False)
+    half.over(other, JobEnded("succeeded"), began=True)
+    assert list(half.held) == ["old", "new"]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", "lost"])
+def test_a_promise_of_another_attempt_holds_room(scene, outcome):
+    half = half_of(scene)
+    half.over(bound(half, "a"), JobEnded(outcome), began=True)
+    half.promise("r", "a", Needs())
+    assert half.room().places == 0
+    bound(half, "a", attempt=2)
+    half.promise("r", "a", Needs())
+    assert not half._promised
+
+
 # -- what makes no sense --------------------------------------------------------------------------
 
-NAN, INF = float("nan"), float("inf")
 ABSURD = [NAN, INF, -INF, 1e300]
 
 

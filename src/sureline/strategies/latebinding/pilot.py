@@ -438,9 +438,9 @@ class PilotAgent(Agent):
         if said.more:
             self.world.after(QUICK_S if said.found else AGAIN_S, self._say)
 
-    def _tell_files(self, digests: Sequence[str]) -> None:
+    def _tell_files(self, made: Sequence[str], gone: Sequence[str]) -> None:
         if self._tracked and self._central is not None:
-            self.world.send(self._central, FileReport(tuple(digests), ()))
+            self.world.send(self._central, FileReport(tuple(made), tuple(gone)))
 
     def _tell_job(self, bind: Bind, ended: bool) -> None:
         if self._queue is not None:
