@@ -23,6 +23,7 @@ from sureline.strategies.latebinding.half import (
 from sureline.strategies.latebinding.master import NEWS_S, Round, _last_of, _Pooled
 from sureline.strategies.latebinding.messages import (
     Handout,
+    NotMaster,
     PromisedTasks,
     Ranked,
     RankReply,
@@ -99,9 +100,22 @@ def test_a_pilot_tells_newcomers_of_its_site_who_is_master(scene):
 def test_nobody_is_made_master_who_is_no_pilot_of_the_site(scene):
     agent = next(a for a in scene.bed._agents if a.me == PILOT)
     before = agent._master
-    for other in ("p3/latebinding", "stranger/latebinding", "queue/latebinding"):
-        scene.say(Registered("infiniband", other))
+    for other in ("p3/latebinding", "stranger/latebinding", "queue/latebinding", "p4/other"):
+        for said in (Registered("infiniband", other), NotMaster("infiniband", other)):
+            scene.bed.sim.place(at("p4", PART)).send(PILOT, said)
+    scene.bed.sim.run(until=scene.bed.sim.time + 0.2)
     assert agent._master == before
+
+
+def test_a_guest_diverts_nobody_and_a_mate_or_the_queue_does(scene):
+    agent = next(a for a in scene.bed._agents if a.me == PILOT)
+    other = at("p4" if agent._master != at("p4", PART) else "p6", PART)
+    for sender, follows in (("p3/latebinding", 0), ("x/y", 0), (at("p6", PART), 1), ("", 1)):
+        before = agent._master
+        for said in (Registered("infiniband", other), NotMaster("infiniband", other)):
+            agent.receive(sender or agent._queue, said)
+            assert agent._master == (other if follows else before)
+            agent._follow(before)
 
 
 def test_only_a_pilot_of_the_site_is_judged_for_and_only_in_its_own_name(scene):

@@ -235,22 +235,25 @@ class PilotAgent(Agent):
 
     @handles(Registered)
     def _on_registered(self, sender: AgentId, said: Registered) -> None:
-        node = node_of(said.master)
-        master = next((m for m in self._host.members() if m.node == node), None)
-        if self._half is not None and master is not None and self._is_mate(master):
+        if self._follow_if_mate(sender, said.master):
             self._registered = True
             for newcomer in self._newcomers:
                 self.world.send(newcomer, said)
             self._newcomers.clear()
-            if said.master != self._master:
-                self._follow(said.master)
 
     @handles(NotMaster)
     def _on_not_master(self, sender: AgentId, said: NotMaster) -> None:
-        if self._half is None or said.site != self._site or said.master == self._master:
-            return
-        if self._lives(said.master):
-            self._follow(said.master)
+        self._follow_if_mate(sender, said.master)
+
+    def _follow_if_mate(self, sender: AgentId, master: AgentId) -> bool:
+        """Whether a pilot of this site is meant, as a mate says, or the queue."""
+        mates = {at(m.node, PART) for m in self._host.members() if self._is_mate(m)}
+        is_known = sender == self._queue or sender in mates
+        if self._half is None or not is_known or master not in mates:
+            return False
+        if master != self._master:
+            self._follow(master)
+        return True
 
     # -- the queue -------------------------------------------------------------------------------
 
