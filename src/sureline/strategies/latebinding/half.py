@@ -68,6 +68,8 @@ class _Here(msgspec.Struct, frozen=True):
     takes_s: float
     brings: tuple[str, ...]
     """Inputs that were not here when it came."""
+    cold: bool
+    """Large ones are among these."""
 
 
 class _Promised(msgspec.Struct):
@@ -88,8 +90,6 @@ class PilotHalf(Admitting):
         """Attempts that wait for files more than they calculate."""
         self._runs: dict[Key, None] = {}
         """Of those, the ones that were let begin."""
-        self._cold: dict[Key, None] = {}
-        """Attempts that came when large inputs of theirs were not here."""
         self._took_s: deque[float] = deque(maxlen=TOOK_KEPT)
         """How long the last tasks ran."""
         self._ended = 0
@@ -132,10 +132,10 @@ class PilotHalf(Admitting):
     def free(self) -> tuple[Ledger, int]:
         """What could begin at once, and how many tasks wait here for something to end."""
         ledger, waiting = Ledger(self._machine.capacity), 0
-        here = (one.needs for one in self._here.values())
-        for needs in (*here, *(one.needs for one in self._promised.values())):
-            if ledger.fits(needs):
-                ledger.take(needs)
+        taking: tuple[_Here | _Promised, ...] = (*self._here.values(), *self._promised.values())
+        for one in taking:
+            if ledger.fits(one.needs):
+                ledger.take(one.needs)
             else:
                 waiting += 1
         return ledger, waiting
@@ -193,21 +193,25 @@ class PilotHalf(Admitting):
         if not self._here:
             self._moved_s = self._world.elapsed()
         claim, inputs = claim_of(bind), _inputs_of(bind)
-        brings = tuple(one.digest for one in inputs if one.digest not in self.held)
-        self._here[key] = _Here(bind.needs, claim.takes_s if claim else 0.0, brings)
+        new = [one for one in inputs if one.digest not in self.held]
+        self._here[key] = _Here(
+            bind.needs,
+            claim.takes_s if claim else 0.0,
+            tuple(one.digest for one in new),
+            any(one.size >= LARGE_BYTES for one in new),
+        )
         if claim is not None and claim.reads:
             self._reading[key] = None
         if claim is not None and claim.reports:
             self.on_job(bind, False)
-        if any(one.size >= LARGE_BYTES and one.digest in brings for one in inputs):
-            self._cold[key] = None
         self._hold([record.digest for record in inputs])
 
     def fetches(self) -> bool:
         """Whether something waits for large files here, or may when it comes."""
-        still = [key for key in self._cold if self._machine.look(key).state == "waiting"]
-        self._cold = dict.fromkeys(still)
-        return bool(self._cold or self._promised)
+        cold = (key for key, here in self._here.items() if here.cold)
+        return bool(self._promised) or any(
+            self._machine.look(key).state == "waiting" for key in cold
+        )
 
     @property
     def orders(self) -> bool:
@@ -234,8 +238,8 @@ class PilotHalf(Admitting):
         claim = claim_of(bind)
         if claim is not None and claim.reports:
             self.on_job(bind, True)
-        for kept in (self._reading, self._runs, self._cold):
-            kept.pop(key, None)
+        self._reading.pop(key, None)
+        self._runs.pop(key, None)
         if ended is not None and began:
             self._took_s.append(ended.elapsed_s)
             self._ended += 1
