@@ -18,6 +18,7 @@ from sureline.strategies.latebinding.dealing import deal, decoded, encoded, merg
 from sureline.strategies.latebinding.fetching import BYTES_PER_S, LargeFiles, RoundFetches
 from sureline.strategies.latebinding.judging import View, best_of, rank_of
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
+from sureline.strategies.latebinding.sense import NUMBER_MAX
 from sureline.strategies.latebinding.settings import BEST, JUDGED_BY
 from sureline.strategies.latebinding.shares import Shares
 from sureline.testing.scenarios import scenario_of
@@ -297,6 +298,16 @@ def test_the_rank_is_what_its_formula_says():
     here = view(held={"d2"})
     assert rank_of(listed(rank="held() / size + cores", inputs=FILES), here) == 2.1
     assert rank_of(listed(rank="1 / held(other)", inputs=FILES), here) == 0.0
+
+
+@pytest.mark.parametrize("text", ["1" + "0" * 400, " * ".join(["held()"] * 40)])
+def test_a_number_too_large_to_be_a_float_ends_nobody(text):
+    large, here = (("in", "d", 10**15),), view(held={"d"})
+    rank = rank_of(listed(rank=text, inputs=large), here)
+    assert rank in (0.0, NUMBER_MAX)
+    assert rank_of(listed(rank=f"0 - ({text})", inputs=large), here) == -rank
+    for requires in (text, f"({text}) > 0.5", f"({text}) / 0.5 > 1"):
+        rank_of(listed(requires=requires, inputs=large), here)
 
 
 def test_nothing_is_ranked_that_cannot_end_fit_or_come_back():

@@ -9,11 +9,21 @@ from test_latebinding_queue import Speaker
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.peer.admitting import Look
+from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import CommandJob, JobEnded, PauseJob
 from sureline.peer.messages import Bind
-from sureline.strategies.latebinding.half import AHEAD_PER_ENDED, TOOK_KEPT, PilotRoom
-from sureline.strategies.latebinding.master import NEWS_S, Round, _Pooled
+from sureline.strategies.latebinding.dealing import decoded, encoded, merged
+from sureline.strategies.latebinding.half import (
+    AHEAD_PER_ENDED,
+    NAME,
+    TOOK_KEPT,
+    PilotClaim,
+    PilotRoom,
+)
+from sureline.strategies.latebinding.master import NEWS_S, Round, _last_of, _Pooled
 from sureline.strategies.latebinding.messages import (
+    Handout,
+    NotMaster,
     PromisedTasks,
     Ranked,
     RankReply,
@@ -23,13 +33,20 @@ from sureline.strategies.latebinding.messages import (
     TaskList,
 )
 from sureline.strategies.latebinding.pilot import PART, SITE
-from sureline.strategies.latebinding.settings import AHEAD_MAX, AHEAD_S, FLOOR_PILOTS, FLOOR_S
+from sureline.strategies.latebinding.settings import (
+    AHEAD_MAX,
+    AHEAD_S,
+    FLOOR_PILOTS,
+    FLOOR_S,
+    PLACES_MAX,
+)
 from sureline.strategies.latebinding.wishes import PILOTS_MAX, STALE_S, Wishes
 from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 from sureline.world.address import at, name_of, node_of
 
 PILOT = at("p2", PART)
+NAN, INF = float("nan"), float("inf")
 
 
 class Scene:
@@ -83,9 +100,22 @@ def test_a_pilot_tells_newcomers_of_its_site_who_is_master(scene):
 def test_nobody_is_made_master_who_is_no_pilot_of_the_site(scene):
     agent = next(a for a in scene.bed._agents if a.me == PILOT)
     before = agent._master
-    for other in ("p3/latebinding", "stranger/latebinding", "queue/latebinding"):
-        scene.say(Registered("infiniband", other))
+    for other in ("p3/latebinding", "stranger/latebinding", "queue/latebinding", "p4/other"):
+        for said in (Registered("infiniband", other), NotMaster("infiniband", other)):
+            scene.bed.sim.place(at("p4", PART)).send(PILOT, said)
+    scene.bed.sim.run(until=scene.bed.sim.time + 0.2)
     assert agent._master == before
+
+
+def test_a_guest_diverts_nobody_and_a_mate_or_the_queue_does(scene):
+    agent = next(a for a in scene.bed._agents if a.me == PILOT)
+    other = at("p4" if agent._master != at("p4", PART) else "p6", PART)
+    for sender, follows in (("p3/latebinding", 0), ("x/y", 0), (at("p6", PART), 1), ("", 1)):
+        before = agent._master
+        for said in (Registered("infiniband", other), NotMaster("infiniband", other)):
+            agent.receive(sender or agent._queue, said)
+            assert agent._master == (other if follows else before)
+            agent._follow(before)
 
 
 def test_only_a_pilot_of_the_site_is_judged_for_and_only_in_its_own_name(scene):
@@ -282,7 +312,191 @@ def test_what_a_round_did_not_deal_out_is_still_wished_for(scene):
     master._pool = {("r", f"t{n}"): _Pooled(listed(f"t{n}"), n + 1) for n in range(8)}
     ranks = tuple((n, 0.0) for n in range(1, 9))
     ranked = [Ranked(name, ranks, 0, 100, 0.0, 0) for name in pilots]
-    master._round = current = Round(1, list(range(1, 9)), True, set(), ranked)
+    open_ = {pooled.number: pooled.listed for pooled in master._pool.values()}
+    master._round = current = Round(1, open_, True, set(), ranked)
     master._end(current)
     assert not master._pool
     assert [wish.ahead for _, wish in master._wishes] == [98] * len(pilots)
+
+
+# -- what a pilot can still do, and what is there ------------------------------------------------
+
+
+def bound(half, task, takes_s=0.0, inputs=(), attempt=1, needs=None):
+    files = tuple(FileRecord(digest, digest, 50 << 20) for digest in inputs)
+    claim = msgspec.msgpack.encode(PilotClaim(takes_s, False))
+    job = CommandJob(task, task, 1, "", inputs=files)
+    bind = Bind("r", task, attempt, job, needs or Needs(), strategy=NAME, claim=claim)
+    half.admitted(bind)
+    return bind
+
+
+def test_a_task_ahead_is_judged_by_the_lifetime_that_will_be_left(scene):
+    half = half_of(scene)
+    half._ends_at = half._world.now() + 3600.0
+    assert half.lifetime_s == 3600.0
+    long = bound(half, "long", 3000.0)
+    assert half.lifetime_s == 600.0 and half.room() == PilotRoom(0, 1)
+    tasks = ((1, listed("long", takes_s=700.0)), (2, listed("short", takes_s=500.0)))
+    ranked = scene.say(TaskList(1, "p4/tester", 7, 0, tasks, (1, 2))).last(RankReply).ranked
+    assert [number for number, _ in ranked.ranks] == [2]
+    claim = msgspec.msgpack.encode(PilotClaim(700.0, False))
+    late = Bind("r", "late", 1, PauseJob("0.1", "t", 1, 1.0), Needs(), strategy=NAME, claim=claim)
+    assert "will be gone" in half.objection("w/run", late)
+    bound(half, "next", 700.0)
+    assert half.room() == PilotRoom(0, 0)
+    half.over(long, JobEnded("succeeded"), began=True)
+    assert not half.objection("w/run", late)
+
+
+def test_how_long_a_task_waits_is_seen_from_all_that_is_here(scene, monkeypatch):
+    half, capacity = half_of(scene), Capacity(4.0, 8 << 30, 1 << 40)
+    monkeypatch.setattr(half._machine, "capacity", capacity)
+    half._ends_at = half._world.now() + 3600.0
+    running = {("r", f"t{n}", 1): 100.0 * n for n in range(1, 5)}
+    looks = {key: Look("running", None, elapsed_s) for key, elapsed_s in running.items()}
+    monkeypatch.setattr(half._machine, "look", lambda key: looks.get(key, Look("waiting")))
+    for n in range(1, 5):
+        assert half.lifetime_s == 3600.0
+        bound(half, f"t{n}", 1000.0)
+    assert half.lifetime_s == 3000.0  # of 900, 800, 700 and 600 seconds
+    bound(half, "wide", 50.0, needs=Needs(cores=2))
+    assert half.lifetime_s == 3600.0 - 750.0
+    bound(half, "absurd", NAN)
+    assert half.lifetime_s == 3600.0 - 750.0
+
+
+def test_of_a_task_that_never_began_no_files_are_held_that_it_would_have_brought(scene):
+    half, told = half_of(scene), []
+    half.on_files = lambda made, gone: told.append((list(made), list(gone)))
+    before = bound(half, "before", inputs=["old"])
+    half.over(before, JobEnded("succeeded"), began=True)
+    for task, ended in (("refused", None), ("taken back", JobEnded("cancelled"))):
+        half.over(bound(half, task, inputs=["old", "new"]), ended, began=False)
+        assert list(half.held) == ["old"]
+        assert told[-1] == ([], ["new"])
+    taken, other = (bound(half, task, inputs=["new"]) for task in ("taken", "other"))
+    half.over(taken, JobEnded("cancelled"), began=False)
+    half.over(other, JobEnded("succeeded"), began=True)
+    assert list(half.held) == ["old", "new"]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", "lost"])
+def test_a_promise_of_another_attempt_holds_room(scene, outcome):
+    half = half_of(scene)
+    half.over(bound(half, "a"), JobEnded(outcome), began=True)
+    half.promise("r", "a", Needs())
+    assert half.room().places == 0
+    bound(half, "a", attempt=2)
+    half.promise("r", "a", Needs())
+    assert not half._promised
+
+
+# -- what makes no sense --------------------------------------------------------------------------
+
+ABSURD = [NAN, INF, -INF, 1e300]
+
+
+def offered(scene, *tasks):
+    master = master_of(scene)
+    master.on_handout(Handout(tasks))
+    return master
+
+
+def asked(scene, master, names=("p2", "p4"), places=1):
+    """A round, under way, of pilots that answer when a test says so."""
+    for name in names:
+        master.on_wish(at(name, "quiet"), RoomWish("infiniband", places, 0))
+        master._wishes.get(name).ripe_s = 0.0
+    master._begin()
+    return master._round
+
+
+def answer(master, number, *ranked):
+    for one in ranked:
+        master.on_reply(at(one.pilot, PART), RankReply(number, one))
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        *({"urgency": number} for number in ABSURD),
+        *({"needs": Needs(cores=number)} for number in (NAN, INF, -1.0)),
+        {"takes_s": NAN},
+        {"inputs": (("in", "d", -1),)},
+        {"inputs": tuple((f"{'x' * 2100}{n}", "d", 1) for n in range(200))},
+    ],
+    ids=lambda absurd: repr(absurd)[:40],
+)
+def test_a_task_that_makes_no_sense_is_neither_dealt_out_nor_judged(scene, absurd):
+    """It ended every pilot that was told of it, and their master."""
+    master = offered(scene, listed("absurd", **absurd), listed("good"))
+    assert [task for _, task in master._pool] == ["good"]
+    tasks = ((1, listed("absurd", **absurd)), (2, listed("good")))
+    ranked = scene.say(TaskList(1, "p4/tester", 7, 0, tasks, (1, 2))).last(RankReply).ranked
+    assert [number for number, _ in ranked.ranks] == [2]
+
+
+@pytest.mark.parametrize("rank", ABSURD)
+@pytest.mark.parametrize("exact", [True, False])
+def test_ranks_that_are_no_numbers_are_not_dealt_by(scene, rank, exact):
+    inputs = (("f", "d", 10**8),)
+    tasks = [listed(name, exact=exact, inputs=inputs) for name in ("a", "b")]
+    master = offered(scene, *tasks)
+    current = asked(scene, master)
+    one, other = current.open
+    bad = Ranked("p2", ((one, rank), (other, 1.0)), 1, 0, rank, 10**9)
+    assert [found.ranks for found in decoded(encoded([bad]))] == [((other, 1.0),)]
+    answer(master, current.number, bad, Ranked("p4", (), 1, 0, 1.0, 10**9))
+    assert ("r", current.open[one].task) in master._pool
+
+
+def test_an_answer_says_no_more_room_than_a_wish_may(scene):
+    master = offered(scene, *(listed(f"t{n}") for n in range(300)))
+    current = asked(scene, master)
+    some = next(iter(current.open))
+    ranks = tuple((some, 1.0) for _ in range(80_000))
+    greedy = Ranked("p2", ranks, 10**9, 10**9, 1e300, 10**15)
+    assert [len(one.ranks) for one in merged_back([greedy] * 3)] == [1]
+    modest = Ranked("p4", (), -(10**9), -(10**9), 1.0, -1)
+    answer(master, current.number, greedy, modest)
+    master._end(current)
+    assert 0 <= master._wishes.places <= 4 * PLACES_MAX and master._wishes.get("p4") is None
+    assert 0 <= master._wishes.ahead <= 4 * AHEAD_MAX
+
+
+def merged_back(ranked):
+    return decoded(merged([encoded([one]) for one in ranked]))
+
+
+def test_a_promise_of_what_no_machine_has_holds_no_room(scene):
+    scene.say(TaskList(1, "p4/tester", 7, 0, ((1, listed("a")),), (1,)))
+    needs = [Needs(cores=cores) for cores in (NAN, INF, -1000.0)]
+    scene.say(PromisedTasks(tuple(("r", f"t{n}", one) for n, one in enumerate(needs))))
+    assert half_of(scene).room().places == 1
+
+
+# -- what a master tells --------------------------------------------------------------------------
+
+
+def test_of_a_task_the_newest_is_known_and_told_anew(scene):
+    """Its inputs may be others, if what made them was lost."""
+    master = offered(scene, listed("a", generation=3))
+    for generation, number in ((3, 5), (2, 5), (4, 0), (3, 0)):
+        master._pool["r", "a"].number = number or master._pool["r", "a"].number
+        offered(scene, listed("a", generation=generation))
+        pooled = master._pool["r", "a"]
+        assert (pooled.listed.generation, pooled.number) == ((4, 0) if not number else (3, 5))
+
+
+def test_what_a_list_has_no_room_for_comes_with_the_next(scene, monkeypatch):
+    monkeypatch.setattr("sureline.strategies.latebinding.sense.PAGE_BYTES_MAX", 1000)
+    long = (("x" * 2000, "d", 1),)
+    master = offered(scene, listed("a"), listed("long", inputs=long), listed("b"))
+    current, last, told = asked(scene, master), 0, []
+    for _ in range(4):
+        said = master._list(current, current.open, last)
+        last = _last_of(said)
+        told.append([listed.task for _, listed in said.tasks])
+        assert len(said.open) == sum(map(len, told))
+    assert told == [["a"], ["long"], ["b"], []]

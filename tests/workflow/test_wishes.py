@@ -19,6 +19,7 @@ tasks:
   b:
     for: {i: 1..2}
     run: "true"
+    inputs: "f{{i}}"
     rank: held("f{{i}}") / 2
 """
 
@@ -26,6 +27,8 @@ tasks:
 def read(tmp_path, text):
     path = tmp_path / "flow.yaml"
     path.write_text(text)
+    for name in ("f1", "f2"):
+        (tmp_path / name).touch()
     return read_workflow(path, directory=tmp_path)
 
 
@@ -48,6 +51,7 @@ def test_they_are_read_and_written(tmp_path):
         ('rank: "site"', "'site' is no number"),
         ("rank: 2 *", "column 4: a value should stand where the text ends"),
         ("rank: [1, 2]", "is a list"),
+        (f"rank: cores + {'9' * 400}", "column 9: this number is too large"),
     ],
 )
 def test_a_bad_one_is_a_mistake_with_line_and_column(tmp_path, line, said):
@@ -56,6 +60,16 @@ def test_a_bad_one_is_a_mistake_with_line_and_column(tmp_path, line, said):
     (mistake,) = caught.value.mistakes
     assert said in str(mistake)
     assert "5" in str(mistake).partition(said)[0]
+
+
+def test_only_inputs_can_be_held(tmp_path):
+    flow = 'name: x\ntasks:\n  a:\n    run: "true"\n    inputs: f1\n    rank: {}\n'
+    for formula in ("held(f1) + held()", "held(inputs) / held(f1, f1)"):
+        assert read(tmp_path, flow.format(formula)).graph.task("a").rank == formula
+    with pytest.raises(WorkflowError, match="add it to `inputs`") as caught:
+        read(tmp_path, flow.format('held("f3") + held(f1)'))
+    (mistake,) = caught.value.mistakes
+    assert mistake.line == 3 and "`held('f3')` of task 'a' names none" in str(mistake)
 
 
 def test_from_python():

@@ -7,10 +7,11 @@ A formula is turned into functions once; no text of it is ever run as Python.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sureline.chemistry.arithmetic import compile_expression
-from sureline.chemistry.lexer import Tokens
+from sureline.chemistry.lexer import Token, Tokens
 from sureline.chemistry.molecules import Expression, Literal, Molecule, Name
 from sureline.chemistry.parser import MoleculeParser, NameScope
 
@@ -90,6 +91,12 @@ class _FormulaParser(MoleculeParser):
         if number.kind not in ("number", "string", "true", "false") and not self._is("-"):
             self._refuse("a value should stand", 'write a name, a number or a "text"')
         return super()._literal()
+
+    def _number(self, token: Token) -> int | float:
+        number = super()._number(token)
+        if number > sys.float_info.max:
+            raise self._mistake("this number is too large", "write a smaller one", token)
+        return number
 
     # Numbers, texts and truth only: nothing is put together here.
 

@@ -26,6 +26,7 @@ from sureline.workflow.model import Call, Command, Graph, Needs, Pause, Task
 from sureline.workflow.quantities import format_cores, format_size
 from sureline.workflow.resolve import LINKS_MAX, Resolver
 from sureline.workflow.shapes import digraph
+from sureline.workflow.wishes import held_in
 
 NAME_LENGTH_MAX = 1000
 _CYCLE_TASKS_SHOWN = 12
@@ -97,6 +98,8 @@ def check(
     )
     _check_cycles(graph, lines, found)
     found.raise_if_any()
+    _check_held(tasks, lines, found)
+    found.raise_if_any()
     return graph
 
 
@@ -127,6 +130,17 @@ def _uniquely_named(
             kept[name] = task
             kept_lines.append(line)
     return list(kept.values()), kept_lines
+
+
+def _check_held(tasks: Sequence[Task], lines: Sequence[int | None], found: Collector) -> None:
+    """What a formula asks a machine for must be an input: it holds nothing of others."""
+    for task, line in zip(tasks, lines, strict=True):
+        if type(task.action) is Command:
+            named = dict.fromkeys(held_in(task.requires) + held_in(task.rank))
+            for path in [path for path in named if path not in task.inputs]:
+                what = f"`held({path!r})` of task '{task.name}' names none of its inputs"
+                hint = did_you_mean(path, task.inputs, "add it to `inputs`, or leave it out")
+                found.add("unknown inputs", what, hint, line)
 
 
 def _check_alone(task: Task, line: int | None, found: Collector) -> None:

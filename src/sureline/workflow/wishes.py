@@ -48,6 +48,16 @@ def formula_of(text: str) -> Formula:
     return Formula(text, FEATURES, FUNCTIONS)
 
 
+def held_in(text: str) -> list[str]:
+    """The inputs that a formula names; none, if it cannot be understood."""
+    try:
+        calls = formula_of(text).calls if text else ()
+    except ChemistryError:
+        return []
+    held = [names for function, names in calls if function == "held" and names != (INPUTS,)]
+    return [name for names in held for name in names]
+
+
 def parse_requires(text: str) -> str:
     """Raises QuantityError for what is no condition."""
     return _checked(text, bool, "a condition, such as: memory >= 8GB and lifetime > 2h")

@@ -14,6 +14,7 @@ from sureline.strategies.latebinding.assignment import NONE, Matrix, Pairs, exac
 from sureline.strategies.latebinding.fetching import RoundFetches
 from sureline.strategies.latebinding.judging import size_bytes, tier_of
 from sureline.strategies.latebinding.messages import ListedTask, PlacedTask, Ranked
+from sureline.strategies.latebinding.sense import sensible
 from sureline.strategies.latebinding.settings import BEST, JUDGED_BY
 from sureline.world.address import NO_NAME, PeerName
 
@@ -171,10 +172,9 @@ def encoded(ranked: Sequence[Ranked]) -> bytes:
 
 
 def decoded(body: bytes | None) -> list[Ranked]:
-    if not body:
-        return []
+    """What makes sense of them, and of each pilot one."""
     try:
-        return _decoder.decode(body)
+        return list({one.pilot: sensible(one) for one in _decoder.decode(body or b"")}.values())
     except msgspec.DecodeError:
         return []
 

@@ -22,6 +22,7 @@ from sureline.peer.jobs import CommandJob, JobEnded
 from sureline.peer.messages import Bind
 from sureline.strategies.latebinding.judging import FOR_EVER_S, View
 from sureline.strategies.latebinding.messages import TaskId
+from sureline.strategies.latebinding.sense import NUMBER_MAX
 from sureline.strategies.latebinding.settings import (
     AHEAD_MAX,
     AHEAD_S,
@@ -30,6 +31,7 @@ from sureline.strategies.latebinding.settings import (
     PilotHalfSettings,
 )
 from sureline.strategies.nearby import LARGE_BYTES
+from sureline.workflow.files import FileRecord
 from sureline.workflow.model import Needs
 from sureline.world.address import name_of
 from sureline.world.agent import Agent
@@ -61,6 +63,15 @@ class PilotRoom(msgspec.Struct, frozen=True):
     ahead: int
 
 
+class _Here(msgspec.Struct, frozen=True):
+    needs: Needs
+    takes_s: float
+    brings: tuple[str, ...]
+    """Inputs that were not here when it came."""
+    cold: bool
+    """Large ones are among these."""
+
+
 class _Promised(msgspec.Struct):
     needs: Needs
     timer: Timer
@@ -71,16 +82,14 @@ class PilotHalf(Admitting):
         self._machine = machine
         self._world = world
         self._ends_at = settings.ends_at
-        self._here: dict[Key, Needs] = {}
+        self._here: dict[Key, _Here] = {}
         self._promised: dict[TaskId, _Promised] = {}
         self._lately: dict[TaskId, None] = {}
-        """What has ended: its promise may come after it."""
+        """What was done here: its promise may come after it."""
         self._reading: dict[Key, None] = {}
         """Attempts that wait for files more than they calculate."""
         self._runs: dict[Key, None] = {}
         """Of those, the ones that were let begin."""
-        self._cold: dict[Key, None] = {}
-        """Attempts that came when large inputs of theirs were not here."""
         self._took_s: deque[float] = deque(maxlen=TOOK_KEPT)
         """How long the last tasks ran."""
         self._ended = 0
@@ -89,7 +98,7 @@ class PilotHalf(Admitting):
         self.held: dict[str, None] = {}
         self.on_room: Callable[[], None] = lambda: None
         self.on_job: Callable[[Bind, bool], None] = lambda bind, ended: None
-        self.on_files: Callable[[Sequence[str]], None] = lambda digests: None
+        self.on_files: Callable[[Sequence[str], Sequence[str]], None] = lambda made, gone: None
 
     def beside(self, agents: Sequence[Agent]) -> None:
         for agent in agents:
@@ -101,14 +110,32 @@ class PilotHalf(Admitting):
 
     @property
     def lifetime_s(self) -> float:
-        return FOR_EVER_S if not self._ends_at else self._ends_at - self._world.now()
+        """Until its tasks are stopped, from when one that comes now can begin."""
+        if not self._ends_at:
+            return FOR_EVER_S
+        return self._ends_at - self._world.now() - self._wait_s()
+
+    def _wait_s(self) -> float:
+        """How long what comes now waits for a core, by the forecasts of what is here."""
+        ledger, waiting = self.free()
+        if ledger.millicores and not waiting:
+            return 0.0
+        ends_s = [0.0] * max(1, int(self._machine.capacity.cores))
+        for key, here in self._here.items():
+            look = self._machine.look(key)
+            ran_s = look.elapsed_s if look.state == "running" else 0.0
+            cores = min(max(1, int(here.needs.cores)), len(ends_s))
+            ends_s[:cores] = [ends_s[cores - 1] + max(0.0, here.takes_s - ran_s)] * cores
+            ends_s.sort()
+        return ends_s[0]
 
     def free(self) -> tuple[Ledger, int]:
         """What could begin at once, and how many tasks wait here for something to end."""
         ledger, waiting = Ledger(self._machine.capacity), 0
-        for needs in (*self._here.values(), *(one.needs for one in self._promised.values())):
-            if ledger.fits(needs):
-                ledger.take(needs)
+        taking: tuple[_Here | _Promised, ...] = (*self._here.values(), *self._promised.values())
+        for one in taking:
+            if ledger.fits(one.needs):
+                ledger.take(one.needs)
             else:
                 waiting += 1
         return ledger, waiting
@@ -165,23 +192,26 @@ class PilotHalf(Admitting):
             promised.timer.cancel()
         if not self._here:
             self._moved_s = self._world.elapsed()
-        self._here[key] = bind.needs
-        claim = claim_of(bind)
+        claim, inputs = claim_of(bind), _inputs_of(bind)
+        new = [one for one in inputs if one.digest not in self.held]
+        self._here[key] = _Here(
+            bind.needs,
+            claim.takes_s if claim else 0.0,
+            tuple(one.digest for one in new),
+            any(one.size >= LARGE_BYTES for one in new),
+        )
         if claim is not None and claim.reads:
             self._reading[key] = None
         if claim is not None and claim.reports:
             self.on_job(bind, False)
-        if isinstance(bind.job, CommandJob):
-            inputs = bind.job.inputs
-            if any(one.size >= LARGE_BYTES and one.digest not in self.held for one in inputs):
-                self._cold[key] = None
-            self._hold([record.digest for record in inputs])
+        self._hold([record.digest for record in inputs])
 
     def fetches(self) -> bool:
         """Whether something waits for large files here, or may when it comes."""
-        still = [key for key in self._cold if self._machine.look(key).state == "waiting"]
-        self._cold = dict.fromkeys(still)
-        return bool(self._cold or self._promised)
+        cold = (key for key, here in self._here.items() if here.cold)
+        return bool(self._promised) or any(
+            self._machine.look(key).state == "waiting" for key in cold
+        )
 
     @property
     def orders(self) -> bool:
@@ -200,24 +230,26 @@ class PilotHalf(Admitting):
 
     def over(self, bind: Bind, ended: JobEnded | None, *, began: bool) -> None:
         key = (bind.run, bind.task, bind.attempt)
-        self._here.pop(key, None)
-        self._lately[key[:2]] = None
-        if len(self._lately) > PROMISES_MAX:
-            del self._lately[next(iter(self._lately))]
+        here = self._here.pop(key, None)
+        if ended is not None and ended.outcome == "succeeded":  # of others another attempt may come
+            self._lately[key[:2]] = None
+            if len(self._lately) > PROMISES_MAX:
+                del self._lately[next(iter(self._lately))]
         claim = claim_of(bind)
         if claim is not None and claim.reports:
             self.on_job(bind, True)
-        for kept in (self._reading, self._runs, self._cold):
-            kept.pop(key, None)
-        if ended is not None:
-            if began:
-                self._took_s.append(ended.elapsed_s)
-                self._ended += 1
-                self._moved_s = self._world.elapsed()
-            self._hold([record.digest for record in ended.outputs])
-        elif isinstance(bind.job, CommandJob):
-            for record in bind.job.inputs:  # refused after all: they may not have come
-                self.held.pop(record.digest, None)
+        self._reading.pop(key, None)
+        self._runs.pop(key, None)
+        if ended is not None and began:
+            self._took_s.append(ended.elapsed_s)
+            self._ended += 1
+            self._moved_s = self._world.elapsed()
+            inputs = [one.digest for one in _inputs_of(bind) if one.digest not in self.held]
+            self._hold([*inputs, *(record.digest for record in ended.outputs)])
+        elif here is not None and here.brings:  # they may not have come
+            for digest in here.brings:
+                self.held.pop(digest, None)
+            self.on_files((), here.brings)
         self.on_room()
 
     def _hold(self, digests: Sequence[str]) -> None:
@@ -227,13 +259,18 @@ class PilotHalf(Admitting):
         while len(self.held) > HELD_MAX:
             del self.held[next(iter(self.held))]
         if digests:
-            self.on_files(digests)
+            self.on_files(digests, ())
+
+
+def _inputs_of(bind: Bind) -> tuple[FileRecord, ...]:
+    return bind.job.inputs if isinstance(bind.job, CommandJob) else ()
 
 
 def claim_of(bind: Bind) -> PilotClaim | None:
     if bind.strategy != NAME:
         return None
     try:
-        return msgspec.msgpack.decode(bind.claim, type=PilotClaim)
+        claim = msgspec.msgpack.decode(bind.claim, type=PilotClaim)
     except msgspec.DecodeError:
         return None
+    return claim if 0 <= claim.takes_s <= NUMBER_MAX else None

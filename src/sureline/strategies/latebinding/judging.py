@@ -17,6 +17,7 @@ from sureline.chemistry.mistakes import ChemistryError
 from sureline.chemistry.molecules import Molecule
 from sureline.peer.capacity import Capacity, Ledger
 from sureline.strategies.latebinding.messages import ListedTask
+from sureline.strategies.latebinding.sense import NUMBER_MAX
 from sureline.workflow.wishes import INPUTS, formula_of
 from sureline.world.address import PeerName
 
@@ -92,7 +93,9 @@ def rank_of(listed: ListedTask, view: View, *, ahead: bool = False) -> float | N
     if not listed.rank:
         return float(held_bytes(listed, view.held))
     rank = _value(listed, listed.rank, view)
-    return float(rank) if isinstance(rank, int | float) else 0.0
+    if not isinstance(rank, int | float):
+        return 0.0
+    return float(max(-NUMBER_MAX, min(rank, NUMBER_MAX)))  # a product may be no float at all
 
 
 def _value(listed: ListedTask, text: str, view: View) -> Molecule | None:

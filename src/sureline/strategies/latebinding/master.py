@@ -17,7 +17,7 @@ them. The tasks of the paper's architecture wait for its period.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 
 import msgspec
@@ -38,6 +38,7 @@ from sureline.strategies.latebinding.messages import (
     TaskId,
     TaskList,
 )
+from sureline.strategies.latebinding.sense import is_sensible, pages, sensible
 from sureline.strategies.latebinding.settings import (
     AHEAD_DEALT_MAX,
     ASK_S,
@@ -73,7 +74,6 @@ NEWS_S = 5.0
 """The queue hears no more often that pilots are idle who were not before, unless it is asked."""
 STORE_SHARE = 4
 """A site has a task in store for every so many of its pilots."""
-LIST_BYTES_MAX = 400_000
 PLACED_MAX = 5000
 PATIENCE = 60
 """A task that went through so many rounds in vain is dealt out before the others."""
@@ -116,7 +116,7 @@ class Round(msgspec.Struct):
     """One round under way."""
 
     number: int
-    open: list[int]
+    open: dict[int, ListedTask]
     ahead: bool
     """Whether tasks are fetched ahead in it."""
     waits_for: set[PeerName]
@@ -264,10 +264,10 @@ class Master:
             self._pool.clear()
         for gone in said.gone:
             self._pool.pop(gone, None)
-        for listed in said.tasks:
+        for listed in filter(is_sensible, said.tasks):
             known = self._pool.get(listed.id)
-            is_new = known is None or known.listed.generation != listed.generation
-            if is_new and len(self._pool) < 2 * LISTED_MAX:
+            is_newer = known is not None and listed.generation > known.listed.generation
+            if is_newer or (known is None and len(self._pool) < 2 * LISTED_MAX):
                 self._pool[listed.id] = _Pooled(listed)
                 self._periodic = listed.architecture == "distributed"
             for holder in listed.holders:
@@ -340,8 +340,8 @@ class Master:
             return
         missed = [wish for wish in askers.values() if wish.missed]
         self._tell_directly(current, missed[:TOLD_DIRECTLY_MAX])
-        told = self._list(current, self._told)
-        self._told = self._numbers
+        told = self._list(current, current.open, self._told)
+        self._told = _last_of(told)
         self.broadcasts += 1
         mine = self._judge(told)
         if mine is not None and mine.pilot in askers:
@@ -358,29 +358,18 @@ class Master:
         self._kademlia.broadcast(TOPIC, msgspec.msgpack.encode(told), replied)
 
     def _tell_directly(self, current: Round, wishes: Sequence[PilotWish]) -> None:
-        lists = {since: self._list(current, since) for since in {wish.told for wish in wishes}}
+        since = {wish.told for wish in wishes}
+        lists = {last: self._list(current, current.open, last) for last in since}
         for wish in wishes:
-            self._world.send(wish.agent, lists[wish.told])
-            wish.told = self._numbers
+            said = lists[wish.told]
+            self._world.send(wish.agent, said)
+            wish.told = _last_of(said)
 
     def _tell_parts(self, current: Round, askers: dict[PeerName, PilotWish]) -> None:
         """Each asker hears of the tasks that it is to judge, and of no others."""
-        wanted = set(current.open)
-        tasks = {p.number: p.listed for p in self._pool.values() if p.number in wanted}
-        sizes = {number: len(msgspec.msgpack.encode(task)) for number, task in tasks.items()}
         room = {name: wish.places + current.ahead * wish.ahead for name, wish in askers.items()}
-        for name, numbers in portions(list(tasks.items()), room, current.number).items():
-            size, told = 0, []
-            for number in numbers:
-                size += sizes[number]
-                if size > LIST_BYTES_MAX:
-                    break
-                told.append(number)
-            part = tuple((number, tasks[number]) for number in told)
-            said = TaskList(
-                current.number, self.me, self._reign, 0, part, tuple(told), ahead=current.ahead
-            )
-            self._world.send(askers[name].agent, said)
+        for name, part in portions(list(current.open.items()), room, current.number).items():
+            self._world.send(askers[name].agent, self._list(current, part, 0))
 
     def _fetches_ahead(self) -> bool:
         """Not when few tasks are left for each pilot: somebody who is idle soon could begin them
@@ -396,7 +385,7 @@ class Master:
             if (ahead or wish.places) and wish.ripe_s <= now
         }
 
-    def _chosen(self, askers: Container[PeerName]) -> list[int]:
+    def _chosen(self, askers: Container[PeerName]) -> dict[int, ListedTask]:
         """The tasks of a round: first those whose inputs a pilot holds that asks."""
         held = [p for p in self._pool.values() if any(one in askers for one in p.listed.holders)]
         known = {p.listed.id for p in held}
@@ -406,21 +395,14 @@ class Master:
             if not pooled.number:
                 self._numbers += 1
                 pooled.number = self._numbers
-        return [pooled.number for pooled in chosen]
+        return {pooled.number: pooled.listed for pooled in chosen}
 
-    def _list(self, current: Round, since: int) -> TaskList:
-        """The tasks after `since`, as many as a message holds; the others come with a later one."""
-        wanted = set(current.open)
-        tasks = [(p.number, p.listed) for p in self._pool.values() if p.number in wanted]
-        fresh = [one for one in tasks if one[0] > since]
-        size = 0
-        for place, one in enumerate(fresh):
-            size += len(msgspec.msgpack.encode(one))
-            if size > LIST_BYTES_MAX:
-                kept = {number for number, _ in fresh[:place]}
-                current.open = [n for n in current.open if n <= since or n in kept]
-                fresh = fresh[:place]
-                break
+    def _list(self, current: Round, numbers: Iterable[int], since: int) -> TaskList:
+        """Of these tasks those after `since`, as many as a message holds; the others come with a
+        later one."""
+        fresh = sorted(number for number in numbers if number > since)
+        told = next(pages(((n, current.open[n]) for n in fresh), LISTED_MAX), ())
+        last = told[-1][0] if told else since
         central = self._queue() if self._central else None
         self._told_central_s = self._world.elapsed() if central else -TOLD_CENTRAL_S
         return TaskList(
@@ -428,8 +410,8 @@ class Master:
             self.me,
             self._reign,
             since,
-            tuple(fresh),
-            tuple(current.open),
+            told,
+            tuple(number for number in numbers if number <= last),
             central,
             self._tracked,
             current.ahead,
@@ -446,7 +428,7 @@ class Master:
             return
         current.waits_for.discard(name)
         if said.ranked.pilot == name:
-            current.ranked.append(said.ranked)
+            current.ranked.append(sensible(said.ranked))
             wish = self._wishes.get(name)
             if said.ranked.lacks and wish is not None:
                 wish.told = 0
@@ -519,3 +501,8 @@ class Master:
         for (writer, run), placements in advice.items():
             said = Advice(run, self._site, current.number, pilots, tuple(placements))
             self._world.send(writer, said)
+
+
+def _last_of(told: TaskList) -> int:
+    """The last task that who hears this knows of."""
+    return told.tasks[-1][0] if told.tasks else told.since

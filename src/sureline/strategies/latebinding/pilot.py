@@ -20,6 +20,7 @@ import msgspec
 
 from sureline.overlay.kademlia import Kademlia, KademliaSettings, id_of
 from sureline.overlay.membership import Member
+from sureline.peer.capacity import is_possible
 from sureline.peer.messages import Bind
 from sureline.run.port import Host
 from sureline.strategies.latebinding.dealing import encoded, merged
@@ -47,6 +48,7 @@ from sureline.strategies.latebinding.messages import (
     TheQueue,
 )
 from sureline.strategies.latebinding.queue import PART as QUEUE
+from sureline.strategies.latebinding.sense import is_sensible
 from sureline.strategies.latebinding.settings import BEST, BUSY_S, LISTED_MAX, QUIET_WISH_S, WISH_S
 from sureline.world.address import AgentId, at, name_of, node_of
 from sureline.world.agent import Agent, handles
@@ -233,22 +235,25 @@ class PilotAgent(Agent):
 
     @handles(Registered)
     def _on_registered(self, sender: AgentId, said: Registered) -> None:
-        node = node_of(said.master)
-        master = next((m for m in self._host.members() if m.node == node), None)
-        if self._half is not None and master is not None and self._is_mate(master):
+        if self._follow_if_mate(sender, said.master):
             self._registered = True
             for newcomer in self._newcomers:
                 self.world.send(newcomer, said)
             self._newcomers.clear()
-            if said.master != self._master:
-                self._follow(said.master)
 
     @handles(NotMaster)
     def _on_not_master(self, sender: AgentId, said: NotMaster) -> None:
-        if self._half is None or said.site != self._site or said.master == self._master:
-            return
-        if self._lives(said.master):
-            self._follow(said.master)
+        self._follow_if_mate(sender, said.master)
+
+    def _follow_if_mate(self, sender: AgentId, master: AgentId) -> bool:
+        """Whether a pilot of this site is meant, as a mate says, or the queue."""
+        mates = {at(m.node, PART) for m in self._host.members() if self._is_mate(m)}
+        is_known = sender == self._queue or sender in mates
+        if self._half is None or not is_known or master not in mates:
+            return False
+        if master != self._master:
+            self._follow(master)
+        return True
 
     # -- the queue -------------------------------------------------------------------------------
 
@@ -318,7 +323,8 @@ class PilotAgent(Agent):
     def _on_promise(self, sender: AgentId, said: PromisedTasks) -> None:
         if self._half is not None and self._known_of and sender == self._known_of[0]:
             for run, task, needs in said.tasks:
-                self._half.promise(run, task, needs)
+                if is_possible(needs):
+                    self._half.promise(run, task, needs)
             # The master has taken it off our wish: it must hear of that room again, however soon.
             self._said = self._half.room()
 
@@ -398,7 +404,7 @@ class PilotAgent(Agent):
             if self._master == told.master:  # it may not know what we have said before
                 self._said = PilotRoom(0, 0)
                 self._say_soon()
-        self._known.update(told.tasks)
+        self._known.update((n, task) for n, task in told.tasks if is_sensible(task))
         if len(self._known) > KNOWN_MAX:
             still = set(told.open)
             self._known = {n: task for n, task in self._known.items() if n in still}
@@ -435,9 +441,9 @@ class PilotAgent(Agent):
         if said.more:
             self.world.after(QUICK_S if said.found else AGAIN_S, self._say)
 
-    def _tell_files(self, digests: Sequence[str]) -> None:
+    def _tell_files(self, made: Sequence[str], gone: Sequence[str]) -> None:
         if self._tracked and self._central is not None:
-            self.world.send(self._central, FileReport(tuple(digests), ()))
+            self.world.send(self._central, FileReport(tuple(made), tuple(gone)))
 
     def _tell_job(self, bind: Bind, ended: bool) -> None:
         if self._queue is not None:

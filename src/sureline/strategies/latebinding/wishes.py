@@ -83,6 +83,7 @@ class Wishes:
         wish = self._of.get(name)
         if wish is None:
             return
+        places, ahead = max(0, places), max(0, ahead)
         self.places += places - wish.places
         self.ahead += ahead - wish.ahead
         wish.places, wish.ahead = places, ahead
