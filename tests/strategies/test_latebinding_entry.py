@@ -8,7 +8,7 @@ from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.overlay.membership import MembershipSettings
 from sureline.strategies.latebinding.entry import BACK_S, GENERATIONS, INPUTS_MAX, LOOK_S
 from sureline.strategies.latebinding.messages import MESSAGES, Advice, PlacedTask, TheQueue
-from sureline.strategies.latebinding.sense import is_sensible
+from sureline.strategies.latebinding.sense import is_sensible, is_short
 from sureline.strategies.latebinding.settings import PAGE, STUCK_S, LateSettings
 from sureline.workflow.files import FileRecord
 from sureline.world.net.codec import Codec
@@ -209,7 +209,7 @@ def test_tasks_with_many_inputs_are_told_in_messages_that_travel(idle, monkeypat
     assert sum(len(page.tasks) for page in pages) == PAGE
     for page in pages:
         Codec(MESSAGES).encode("ann/run", "p0/queue", page)
-        assert all(map(is_sensible, page.tasks))
+        assert all(map(is_sensible, page.tasks)) and all(map(is_short, page.tasks))
     told = pages[0].tasks[0].inputs
     assert 50 < len(told) <= INPUTS_MAX and told[0][2] == 1099, "the largest"
 

@@ -38,7 +38,7 @@ from sureline.strategies.latebinding.messages import (
     TaskId,
     TaskList,
 )
-from sureline.strategies.latebinding.sense import is_sensible, pages, sensible
+from sureline.strategies.latebinding.sense import is_sensible, is_short, pages, sensible
 from sureline.strategies.latebinding.settings import (
     AHEAD_DEALT_MAX,
     ASK_S,
@@ -264,7 +264,7 @@ class Master:
             self._pool.clear()
         for gone in said.gone:
             self._pool.pop(gone, None)
-        for listed in filter(is_sensible, said.tasks):
+        for listed in (one for one in said.tasks if is_sensible(one) and is_short(one)):
             known = self._pool.get(listed.id)
             is_newer = known is not None and listed.generation > known.listed.generation
             if is_newer or (known is None and len(self._pool) < 2 * LISTED_MAX):

@@ -33,8 +33,12 @@ def is_sensible(listed: ListedTask) -> bool:
         and 0 <= listed.takes_s <= NUMBER_MAX
         and abs(listed.urgency) <= NUMBER_MAX
         and all(0 <= size <= NUMBER_MAX for _, _, size in listed.inputs)
-        and len(msgspec.msgpack.encode(listed)) <= TASK_BYTES_MAX
     )
+
+
+def is_short(listed: ListedTask) -> bool:
+    """Whether it fits into messages with others."""
+    return len(msgspec.msgpack.encode(listed)) <= TASK_BYTES_MAX
 
 
 def sensible(ranked: Ranked) -> Ranked:
