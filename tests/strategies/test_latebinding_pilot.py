@@ -424,7 +424,6 @@ def answer(master, number, *ranked):
         *({"needs": Needs(cores=number)} for number in (NAN, INF, -1.0)),
         {"takes_s": NAN},
         {"inputs": (("in", "d", -1),)},
-        {"inputs": tuple((f"{'x' * 2100}{n}", "d", 1) for n in range(200))},
     ],
     ids=lambda absurd: repr(absurd)[:40],
 )
@@ -435,6 +434,12 @@ def test_a_task_that_makes_no_sense_is_neither_dealt_out_nor_judged(scene, absur
     tasks = ((1, listed("absurd", **absurd)), (2, listed("good")))
     ranked = scene.say(TaskList(1, "p4/tester", 7, 0, tasks, (1, 2))).last(RankReply).ranked
     assert [number for number, _ in ranked.ranks] == [2]
+
+
+def test_a_task_that_is_too_long_to_be_told_of_is_not_dealt_out(scene):
+    inputs = tuple((f"{'x' * 2100}{n}", "d", 1) for n in range(200))
+    master = offered(scene, listed("long", inputs=inputs), listed("good"))
+    assert [task for _, task in master._pool] == ["good"]
 
 
 @pytest.mark.parametrize("rank", ABSURD)
