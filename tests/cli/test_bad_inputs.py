@@ -254,6 +254,10 @@ COMMANDS = [
     command(
         "init over files", "init", r"big\.txt is there already; move it", files={"big.txt": "mine"}
     ),
+    command("priority no whole number", "queue priority r 1.5", r"a whole number from -1000 to"),
+    command("priority not a number", "queue priority r nan", r"a whole number from -1000 to 1000"),
+    Row("no name of a run", {}, ["queue", "priority", "", "1"], [r"'' is no name of a run"]),
+    Row("no name of a user", {}, ["queue", "share", "", "1"], [r"'' is no name of a peer"]),
     command("init in a file", "init f/x", r"cannot be written.*; name another", files={"f": ""}),
 ]
 

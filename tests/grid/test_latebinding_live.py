@@ -244,13 +244,18 @@ def test_a_queue_is_looked_at_changed_killed_and_started_again(tmp_path: Path) -
             assert told["pilot"] is True
         with started(where, *arguments, "--set", f"gate={gate}", env=lab.env("p1")) as run:
             queued = lambda: lab.do("p1", "queue", "ls", "--json").json["runs"]  # noqa: E731 - asked again and again
-            lab.until(lambda: queued() and queued()[0]["waiting"], "tasks to wait in the queue")
+            left = lambda: sum(one["waiting"] + one["listed"] for one in queued())  # noqa: E731
+            lab.until(left, "tasks to be left in the queue")
             (one,) = queued()
             assert (one["user"], one["priority"], one["share"]) == ("p1", 0, 1.0)
             said = lab.do("p1", "queue", "priority", one["run"], "5", "--json")
             assert said.json["runs"][0]["priority"] == 5
             said = lab.do("p2", "queue", "priority", one["run"], "6")
             assert said.code == 2 and "a run of p1" in said.err
+            said = lab.do("p2", "queue", "share", "p1", "2")
+            assert said.code == 0 and said.out.startswith("p1 has the share 2\n")
+            said = lab.do("p2", "queue", "share", "stranger", "3")
+            assert said.code == 0 and "nobody of that name" in said.out.splitlines()[0]
             lab.peers["p0"].kill()
             lab.serve("p0", "--queue", "--slots=0").ready()
             lab.until(lambda: queued() and queued()[0]["priority"] == 5, "the queue to remember")

@@ -47,8 +47,8 @@ def queue_host(
 ) -> int:
     """Host the task queue of a grid here, until told to leave; runs no tasks.
 
-    What runs have enqueued is on this machine's disk before they hear of it: the queue may be
-    started again at any time. 'sureline peer --queue' hosts it beside a peer's other work.
+    The queue may be started again at any time: runs tell it what waits, and shares, priorities and
+    what was used are on disk. 'sureline peer --queue' hosts it beside a peer's other work.
 
     Example: sureline queue --grid lab
     """
@@ -68,11 +68,11 @@ def queue_ls(*, grid: OfGrid = None, json: Json = False) -> int:
 
     Example: sureline queue ls --grid lab
     """
-    _show(_asked(grid, None), json)
+    _show(_asked(grid, None)[0], json)
     return 0
 
 
-def queue_priority(run: str, priority: int, /, *, grid: OfGrid = None, json: Json = False) -> int:
+def queue_priority(run: str, priority: float, /, *, grid: OfGrid = None, json: Json = False) -> int:
     """Change the priority of a run of yours: of your runs, the one with the higher goes first.
 
     It has effect within seconds: what is not placed yet is dealt out anew. Runs begin with 0.
@@ -80,10 +80,13 @@ def queue_priority(run: str, priority: int, /, *, grid: OfGrid = None, json: Jso
     Example: sureline queue priority brave-otter 10 --grid lab
     """
     from sureline.strategies.latebinding.messages import SetShare
+    from sureline.world.identity.signing import is_run_name
 
-    if abs(priority) > PRIORITY_MAX:
-        raise UserError(f"a priority is a number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
-    _show(_asked(grid, SetShare(1, run=run, priority=priority)), json)
+    if not is_run_name(run):
+        raise UserError(f"'{run}' is no name of a run")
+    if not priority.is_integer() or abs(priority) > PRIORITY_MAX:
+        raise UserError(f"a priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
+    _show(_asked(grid, SetShare(1, run=run, priority=int(priority)))[0], json)
     return 0
 
 
@@ -95,10 +98,19 @@ def queue_share(user: str, share: float, /, *, grid: OfGrid = None, json: Json =
     Example: sureline queue share lab7 2 --grid lab
     """
     from sureline.strategies.latebinding.messages import SetShare
+    from sureline.world.identity.names import is_name
 
+    if not is_name(user):
+        raise UserError(f"'{user}' is no name of a peer")
     if not SHARE_MIN <= share <= SHARE_MAX:
         raise UserError(f"a share is a number from {SHARE_MIN:g} to {SHARE_MAX:g}")
-    _show(_asked(grid, SetShare(1, user=user, share=share)), json)
+    said, peers = _asked(grid, SetShare(1, user=user, share=share))
+    if not json:
+        known = user in peers or user in {one.user for one in said.runs}
+        unknown = "" if known else "; nobody of that name is in the grid, or has a run in the queue"
+        console.say(f"{user} has the share {said.shares.get(user, 1.0):g}{unknown}")
+    if json or said.runs:
+        _show(said, json)
     return 0
 
 
@@ -107,10 +119,11 @@ queue.command(queue_priority, name="priority")
 queue.command(queue_share, name="share")
 
 
-def _asked(grid: str | None, change: SetShare | None) -> TheShares:
+def _asked(grid: str | None, change: SetShare | None) -> tuple[TheShares, set[str]]:
+    """What the queue says, and the names of the grid's peers."""
     from sureline.compose.elsewhere import answer_of, visiting
     from sureline.strategies.latebinding.asking import PART, QueueAsker
-    from sureline.world.address import at
+    from sureline.world.address import at, peer_of
     from sureline.world.protocol import WRITES
 
     with visiting(grid) as (node, loop):
@@ -130,7 +143,7 @@ def _asked(grid: str | None, change: SetShare | None) -> TheShares:
         raise SurelineError(f"no queue of grid {name} answers; is a peer there?")
     if said.refused:
         raise UserError(said.refused)
-    return said
+    return said, {peer_of(member.node) for member in members}
 
 
 def _show(said: TheShares, as_json: bool) -> None:
@@ -151,6 +164,7 @@ def _show(said: TheShares, as_json: bool) -> None:
         console.print_json(
             {
                 "runs": runs,
+                "more": said.more,
                 "shares": said.shares,
                 "masters": said.sites,
                 "requests": said.requests,
@@ -181,3 +195,5 @@ def _show(said: TheShares, as_json: bool) -> None:
             for k, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         console.say("  ".join(cells).rstrip())
+    if said.more:
+        console.say(f"and {said.more} more runs")

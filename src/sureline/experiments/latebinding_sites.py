@@ -509,7 +509,12 @@ class Testbed:
 
     def _boot_queue(self, node: Node) -> None:
         me = at(node, QUEUE)
-        self.queue = TaskQueue(me, self.sim.place(me), lambda agent: True)
+
+        def site_of(agent: AgentId) -> str | None:
+            pilot = self.targets.get(name_of(agent))
+            return None if pilot is None else pilot.site
+
+        self.queue = TaskQueue(me, self.sim.place(me), lambda agent: True, site_of)
         self.sim.join(self.queue)
 
     def _boot_pilot(self, node: Node, site: str, grid: _Everywhere) -> None:

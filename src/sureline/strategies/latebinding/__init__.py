@@ -21,7 +21,7 @@ from sureline.run.port import Host, Machine, Place, Seat, Strategy
 from sureline.strategies.latebinding.entry import QueueEntry
 from sureline.strategies.latebinding.half import PilotHalf
 from sureline.strategies.latebinding.messages import MESSAGES
-from sureline.strategies.latebinding.pilot import PART, SITE, SITE_SETTINGS, PilotAgent
+from sureline.strategies.latebinding.pilot import PART, SITE, SITE_SETTINGS, PilotAgent, can_run
 from sureline.strategies.latebinding.queue import PART as QUEUE
 from sureline.strategies.latebinding.queue import TaskQueue
 from sureline.strategies.latebinding.settings import LateSettings, PilotHalfSettings
@@ -45,10 +45,14 @@ def _pilot(host: Host) -> Sequence[Agent]:
     def is_there(agent: AgentId) -> bool:
         return host.has(node_of(agent))
 
+    def site_of(agent: AgentId) -> str | None:
+        found = (m for m in host.members() if agent == at(m.node, PART) and can_run(m))
+        return next((member.offer.site for member in found), None)
+
     return (
         kademlia,
         PilotAgent(me, host.place(PART), host, kademlia),
-        TaskQueue(queue, host.place(QUEUE), is_there),
+        TaskQueue(queue, host.place(QUEUE), is_there, site_of),
     )
 
 

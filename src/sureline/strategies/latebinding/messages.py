@@ -1,6 +1,6 @@
 """What the queue, masters, pilots and runs say to each other.
 
-run     -> queue    Enqueue, and gets Enqueued once it is durable
+run     -> queue    Enqueue, and gets Enqueued once it is taken
 pilot   -> pilot    Register, and gets Registered; the first of a site says it to the queue
 pilot   -> queue    Request, FileReport, JobReport, Heartbeat in the paper's architectures
 master  -> queue    AskTasks, and gets Handout: at once, and whenever there are more
@@ -70,8 +70,8 @@ class TheQueue(Message, frozen=True, tag="latebinding.the_queue"):
 
 
 class Enqueue(Message, frozen=True, tag="latebinding.enqueue", omit_defaults=True):
-    """These tasks of a run wait now, those do no longer. Without any, a sign of life. Answered by
-    Enqueued when it is durable."""
+    """These tasks of a run wait now, and those that were told of before do no longer. Without any,
+    a sign of life. Answered by Enqueued if there was room for them; said again if not."""
 
     needs_role: ClassVar[str] = WRITES
 
@@ -90,7 +90,8 @@ class Enqueued(Message, frozen=True, tag="latebinding.enqueued"):
     run: str
     number: int
     memory: int
-    """A number that differs when the queue has begun anew, and knows nothing."""
+    """A number that differs when the queue has begun anew, and knows nothing of the run. It says so
+    without being asked, as number 0, if it can."""
     waiting: int
 
 
@@ -334,6 +335,8 @@ class TheShares(Message, frozen=True, tag="latebinding.the_shares"):
     requests: int
     """That the queue has had to process since it was started."""
     refused: str = ""
+    more: int = 0
+    """So many runs are not shown."""
 
 
 MESSAGES = (

@@ -8,19 +8,20 @@ pilot at a time, and looks at every task that waits for that.
 What is listed or placed for too long (`book`) waits again, and what one site keeps while pilots are
 idle elsewhere is called back. The run binds a task once, whatever the queue gives out twice.
 
-What runs enqueue is durable before it is acknowledged; the queue that is started again goes on with
-it. Should it begin without memory, runs notice by the number in its answers, and tell it all again.
+A queue that is started again says so to the runs that it knows from before, and is told all that
+waits. Only the pilots of a site speak for it, and a run has one writer: another user's, of a later
+epoch, is heard when the one before is silent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 
 import msgspec
 
 from sureline.peer.capacity import Capacity, Ledger
-from sureline.strategies.latebinding.book import QueueBook, QueuedRun
+from sureline.strategies.latebinding.book import Listed, QueueBook, QueuedRun
 from sureline.strategies.latebinding.judging import View, held_bytes, size_bytes
 from sureline.strategies.latebinding.messages import (
     Advice,
@@ -44,6 +45,7 @@ from sureline.strategies.latebinding.messages import (
     TaskId,
     TheShares,
 )
+from sureline.strategies.latebinding.sense import CORES_MAX, NUMBER_MAX, pages
 from sureline.strategies.latebinding.settings import (
     GONE_S,
     LEASE_S,
@@ -52,9 +54,10 @@ from sureline.strategies.latebinding.settings import (
     PAGE,
     PLACED_S,
 )
-from sureline.world.address import NO_NAME, PeerName, name_of, node_of, peer_of
+from sureline.world.address import NO_NAME, Node, PeerName, at, name_of, node_of, peer_of
 from sureline.world.agent import Agent, handles
-from sureline.world.protocol import AgentId, World
+from sureline.world.identity.signing import is_run_name
+from sureline.world.protocol import AgentId, Message, World
 
 PART = "latebinding.queue"
 REQUEST_S = 0.0005
@@ -68,8 +71,9 @@ LOST_S = 3.0
 ANEW_S = 5.0
 RECALL_S = 5.0
 """So long a site may keep tasks that it does not place while pilots are idle elsewhere."""
+KEEP_S = 30.0
+"""So often it is written down who has used how much."""
 RUNS_MAX = 1000
-HEARD_MAX = 1000
 FILES_MAX = 50_000
 
 
@@ -87,16 +91,25 @@ class _Site(msgspec.Struct):
 
 
 class TaskQueue(Agent):
-    """`is_there` tells of a node's agent whether its node is a member that is not gone."""
+    """`is_there` tells of a node's agent whether its node is a member that is not gone, and
+    `site_of` for which site an agent may speak as a pilot, if for any."""
 
-    def __init__(self, me: AgentId, world: World, is_there: Callable[[AgentId], bool]) -> None:
+    def __init__(
+        self,
+        me: AgentId,
+        world: World,
+        is_there: Callable[[AgentId], bool],
+        site_of: Callable[[AgentId], str | None],
+    ) -> None:
         super().__init__(me, world)
         self._is_there = is_there
+        self._site_of = site_of
         self._book = QueueBook(world)
         self._sites: dict[str, _Site] = {}
-        self._files: dict[AgentId, dict[str, None]] = {}
+        self._files: dict[Node, dict[str, None]] = {}
         self._matching = 0
-        self._ticking = False
+        self._open = self._ticking = False
+        self._kept_s = 0.0
         self._dealt_s = -ANEW_S
         """When all was dealt out anew."""
         self.counts: Counter[str] = Counter()
@@ -104,11 +117,15 @@ class TaskQueue(Agent):
 
     def _wake(self) -> None:
         """Somebody believes that the queue is here."""
-        if not self._book.memory:
+        if not self._open:
+            self._open = True
             self._book.open()
+            for name, run in self._book.runs.items():
+                self.world.send(run.writer, Enqueued(name, 0, run.memory, 0))
         if not self._ticking:
             self._ticking = True
             self.world.after(TICK_S, self._tick)
+            self._book.shares.age(self.world.elapsed())  # or what is used now would age with it
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -116,52 +133,48 @@ class TaskQueue(Agent):
     def on_enqueue(self, sender: AgentId, asked: Enqueue) -> None:
         self._wake()
         self._count("Enqueue")
-        book, user = self._book, peer_of(sender)
-        run = book.runs.get(asked.run)
-        if run is not None and (
-            asked.epoch < run.epoch or (run.user != user and asked.epoch == run.epoch)
-        ):
+        book, run = self._book, self._run_of(sender, asked)
+        if run is None:
             return
-        if run is None or run.epoch < asked.epoch:
-            if asked.over or (run is None and len(book.runs) >= RUNS_MAX):
-                return
-            priority = asked.priority if run is None else run.priority
-            if run is not None:
-                self._tell_gone(book.close_run(asked.run))
-            run = book.open_run(asked.run, sender, user, asked.epoch, priority)
         run.writer, run.heard_s = sender, self.world.elapsed()
-        was_mute = book.shares.hear(asked.run)
-        had_none, is_new = not run.tasks, asked.number not in run.heard
-        if is_new:
-            self._take(run, asked)
-        waiting = 0 if asked.over else len(run.tasks)
+        nobody_matched, had_none = not len(book.central), not run.tasks
+        was_mute = book.hear(asked.run)
+        for ended in book.take_gone(asked):
+            self._tell_gone(ended)
+        earlier = book.take(asked)
+        if earlier is None:
+            return  # it is said again
+        self._tell_gone(earlier)
         if asked.over:
             self._tell_gone(book.close_run(asked.run))
-        answer = Enqueued(asked.run, asked.number, book.memory, waiting)
-        if asked.tasks or asked.over or asked.whole:
-            book.keep_index()
-            self.world.sync(lambda: self.world.send(sender, answer))
-        else:
-            self.world.send(sender, answer)
-        if asked.tasks and is_new and had_none and self._overtakes(asked.run):
-            self._deal_anew()
-        elif (asked.tasks and is_new) or was_mute:
-            self._serve()
-
-    def _take(self, run: QueuedRun, asked: Enqueue) -> None:
-        """What a message says that was not heard before."""
-        book = self._book
-        run.heard[asked.number] = None
-        if len(run.heard) > HEARD_MAX:
-            del run.heard[next(iter(run.heard))]
-        if asked.whole and asked.number > run.whole:
-            run.whole = asked.number
-            self._tell_gone(book.forget(asked.run, list(run.tasks)))
-        self._tell_gone(book.forget(asked.run, asked.gone))
-        nobody_matched = not len(book.central)
-        self._tell_gone(book.take(asked.run, asked.tasks[:PAGE]))
+            book.keep()
+        waiting = 0 if asked.over else len(run.tasks)
+        self.world.send(sender, Enqueued(asked.run, asked.number, run.memory, waiting))
         if nobody_matched and len(book.central):
             self._tell_central()
+        if had_none and waiting and self._overtakes(asked.run):
+            self._deal_anew()
+        elif asked.tasks or was_mute:
+            self._serve()
+
+    def _run_of(self, sender: AgentId, asked: Enqueue) -> QueuedRun | None:
+        """The run that somebody speaks for; None if that is not for him, or not now."""
+        book, user, run = self._book, peer_of(sender), self._book.runs.get(asked.run)
+        if run is None:
+            if asked.over or len(book.runs) >= RUNS_MAX or not is_run_name(asked.run):
+                return None
+            priority = asked.priority
+        elif run.epoch == asked.epoch:
+            return run if run.user == user else None
+        else:
+            silent_s = self.world.elapsed() - run.heard_s
+            if asked.epoch < run.epoch or (run.user != user and silent_s <= MUTE_S):
+                return None
+            priority = run.priority
+            self._tell_gone(book.close_run(asked.run))
+        run = book.open_run(asked.run, sender, user, asked.epoch, priority)
+        book.keep()
+        return run
 
     def _overtakes(self, run: str) -> bool:
         """Whether a run that had nothing to do comes before others whose tasks are listed; not
@@ -171,11 +184,11 @@ class TaskQueue(Agent):
         before = any(turn(run) < turn(other) for other in others if other != run)
         return before and now - self._dealt_s > ANEW_S
 
-    def _tell_gone(self, listed: dict[str, list[TaskId]]) -> None:
+    def _tell_gone(self, listed: Listed) -> None:
         """Masters have these no longer to place."""
         for site, gone in listed.items():
-            if site in self._sites:
-                self.world.send(self._sites[site].master, Handout(gone=tuple(gone)))
+            for part in pages(gone, LISTED_MAX) if site in self._sites else ():
+                self.world.send(self._sites[site].master, Handout(gone=part))
 
     # -- sites ---------------------------------------------------------------------------------
 
@@ -185,12 +198,15 @@ class TaskQueue(Agent):
         self._count("Register")
         site = self._sites.get(asked.site)
         if site is None or not self._is_there(site.master):
-            self._speaks(asked.site, sender)
-        self.world.send(sender, Registered(asked.site, self._sites[asked.site].master))
+            site = self._speaks(asked.site, sender) or site
+        if site is not None:
+            self.world.send(sender, Registered(asked.site, site.master))
 
-    def _speaks(self, name: str, master: AgentId) -> _Site:
-        """Somebody else speaks for this site now, and for no other; what the one before had waits
-        again."""
+    def _speaks(self, name: str, master: AgentId) -> _Site | None:
+        """If this is a pilot of the site, it speaks for it now, and for no other; what the one
+        before had waits again."""
+        if self._site_of(master) != name:
+            return None
         for other in [other for other, site in self._sites.items() if site.master == master]:
             self._forget_site(other)
         site = self._sites[name] = _Site(master, self.world.elapsed())
@@ -210,7 +226,9 @@ class TaskQueue(Agent):
             site.master != sender
             and (not self._is_there(site.master) or now - site.asked_s > LEASE_S)
         ):
-            site = self._speaks(asked.site, sender)
+            site = self._speaks(asked.site, sender) or site
+        if site is None:
+            return
         if site.master != sender:
             self.world.send(sender, NotMaster(asked.site, site.master))
             return
@@ -262,11 +280,11 @@ class TaskQueue(Agent):
     def _hand_out(self, master: AgentId, tasks: list[ListedTask], *, whole: bool) -> None:
         book = self._book
         waiting = book.waiting // max(1, len(self._sites))
-        for start in range(0, max(1, len(tasks)), PAGE):
-            part, first = tuple(tasks[start : start + PAGE]), whole and start == 0
-            central = len(book.central) > 0
-            said = Handout(part, (), first, central, book.tracked, waiting)
-            self.world.send(master, said)
+        parts: Iterable[tuple[ListedTask, ...]] = list(pages(tasks, PAGE)) or [()]
+        for part in parts:
+            central, tracked = len(book.central) > 0, book.central.tracked
+            self.world.send(master, Handout(part, (), whole, central, tracked, waiting))
+            whole = False
 
     def _asks(self, site: str) -> bool:
         return site in self._sites and self._is_there(self._sites[site].master)
@@ -286,14 +304,17 @@ class TaskQueue(Agent):
                 book.take_back(name)
             if now - site.asked_s > GONE_S and not is_there:
                 self._forget_site(name)
-        for pilot in [one for one in self._files if not self._is_there(one)]:
-            del self._files[pilot]
+        for node in [node for node in self._files if not self._is_there(at(node, PART))]:
+            del self._files[node]
         for name, run in list(book.runs.items()):
             if now - run.heard_s > GONE_S:
                 self._tell_gone(book.close_run(name))
-                book.keep_index()
-            elif now - run.heard_s > MUTE_S:
-                book.shares.runs[name].is_mute = True
+                book.keep()
+            elif now - run.heard_s > MUTE_S and not book.is_mute(name):
+                book.mute(name)
+        if now - self._kept_s > KEEP_S:
+            self._kept_s = now
+            book.keep()
         for queued in book.all():
             if queued.state == "placed" and now - queued.since_s > PLACED_S:
                 book.wait(queued)
@@ -334,12 +355,14 @@ class TaskQueue(Agent):
         central = self._book.central
         self.world.busy(EXAMINED_S * len(central))
         pilot = name_of(sender)
-        held = self._files.get(sender, {}) if asked.tracked else dict.fromkeys(asked.held)
-        found = central.best(_view(pilot, asked, held), held, self._asks)
+        told = self._files.get(node_of(sender), {})
+        held = told if asked.tracked else dict.fromkeys(asked.held)
+        turn = self._book.shares.turn
+        found = central.best(_view(pilot, asked, held), held, self._asks, turn)
         if found is None:
             self.world.send(sender, RequestAnswer(found=False, more=len(central) > 0))
             return
-        (rank, _, _), listed = found
+        rank, listed = found
         central.remove(listed.id)
         self._book.place(listed.id)
         self._matching += 1
@@ -353,20 +376,19 @@ class TaskQueue(Agent):
     @handles(FileReport)
     def on_file_report(self, sender: AgentId, said: FileReport) -> None:
         self._count("FileReport")
-        files = self._files.setdefault(sender, {})
+        if not self._is_there(sender):
+            return
+        files = self._files.setdefault(node_of(sender), {})
         files |= dict.fromkeys(said.made)
         for digest in said.gone:
             files.pop(digest, None)
         while len(files) > FILES_MAX:
             del files[next(iter(files))]
 
-    @handles(JobReport)
-    def on_job_report(self, sender: AgentId, said: JobReport) -> None:
-        self._count("JobReport")
-
-    @handles(Heartbeat)
-    def on_heartbeat(self, sender: AgentId, said: Heartbeat) -> None:
-        self._count("Heartbeat")
+    @handles(JobReport, Heartbeat)
+    def on_report(self, sender: AgentId, said: Message) -> None:
+        """The paper's pilots say so; nothing follows from it here."""
+        self._count(type(said).__name__)
 
     def _count(self, what: str) -> None:
         self.counts[what] += 1
@@ -395,9 +417,8 @@ class TaskQueue(Agent):
         elif asked.user:
             refused = self._book.shares.set_share(asked.user, asked.share)
         if not refused:
-            self._book.keep_index()
             self._deal_anew()
-        self.world.sync(lambda: self._tell_shares(sender, asked.number, refused))
+        self._book.keep(lambda: self._tell_shares(sender, asked.number, refused))
 
     def _deal_anew(self) -> None:
         """Other tasks come first now: sites give back what they have not placed."""
@@ -422,17 +443,24 @@ class TaskQueue(Agent):
                 )
             )
         sites = {name: str(name_of(node_of(s.master))) for name, s in self._sites.items()}
+        shown = next(pages(runs, RUNS_MAX), ())
+        more, requests = len(runs) - len(shown), self.counts.total()
         shares = dict(all_shares.shares)
-        said = TheShares(number, tuple(runs[:PAGE]), shares, sites, self.counts.total(), refused)
+        said = TheShares(number, shown, shares, sites, requests, refused, more)
         self.world.send(to, said)
 
 
 def _view(pilot: PeerName, asked: Request, held: dict[str, None]) -> View:
     """A pilot as it has described itself."""
-    cores, memory, disk, gpus, all_cores, all_memory, lifetime_s, *_ = [
-        one if isinstance(one, float | int) else 0.0 for one in (*asked.features, *[0.0] * 10)
-    ][:10]
+    told = (_sensible(one) for one in (*asked.features[:7], *[0.0] * 7))
+    cores, memory, disk, gpus, all_cores, all_memory, lifetime_s, *_ = told
+    cores, all_cores = min(cores, CORES_MAX), min(all_cores, CORES_MAX)
     whole = Capacity(all_cores, int(all_memory), int(disk), int(gpus), dict(asked.tags))
     free = Ledger(whole)
     free.millicores, free.memory_bytes = round(cores * 1000), int(memory)
     return View(pilot, asked.site, free, whole, lifetime_s, held)
+
+
+def _sensible(feature: float | str) -> float:
+    """Of what a pilot says of itself, a number that can be one."""
+    return feature if isinstance(feature, float | int) and 0 <= feature <= NUMBER_MAX else 0.0
