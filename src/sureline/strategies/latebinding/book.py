@@ -17,7 +17,7 @@ import msgspec
 
 from sureline.strategies.latebinding.central import CentralTasks
 from sureline.strategies.latebinding.messages import Enqueue, ListedTask, TaskId
-from sureline.strategies.latebinding.sense import is_sensible
+from sureline.strategies.latebinding.sense import is_sensible, is_short
 from sureline.strategies.latebinding.settings import CENTRAL, TASKS_MAX
 from sureline.strategies.latebinding.shares import Shares
 from sureline.world.protocol import AgentId, World
@@ -175,6 +175,7 @@ class QueueBook:
             and (listed.task not in run.tasks or run.tasks[listed.task].told < number)
             and (listed.run, listed.writer) == (said.run, run.writer)
             and is_sensible(listed)
+            and is_short(listed)
         }
         if sum(len(one.tasks) for one in self.runs.values()) + len(fresh) > TASKS_MAX:
             return None
