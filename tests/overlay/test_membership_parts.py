@@ -231,6 +231,7 @@ def test_nobody_tells_a_node_its_own_load():
         MemberRecord("n1@h:1", 5, 0, "alive", Offer(float("nan"), 1)),
         MemberRecord("n1@h:1", 5, 0, "alive", Offer(float("inf"), 1)),
         MemberRecord("n1@h:1", 5, 0, "alive", Offer(1, -1)),
+        MemberRecord("n1@h:1", 5, 0, "alive", Offer(1, (1 << 64) - 1)),
         MemberRecord("n1@h:1", 5, 0, "alive", Offer(1, 1, extras={"price": float("nan")})),
         MemberRecord("n1@h:1", 90_000_000, 0, "alive", OFFER),
     ],

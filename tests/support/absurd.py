@@ -38,7 +38,7 @@ from sureline.world.address import at, node_of, peer_of
 from sureline.world.agent import Agent
 from sureline.world.identity.credentials import Credentials
 from sureline.world.identity.renewing import accepting, issuing
-from sureline.world.net.codec import BadFrameError, Codec
+from sureline.world.net.codec import BadFrameError, CannotTravelError, Codec
 from sureline.world.protocol import Message
 
 MESSAGES = messages()
@@ -142,12 +142,12 @@ class Absurd:
                 if name in kind.__struct_fields__ and self.random.random() < 0.9:
                     made[name] = value
             data = msgspec.msgpack.encode(("x", "y", made))
-            if len(data) > 1 << 20:
-                continue
             try:
-                return CODEC.decode(data)[2]
-            except BadFrameError:
+                message: Message = CODEC.decode(data)[2]
+                CODEC.encode("x", "y", message)  # with what was left out it is longer
+            except (BadFrameError, CannotTravelError):
                 continue
+            return message
 
     def _struct(self, info: inspect.StructType, depth: int) -> Any:
         given = {}

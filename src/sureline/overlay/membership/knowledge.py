@@ -419,7 +419,7 @@ def is_sane_offer(offer: Offer) -> bool:
     amounts = (offer.cores, offer.memory_bytes, offer.disk_bytes, offer.gpus)
     extras = [value for value in offer.extras.values() if not isinstance(value, str)]
     return (
-        all(0 <= amount < math.inf for amount in (*amounts, offer.price))
+        all(0 <= amount <= NUMBER_MAX for amount in (*amounts, offer.price))
         and all(math.isfinite(value) for value in extras)
         and offer.cores <= CORES_MAX
         and all(count is None or count >= 0 for count in offer.tags.values())
