@@ -7,7 +7,13 @@ import pytest
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
 from sureline.overlay.membership import MembershipSettings
 from sureline.strategies.latebinding.entry import BACK_S, GENERATIONS, INPUTS_MAX, LOOK_S
-from sureline.strategies.latebinding.messages import MESSAGES, Advice, PlacedTask, TheQueue
+from sureline.strategies.latebinding.messages import (
+    MESSAGES,
+    Advice,
+    Enqueued,
+    PlacedTask,
+    TheQueue,
+)
 from sureline.strategies.latebinding.sense import is_sensible, is_short
 from sureline.strategies.latebinding.settings import PAGE, STUCK_S, LateSettings
 from sureline.workflow.files import FileRecord
@@ -250,6 +256,12 @@ def test_a_task_that_is_ready_anew_is_another_generation(idle, monkeypatch):
     before = idle.entry._generations[task]
     idle.entry.ready(task)
     assert idle.entry._generations[task] > before
+
+
+def test_a_priority_that_was_changed_is_told_to_the_next_queue(idle):
+    idle.entry.on_enqueued(idle.entry._queue, Enqueued(idle.engine.run, 1, 7, 0, priority=50))
+    idle.entry._tell_all()
+    assert [said.priority for _, _, said in idle.entry._unanswered.values()] == [50]
 
 
 def test_where_the_queue_is_says_who_was_asked(idle):

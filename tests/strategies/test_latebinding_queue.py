@@ -318,6 +318,7 @@ def test_a_changed_priority_deals_out_anew_at_once_and_only_its_user_may(scene):
     assert {one.run: one.priority for one in said.runs} == {"slow": 0, "hot": 9}
     handout = scene.speaker("m/latebinding").last(Handout)
     assert handout.whole and sorted(names(handout)) == ["x", "y"]
+    assert scene.sign("hot").priority == 9, "its run tells the next queue of that"
     assert scene.say("ann/cli", SetShare(1, run="no", priority=1)).last(TheShares).refused
 
 

@@ -127,6 +127,7 @@ class QueueEntry(Advised):
         """Where somebody has said that the queue is now."""
         self._looked_s = 0.0
         self._memory = 0
+        self._priority = self._settings.priority
         self._number = 0
         self._unanswered: dict[int, tuple[float, float, Enqueue]] = {}
         """By number: when it is said again, after which pause, and what."""
@@ -282,8 +283,7 @@ class QueueEntry(Advised):
         assert self._queue is not None
         self._number += 1
         run, epoch, now = self._engine.run, self._engine.epoch, self.world.elapsed()
-        priority = self._settings.priority
-        said = Enqueue(run, epoch, self._number, priority, tasks, gone, whole, over)
+        said = Enqueue(run, epoch, self._number, self._priority, tasks, gone, whole, over)
         self._unanswered[self._number] = now + AGAIN_S, AGAIN_S, said
         self._said_s = now
         self.world.send(self._queue, said)
@@ -331,7 +331,7 @@ class QueueEntry(Advised):
             self._alone = False
             self._engine.tell("the queue answers again")
         began_anew = self._memory not in (0, said.memory)
-        self._memory = said.memory
+        self._memory, self._priority = said.memory, said.priority
         if began_anew:
             self._tell_all()
 

@@ -93,6 +93,8 @@ class Enqueued(Message, frozen=True, tag="latebinding.enqueued"):
     """A number that differs when the queue has begun anew, and knows nothing of the run. It says so
     without being asked, as number 0, if it can."""
     waiting: int
+    priority: int = 0
+    """As it is by now: its run tells the next queue of that one."""
 
 
 # -- the queue and sites -------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class TaskQueue(Agent):
             self._open = True
             self._book.open()
             for name, run in self._book.runs.items():
-                self.world.send(run.writer, Enqueued(name, 0, run.memory, 0))
+                self.world.send(run.writer, Enqueued(name, 0, run.memory, 0, run.priority))
         if not self._ticking:
             self._ticking = True
             self.world.after(TICK_S, self._tick)
@@ -148,8 +148,8 @@ class TaskQueue(Agent):
         if asked.over:
             self._tell_gone(book.close_run(asked.run))
             book.keep()
-        waiting = 0 if asked.over else len(run.tasks)
-        self.world.send(sender, Enqueued(asked.run, asked.number, run.memory, waiting))
+        waiting, priority = len(run.tasks), run.priority
+        self.world.send(sender, Enqueued(asked.run, asked.number, run.memory, waiting, priority))
         if nobody_matched and len(book.central):
             self._tell_central()
         if had_none and waiting and self._overtakes(asked.run):
