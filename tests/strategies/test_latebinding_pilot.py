@@ -8,6 +8,7 @@ from test_latebinding import listed
 from test_latebinding_queue import Speaker
 
 from sureline.experiments.latebinding_sites import BEGIN_S, Testbed
+from sureline.overlay.membership import Member
 from sureline.peer.admitting import Look
 from sureline.peer.capacity import Capacity
 from sureline.peer.jobs import CommandJob, JobEnded, PauseJob
@@ -287,6 +288,19 @@ def test_rounds_of_a_small_site_follow_each_other_sooner(scene):
             master._wishes.hear(f"x{n}", f"x{n}/latebinding", RoomWish("s", 1, 0), 0.0)
         seen.append(master._floor_s)
     assert seen[0] < FLOOR_S / 3 and seen[1:] == [FLOOR_S, FLOOR_S]
+
+
+def test_a_site_that_shrinks_is_small_again(scene):
+    """Pauses and stores were those of all the pilots that had ever been there."""
+    agent = next(a for a in scene.bed._agents if a.speaks is not None)
+    master, offer = agent.speaks, agent._host.members()[0].offer
+    for n in range(FLOOR_PILOTS):
+        master.on_wish(f"x{n}/latebinding", RoomWish("s", 1, 0))
+    before = master._floor_s
+    for n in range(FLOOR_PILOTS):
+        agent._on_member(Member(f"x{n}", 1, 0, "dead", offer))
+    assert master._floor_s < before / 4
+    assert not any(name.startswith("x") for name, _ in master._wishes)
 
 
 def asks(scene):

@@ -293,6 +293,10 @@ class Master:
             self._schedule(wish.ripe_s - now)
         self._see_to_store()
 
+    def lost(self, name: PeerName) -> None:
+        """This pilot is gone: nothing waits for it, and the site is smaller."""
+        self._wishes.forget(name)
+
     def _schedule(self, wait_s: float = 0.0) -> None:
         """Have a round when there is something to deal out, as soon as may be."""
         if self._over or self._round is not None or not self._wishes:

@@ -149,6 +149,8 @@ class PilotAgent(Agent):
         gone = member.state in ("dead", "left")
         if gone:
             self._kademlia.went(at(member.node, SITE))
+            if self.speaks is not None:
+                self.speaks.lost(name_of(member.node))
             if self._master is not None and node_of(self._master) == member.node:
                 self._elect()
         elif self._is_mate(member):

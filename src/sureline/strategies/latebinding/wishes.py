@@ -93,6 +93,11 @@ class Wishes:
     def drop(self, name: PeerName) -> None:
         self.settle(name, 0, 0)
 
+    def forget(self, name: PeerName) -> None:
+        """It is gone."""
+        self.drop(name)
+        self._pilots.pop(name, None)
+
     def drop_stale(self, now: float) -> None:
         for name in [name for name, wish in self._of.items() if now - wish.at_s > STALE_S]:
             self.drop(name)
