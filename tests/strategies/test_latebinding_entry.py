@@ -289,3 +289,15 @@ def test_advice_of_pilots_that_nobody_knows_does_not_keep_a_task_from_being_plac
         if task in entry._out:
             weigh(idle.engine.targets(), Advice(idle.engine.run, "n", 1, 1, (nobody,)), nobody)
     assert [bound.task for bound in attempts(idle)] == [task]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_queue_is_missed_only_where_somebody_could_run_tasks(idle, monkeypatch, there):
+    """Without pilots nobody can say where it is, and nothing could be placed."""
+    told = []
+    monkeypatch.setattr(idle.engine, "tell", told.append, raising=False)
+    for name in () if there else list(idle.bed.targets):
+        idle.entry.gone(name)
+    idle.engine._ready(idle.first[0])
+    idle.entry._by_itself(idle.entry.world.elapsed(), silent=True)
+    assert bool(told) == there

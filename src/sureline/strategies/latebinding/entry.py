@@ -449,7 +449,7 @@ class QueueEntry(Advised):
 
     def _by_itself(self, now: float, *, silent: bool) -> None:
         """Bind what the queue does not see to."""
-        if silent and not self._alone and self._out:
+        if silent and not self._alone and self._out and self._targets:
             self._alone = True
             self._engine.tell("no queue answers; tasks are placed without it")
         wait_s = self._patience_s if silent else max(STUCK_S, self._patience_s)
