@@ -8,8 +8,8 @@ overlays". Three parts, and what they share:
 - `pilot`, on every node: a pilot of its site and, if elected, its `master`, which hears what the
   others wish for (`wishes`); `half` is its side on the machine.
 - `judging` says what a pilot thinks of a task, `dealing` and `assignment` deal out a matrix of
-  that, and `fetching` says who waits for another's files; `messages` is what is said, `settings`
-  what can be set.
+  that, and `fetching` says who waits for another's files; `messages` is what is said, `sense` what
+  of that is weighed, `settings` what can be set.
 """
 
 from __future__ import annotations
