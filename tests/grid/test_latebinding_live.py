@@ -244,7 +244,7 @@ def test_a_queue_is_looked_at_changed_killed_and_started_again(tmp_path: Path) -
             assert told["pilot"] is True
         with started(where, *arguments, "--set", f"gate={gate}", env=lab.env("p1")) as run:
             queued = lambda: lab.do("p1", "queue", "ls", "--json").json["runs"]  # noqa: E731 - asked again and again
-            left = lambda: sum(one["waiting"] + one["listed"] for one in queued())  # noqa: E731
+            left = lambda: sum(one["waiting"] + one["listed"] for one in queued())  # noqa: E731 - as above
             lab.until(left, "tasks to be left in the queue")
             (one,) = queued()
             assert (one["user"], one["priority"], one["share"]) == ("p1", 0, 1.0)

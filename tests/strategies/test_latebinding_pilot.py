@@ -380,6 +380,34 @@ def test_how_long_a_task_waits_is_seen_from_all_that_is_here(scene, monkeypatch)
     assert half.lifetime_s == 3600.0 - 750.0
 
 
+class Clock:
+    """In place of a world: nothing else happens meanwhile."""
+
+    time = 0.0
+
+    def now(self):
+        return self.time
+
+    elapsed = now
+
+
+def test_a_task_that_has_waited_has_not_run_meanwhile(scene, monkeypatch):
+    """It was taken for done nearly, for it had been here as long as the one before it."""
+    half, clock, state = half_of(scene), Clock(), {"a": "running", "b": "waiting"}
+    monkeypatch.setattr(half, "_world", clock)
+    monkeypatch.setattr(half._machine, "look", lambda key: Look(state[key[1]], None, clock.time))
+    half._ends_at = 7000.0
+    first = bound(half, "a", 3000.0)
+    bound(half, "b", 3000.0)
+    assert half.lifetime_s == 1000.0
+    clock.time = 3000.0
+    half.over(first, JobEnded("succeeded"), began=True)
+    state["b"] = "running"
+    assert half.lifetime_s == 1000.0
+    clock.time = 5000.0
+    assert half.lifetime_s == 1000.0
+
+
 def test_of_a_task_that_never_began_no_files_are_held_that_it_would_have_brought(scene):
     half, told = half_of(scene), []
     half.on_files = lambda made, gone: told.append((list(made), list(gone)))

@@ -10,6 +10,7 @@ cores: at most half of the cores, as long as anything else waits.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from zlib import crc32
@@ -90,6 +91,8 @@ class PilotHalf(Admitting):
         """Attempts that wait for files more than they calculate."""
         self._runs: dict[Key, None] = {}
         """Of those, the ones that were let begin."""
+        self._waited_s: dict[Key, float] = {}
+        """Of attempts that take long, when one was last seen to wait, where lifetimes count."""
         self._took_s: deque[float] = deque(maxlen=TOOK_KEPT)
         """How long the last tasks ran."""
         self._ended = 0
@@ -121,9 +124,11 @@ class PilotHalf(Admitting):
         if ledger.millicores and not waiting:
             return 0.0
         ends_s = [0.0] * max(1, int(self._machine.capacity.cores))
+        now = self._world.elapsed()
         for key, here in self._here.items():
             look = self._machine.look(key)
-            ran_s = look.elapsed_s if look.state == "running" else 0.0
+            here_s = look.elapsed_s if look.state == "running" else 0.0
+            ran_s = min(here_s, now - self._waited_s.get(key, -math.inf))
             cores = min(max(1, int(here.needs.cores)), len(ends_s))
             ends_s[:cores] = [ends_s[cores - 1] + max(0.0, here.takes_s - ran_s)] * cores
             ends_s.sort()
@@ -235,6 +240,10 @@ class PilotHalf(Admitting):
             self._lately[key[:2]] = None
             if len(self._lately) > PROMISES_MAX:
                 del self._lately[next(iter(self._lately))]
+        self._waited_s.pop(key, None)
+        for other, its in self._here.items() if self._ends_at else ():
+            if its.takes_s > AHEAD_S and self._machine.look(other).state == "waiting":
+                self._waited_s[other] = self._world.elapsed()
         claim = claim_of(bind)
         if claim is not None and claim.reports:
             self.on_job(bind, True)

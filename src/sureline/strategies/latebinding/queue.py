@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterable
 
 import msgspec
 
-from sureline.peer.capacity import Capacity, Ledger
+from sureline.peer.capacity import CORES_MAX, Capacity, Ledger
 from sureline.strategies.latebinding.book import Listed, QueueBook, QueuedRun
 from sureline.strategies.latebinding.judging import View, held_bytes, size_bytes
 from sureline.strategies.latebinding.messages import (
@@ -45,7 +45,7 @@ from sureline.strategies.latebinding.messages import (
     TaskId,
     TheShares,
 )
-from sureline.strategies.latebinding.sense import CORES_MAX, NUMBER_MAX, pages
+from sureline.strategies.latebinding.sense import NUMBER_MAX, pages
 from sureline.strategies.latebinding.settings import (
     GONE_S,
     LEASE_S,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sureline.peer.capacity import is_possible
+from sureline.peer.capacity import CORES_MAX, is_possible
 from sureline.strategies.latebinding.messages import ListedTask, Ranked
 from sureline.strategies.latebinding.settings import AHEAD_MAX, BEST, PLACES_MAX
 
@@ -21,7 +21,6 @@ TASK_BYTES_MAX = 64_000
 PAGE_BYTES_MAX = 400_000
 """Of tasks in one message: less than half of what a frame holds."""
 NUMBER_MAX = 1e15
-CORES_MAX = 1e6
 
 _Told = TypeVar("_Told")
 
